@@ -1,0 +1,70 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PARALLEL ?= -n 2
+CHAOS_ROUNDS ?= 50
+ARGS ?=
+TYPED := $(wildcard src tests bench examples)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run test check format bench chaos model clean
+
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo '  PYTHON=python3.12   the interpreter to build .venv with'
+	@echo '  PARALLEL="-n 2"     how pytest spreads tests; "-n 0" for a debugger'
+	@echo '  ARGS="..."          handed on to run, test, bench, chaos and model'
+
+run: $(VENV)/.installed ## Show real work on SQLite; sets everything up first
+	@$(BIN)/python -m flowfabric.demo $(ARGS)
+
+test: check ## The whole proof: every check, then every test; what CI runs
+	$(BIN)/pytest $(PARALLEL) $(ARGS)
+
+check: $(VENV)/.installed-dev ## Formatting, lint, types and import arrows
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/lint-imports --no-logo
+
+format: $(VENV)/.installed-dev ## Format the code and apply the safe fixes
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed ## Measure the stores against raw statements: a table and JSON
+	@$(BIN)/python -m bench $(ARGS)
+
+chaos: $(VENV)/.installed-dev ## Kill processes for longer (CHAOS_ROUNDS=50)
+	CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(BIN)/pytest tests/chaos -m "" --timeout=3600 $(ARGS)
+
+model: $(VENV)/.installed-dev ## Run the model tests with many more examples
+	$(BIN)/pytest tests/model -m "" --timeout=3600 --hypothesis-profile=long $(PARALLEL) $(ARGS)
+
+clean: ## Remove .venv, caches and build output
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/pip:
+	@command -v $(PYTHON) >/dev/null || \
+		{ echo "'$(PYTHON)' was not found. Name a Python 3.11 or newer: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "FlowFabric needs Python 3.11 or newer; '$(PYTHON)' is `$(PYTHON) -V 2>&1`." \
+			"Name another: make PYTHON=python3.12"; exit 1; }
+	@echo "Creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \
+		$(PYTHON) -m venv --clear --without-pip $(VENV) && \
+		$(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/pip
+	@echo "Installing flowfabric"
+	@$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/pip
+	@echo "Installing flowfabric and its development tools"
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@ $(VENV)/.installed

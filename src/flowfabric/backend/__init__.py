@@ -1,0 +1,1 @@
+"""Stores. Each offers the same mechanisms (`base`); nothing but `flowfabric.app` names one."""

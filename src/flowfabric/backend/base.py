@@ -1,0 +1,170 @@
+"""The protocol of a store: a few mechanisms, each a batch, each atomic per item.
+
+Every method takes a list and answers a list in the same order. A refused item changes nothing and
+the others proceed; only a transport fault fails a whole call. Time is the store's own.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Literal, Protocol
+
+from flowfabric.backend.types import (
+    Append,
+    Appended,
+    ClaimAnswer,
+    ClaimRequest,
+    ConfigDocument,
+    ConfigPut,
+    CreateAnswer,
+    Description,
+    Discrepancy,
+    DuePage,
+    EventFilter,
+    EventPage,
+    Finished,
+    FramePage,
+    GraphCreated,
+    JournalAppend,
+    Journaled,
+    JournalEntry,
+    ListRequest,
+    NamedClaim,
+    Offer,
+    Page,
+    PutAnswer,
+    Queue,
+    Registered,
+    Seen,
+    StreamRefused,
+    Summary,
+    With,
+    Worker,
+)
+from flowfabric.core.birth import Birth, GraphBirth
+from flowfabric.core.graph import Flow
+from flowfabric.core.plan import Answer, Plan, Refused
+
+
+class Backend(Protocol):
+    """A store. See each answer type for what a mechanism tells its caller."""
+
+    def describe(self) -> Description: ...
+
+    async def prepare(self) -> None: ...
+
+    async def ping(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def now(self) -> int: ...
+
+    # changes
+
+    async def create(self, items: Sequence[Birth]) -> list[CreateAnswer]: ...
+
+    async def create_graph(self, items: Sequence[GraphBirth]) -> list[GraphCreated]: ...
+
+    async def apply(self, plans: Sequence[Plan]) -> list[Answer]: ...
+
+    async def settle(self, flow_ids: Sequence[str]) -> list[bool]:
+        """Go on with what bounded steps left over on these flows; whether there is still more."""
+        ...
+
+    async def claim(self, requests: Sequence[ClaimRequest]) -> list[ClaimAnswer]: ...
+
+    async def lease(self, claims: Sequence[NamedClaim]) -> list[Offer | Refused]: ...
+
+    async def finish(self, plans: Sequence[Plan], claim: ClaimRequest) -> Finished:
+        """Apply the plans and claim in the same step."""
+        ...
+
+    async def append(self, items: Sequence[Append]) -> list[Appended | StreamRefused]: ...
+
+    async def journal(self, items: Sequence[JournalAppend]) -> list[Journaled | Refused]: ...
+
+    async def purge(self, limit: int, partitions: frozenset[int] = frozenset()) -> int: ...
+
+    # time
+
+    async def due(
+        self,
+        limit: int,
+        after: tuple[int, str] | None = None,
+        partitions: frozenset[int] = frozenset(),
+    ) -> DuePage: ...
+
+    # presence and config
+
+    async def register(self, workers: Sequence[Worker]) -> list[Registered]: ...
+
+    async def heartbeat(self, workers: Sequence[tuple[str, str]]) -> list[Registered]: ...
+
+    async def leave(self, workers: Sequence[tuple[str, str]]) -> list[bool]: ...
+
+    async def workers(self, namespace: str, after: str, limit: int) -> list[Worker]: ...
+
+    async def config_get(self, names: Sequence[str]) -> list[ConfigDocument | None]: ...
+
+    async def config_put(self, puts: Sequence[ConfigPut]) -> list[PutAnswer]: ...
+
+    async def config_list(self, prefix: str, after: str, limit: int) -> list[ConfigDocument]: ...
+
+    # reads
+
+    async def read(self, ids: Sequence[str], beside: frozenset[With]) -> list[Seen | None]: ...
+
+    async def search(self, request: ListRequest) -> Page: ...
+
+    async def count(self, namespace: str, lane: str) -> dict[str, int]: ...
+
+    async def queues(self, namespace: str, lane: str) -> list[Queue]: ...
+
+    async def flows(self, ids: Sequence[str]) -> list[Flow | None]: ...
+
+    async def frames(
+        self, execution_id: str, attempt: int, after: str, to: str, limit: int
+    ) -> FramePage: ...
+
+    async def summary(self, execution_id: str, attempt: int) -> Summary | None: ...
+
+    async def journal_read(
+        self, execution_id: str, after: int, limit: int
+    ) -> list[tuple[int, JournalEntry]]: ...
+
+    async def events(self, cursor: bytes, wanted: EventFilter, limit: int) -> EventPage: ...
+
+    async def cursor(self, position: Literal["now", "oldest"]) -> bytes: ...
+
+    async def verify(self) -> list[Discrepancy]: ...
+
+    def bells(self) -> "Bells": ...
+
+
+class Bells(Protocol):
+    """Doorbells: they say "look again", may be lost or doubled, and are never needed to be right."""
+
+    def listen(self, *names: str) -> "Listening": ...
+
+    def ring(self, *names: str) -> None: ...
+
+
+class Listening(Protocol):
+    """Rings between two waits are remembered: a waiter never sleeps through one."""
+
+    async def wait(self, timeout: float | None) -> bool:
+        """Wait for a ring; False when the time ran out first."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def lane_bell(namespace: str, lane: str) -> str:
+    return f"lane:{namespace}:{lane}"
+
+
+def stream_bell(execution_id: str, attempt: int) -> str:
+    return f"stream:{execution_id}:{attempt}"
+
+
+LOG_BELL: Final = "log"
+CONFIG_BELL: Final = "config"
+TIMER_BELL: Final = "timer"

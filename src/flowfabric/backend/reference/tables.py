@@ -1,0 +1,181 @@
+"""The tables the reference runs over, and what a place that keeps them must be able to do.
+
+A table is a map from a key to a value; a few are also read in key order or through a view. A
+transaction reads through `Tables`, gathers its writes, and hands them over in one `Changes`.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from flowfabric.backend.types import ConfigDocument, Frame, JournalEntry, Summary, Worker
+from flowfabric.core.events import LogEntry
+from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.record import Attempt, Record
+from flowfabric.core.views import Key
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Table(Generic[K, V]):
+    """The name of a table and the types of its keys and values."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"Table({self.name})"
+
+
+class Document(msgspec.Struct, frozen=True):
+    """A named document of an execution, with the store's instants of its first and last put."""
+
+    body: bytes
+    first_at: int
+    last_at: int
+
+
+class KeyEntry(msgspec.Struct, frozen=True):
+    """An idempotency key: which execution it stands for, and until when."""
+
+    execution_id: str
+    expires_at: int
+
+
+class StreamMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Counters of an attempt's stream, and its rolling summary."""
+
+    frame_count: int = 0
+    total_bytes: int = 0
+    retained: dict[str, int] = msgspec.field(default_factory=dict)
+    last_ms: int = 0
+    last_seq: int = 0
+    writer_seq: int = 0
+    has_durable: bool = False
+    expires_at: int = 0
+    summary: Summary | None = None
+
+
+class JournalRow(msgspec.Struct, frozen=True):
+    """A journal entry in its order of arrival."""
+
+    number: int
+    entry: JournalEntry
+
+
+RECORDS: Final = Table[str, Record]("record")
+BLOBS: Final = Table[tuple[str, str], bytes]("blob")
+DOCUMENTS: Final = Table[tuple[str, str], Document]("document")
+ATTEMPTS: Final = Table[tuple[str, int], Attempt]("attempt")
+# Log entries no attempt tells, by the version of the record they made.
+KEPT: Final = Table[tuple[str, int], LogEntry]("kept")
+STREAMS: Final = Table[tuple[str, int], StreamMeta]("stream")
+FRAMES: Final = Table[tuple[str, int, int, int], Frame]("frame")
+JOURNAL: Final = Table[tuple[str, str, int], JournalRow]("journal")
+FLOWS: Final = Table[str, Flow]("flow")
+EDGES: Final = Table[str, Edge]("edge")
+GROUPS: Final = Table[str, Group]("edge_group")
+# (scope, key): the scope is a namespace or a flow.
+KEYS: Final = Table[tuple[str, str], KeyEntry]("idempotency")
+# (partition, namespace, lane, fairness key) -> the rank time last given out.
+FAIRNESS: Final = Table[tuple[int, str, str, str], int]("fairness")
+WORKERS: Final = Table[tuple[str, str], Worker]("worker")
+CONFIG: Final = Table[str, ConfigDocument]("config")
+
+# Tables whose keys begin with an execution id, and which go when the execution is purged.
+OWNED: Final[tuple[Table[Any, Any], ...]] = (
+    BLOBS,
+    DOCUMENTS,
+    ATTEMPTS,
+    KEPT,
+    STREAMS,
+    FRAMES,
+    JOURNAL,
+)
+
+
+class Put(NamedTuple):
+    """One write: `value` None deletes. For records `before` is what the tables hold now."""
+
+    key: Any
+    value: Any
+    before: Any = None
+
+
+class Changes(NamedTuple):
+    """All writes of a transaction, per table, and its log entries in order."""
+
+    puts: dict[Table[Any, Any], list[Put]]
+    log: list[LogEntry]
+
+
+class LogRow(NamedTuple):
+    number: int
+    entry: LogEntry
+
+
+class Tables(Protocol):
+    """A place that keeps the tables. All calls of one transaction come from one thread, between
+    the place's own begin and commit."""
+
+    def get(self, table: Table[K, V], key: K) -> V | None: ...
+
+    def get_many(self, table: Table[K, V], keys: Sequence[K]) -> dict[K, V]: ...
+
+    def range(
+        self, table: Table[K, V], prefix: tuple[Any, ...], after: K | None, limit: int
+    ) -> list[tuple[K, V]]:
+        """Rows whose key begins with the prefix, in key order, strictly behind `after`."""
+        ...
+
+    def count(self, table: Table[Any, Any], prefix: tuple[Any, ...]) -> int: ...
+
+    def outgoing(self, source: str, after: str, limit: int) -> list[Edge]: ...
+
+    def incoming(self, target: str, after: str, limit: int) -> list[Edge]: ...
+
+    def view(
+        self, name: str, key: Key, after: Key | None, limit: int, *, newest: bool = False
+    ) -> list[Record]:
+        """Records of one view under one key, in its order (or backwards), behind `after`."""
+        ...
+
+    def tagged(
+        self, namespace: str, tag: tuple[str, str], after: Key | None, limit: int, *, newest: bool
+    ) -> list[Record]: ...
+
+    def due_flows(self, now: int, limit: int) -> list[Flow]: ...
+
+    def purgeable_flows(self, now: int, limit: int) -> list[Flow]: ...
+
+    def view_keys(self, name: str, prefix: Key) -> list[tuple[Key, int, Key]]:
+        """Keys of a view that begin with the prefix: each with its size and its first order."""
+        ...
+
+    def log_rows(self, after: int, limit: int) -> list[LogRow]: ...
+
+    def log_bounds(self) -> tuple[int, int]:
+        """(number before the oldest retained entry, newest number); equal when it is empty."""
+        ...
+
+    def trim_log(self, before: int, keep: int) -> int:
+        """Drop entries older than the instant or beyond the newest `keep`; how many went."""
+        ...
+
+    def drop_expired_keys(self, now: int, limit: int) -> int: ...
+
+    def config_revision(self) -> int: ...
+
+    def write(self, changes: Changes) -> None: ...
+
+
+def owned_keys(tables: Tables, execution_id: str) -> Iterable[tuple[Table[Any, Any], Any]]:
+    """Every row beside a record, for its purge."""
+    for table in OWNED:
+        after: Any = None
+        while rows := tables.range(table, (execution_id,), after, 1_000):
+            for key, _ in rows:
+                yield table, key
+            after = rows[-1][0]

@@ -1,0 +1,235 @@
+"""One transaction of the reference: reads through, gathers writes, undoes a failed item."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from flowfabric.backend.base import LOG_BELL, TIMER_BELL, lane_bell, stream_bell
+from flowfabric.backend.reference.tables import (
+    ATTEMPTS,
+    BLOBS,
+    DOCUMENTS,
+    EDGES,
+    FLOWS,
+    GROUPS,
+    JOURNAL,
+    KEPT,
+    RECORDS,
+    Changes,
+    Document,
+    Put,
+    Table,
+    Tables,
+)
+from flowfabric.core.events import LogEntry, is_kept
+from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.plan import Blob
+from flowfabric.core.record import Record
+from flowfabric.core.states import CLAIMABLE
+from flowfabric.core.step import Step
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+_ABSENT: Final = object()
+
+
+class Transaction:
+    """Rows as one step sees them. Later items of a batch see what earlier ones wrote; an item that
+    raises leaves nothing behind."""
+
+    def __init__(self, tables: Tables, now: int, searchable: frozenset[str] = frozenset()) -> None:
+        self.tables = tables
+        self.now = now
+        self.searchable = searchable
+        self.rings: set[str] = set()
+        self._seen: dict[Table[Any, Any], dict[Any, Any]] = {}
+        self._dirty: dict[Table[Any, Any], dict[Any, Any]] = {}
+        self._log: list[LogEntry] = []
+        self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
+
+    # ---- items
+
+    def item(self, work: Callable[[], T]) -> T:
+        """Run one item of a batch; if it raises, its writes are taken back."""
+        self._undo.clear()
+        logged, rings = len(self._log), set(self.rings)
+        try:
+            return work()
+        except Exception:
+            for layer, key, old in reversed(self._undo):
+                if old is _ABSENT:
+                    layer.pop(key, None)
+                else:
+                    layer[key] = old
+            del self._log[logged:]
+            self.rings = rings
+            raise
+
+    def flush(self) -> None:
+        """Hand all finished items over, so that views and ranges show them."""
+        if not self._dirty and not self._log:
+            return
+        seen = self._seen
+        puts: dict[Table[Any, Any], list[Put]] = {}
+        for table, layer in self._dirty.items():
+            known = seen.setdefault(table, {})
+            puts[table] = [Put(key, value, known.get(key)) for key, value in layer.items()]
+            known.update(layer)
+        self.tables.write(Changes(puts, self._log))
+        self._dirty = {}
+        self._log = []
+        self._undo.clear()
+
+    # ---- tables
+
+    def get(self, table: Table[K, V], key: K) -> V | None:
+        layer = self._dirty.get(table)
+        if layer is not None:
+            value = layer.get(key, _ABSENT)
+            if value is not _ABSENT:
+                return value  # type: ignore[no-any-return]
+        seen = self._seen.get(table)
+        if seen is None:
+            seen = self._seen[table] = {}
+        value = seen.get(key, _ABSENT)
+        if value is _ABSENT:
+            value = seen[key] = self.tables.get(table, key)
+        return value  # type: ignore[no-any-return]
+
+    def put(self, table: Table[K, V], key: K, value: V | None) -> None:
+        layer = self._dirty.get(table)
+        if layer is None:
+            layer = self._dirty[table] = {}
+        self._undo.append((layer, key, layer.get(key, _ABSENT)))
+        layer[key] = value
+
+    def insert(self, table: Table[K, V], key: K, value: V) -> None:
+        """Put a row whose key cannot exist yet, without looking for it."""
+        self._seen.setdefault(table, {})[key] = None
+        self.put(table, key, value)
+
+    def fetch(self, table: Table[K, V], keys: Iterable[K]) -> None:
+        """Load rows in one go that the next items will ask for."""
+        seen = self._seen.setdefault(table, {})
+        dirty = self._dirty.get(table, {})
+        wanted = [key for key in dict.fromkeys(keys) if key not in seen and key not in dirty]
+        if wanted:
+            found = self.tables.get_many(table, wanted)
+            for key in wanted:
+                seen[key] = found.get(key)
+
+    def notice(self, records: Iterable[Record]) -> None:
+        """Remember records a view has just shown, so that they are not loaded again."""
+        seen = self._seen.setdefault(RECORDS, {})
+        for record in records:
+            seen[record.execution_id] = record
+
+    def ring(self, bell: str) -> None:
+        self.rings.add(bell)
+
+    # ---- rows around a record
+
+    def record(self, execution_id: str) -> Record | None:
+        return self.get(RECORDS, execution_id)
+
+    def flow(self, flow_id: str) -> Flow | None:
+        return self.get(FLOWS, flow_id)
+
+    def group(self, target: str) -> Group | None:
+        return self.get(GROUPS, target)
+
+    def outgoing(self, source: str, after: str, limit: int) -> Sequence[Edge]:
+        return self._edges(self.tables.outgoing, "source", source, after, limit)
+
+    def incoming(self, target: str, after: str, limit: int) -> Sequence[Edge]:
+        return self._edges(self.tables.incoming, "target", target, after, limit)
+
+    def _edges(
+        self,
+        read: Callable[[str, str, int], list[Edge]],
+        end: str,
+        execution_id: str,
+        after: str,
+        limit: int,
+    ) -> Sequence[Edge]:
+        stored = read(execution_id, after, limit)
+        changed = self._dirty.get(EDGES)
+        if not changed:
+            return stored
+        merged = {edge.edge_id: edge for edge in stored}
+        for edge in changed.values():
+            if getattr(edge, end) == execution_id and edge.edge_id > after:
+                merged[edge.edge_id] = edge
+        return [merged[edge_id] for edge_id in sorted(merged)][:limit]
+
+    def write(self, step: Step) -> None:
+        after = step.after
+        self.put(RECORDS, after.execution_id, after)
+        if step.ended is not None:
+            self.put(ATTEMPTS, (after.execution_id, step.ended.index), step.ended)
+        if step.entry is not None:
+            self.log(step.entry)
+            if is_kept(step.entry):
+                self.put(KEPT, (after.execution_id, after.version), step.entry)
+        self._ring_for(step)
+
+    def _ring_for(self, step: Step) -> None:
+        before, after = step.before, step.after
+        if after.state in CLAIMABLE and not after.grant_until:
+            if before is None or before.state not in CLAIMABLE or before.grant_until:
+                self.rings.add(lane_bell(after.namespace, after.lane))
+        if after.due_at and (before is None or after.due_at != before.due_at):
+            self.rings.add(TIMER_BELL)
+        attempt = step.ended or after.attempt
+        if attempt is not None and attempt.closed_at == self.now:
+            self.rings.add(stream_bell(after.execution_id, attempt.index))
+
+    def put_blobs(self, execution_id: str, blobs: Mapping[Blob, bytes | None]) -> None:
+        for name, body in blobs.items():
+            self.put(BLOBS, (execution_id, name), body)
+
+    def put_documents(self, execution_id: str, documents: Mapping[str, bytes | None]) -> None:
+        for name, body in documents.items():
+            key = (execution_id, name)
+            if body is None:
+                self.put(DOCUMENTS, key, None)
+                continue
+            found = self.get(DOCUMENTS, key)
+            first_at = found.first_at if found else self.now
+            self.put(DOCUMENTS, key, Document(body, first_at, self.now))
+
+    def drop_journal(self, execution_id: str) -> None:
+        after: tuple[str, str, int] | None = None
+        while rows := self.tables.range(JOURNAL, (execution_id,), after, 1_000):
+            for key, _ in rows:
+                self.put(JOURNAL, key, None)
+            after = rows[-1][0]
+
+    def copy_result(self, source: str, target: str) -> int:
+        result = self.get(BLOBS, (source, "result"))
+        if result is None:
+            return 0
+        self.put(BLOBS, (target, "input"), result)
+        return len(result)
+
+    def put_edge(self, edge: Edge) -> None:
+        if not edge.created_at:
+            edge = msgspec.structs.replace(edge, created_at=self.now)
+        self.put(EDGES, edge.edge_id, edge)
+
+    def put_group(self, group: Group) -> None:
+        self.put(GROUPS, group.target, group)
+
+    def put_flow(self, flow: Flow) -> None:
+        self.put(FLOWS, flow.flow_id, flow)
+        if flow.due_at:
+            self.rings.add(TIMER_BELL)
+
+    def log(self, entry: LogEntry) -> None:
+        if entry.tags:
+            shown = {key: entry.tags[key] for key in self.searchable if key in entry.tags}
+            entry = msgspec.structs.replace(entry, tags=shown)
+        self._log.append(entry)
+        self.rings.add(LOG_BELL)

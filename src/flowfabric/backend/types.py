@@ -1,0 +1,370 @@
+"""What goes into a mechanism and what comes out: requests and answers, the same for every store."""
+
+from typing import Literal
+
+import msgspec
+
+from flowfabric.core.events import HistoryEntry, LogEntry
+from flowfabric.core.fence import Fence
+from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.plan import Answer, Family
+from flowfabric.core.record import Attempt, Record
+
+# ---- create
+
+
+class Created(msgspec.Struct, frozen=True):
+    record: Record
+
+
+class Duplicate(msgspec.Struct, frozen=True):
+    execution_id: str
+
+
+class FlowRefused(msgspec.Struct, frozen=True):
+    """The flow a member names is missing (None) or cancelled."""
+
+    flow: Flow | None
+
+
+CreateAnswer = Created | Duplicate | FlowRefused
+
+
+class GraphCreated(msgspec.Struct, frozen=True):
+    """Whether this call wrote the flow's header, or found it."""
+
+    flow: Flow
+    is_new: bool
+
+
+# ---- claim
+
+
+class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask for the best waiting records of some lanes, for the requirement sets a worker meets.
+
+    `ids` are fresh (lease id, attempt id) pairs, one per record asked for; a store invents nothing.
+    """
+
+    worker_id: str
+    worker_instance_id: str
+    namespace: str
+    lanes: tuple[str, ...]
+    sets: tuple[str, ...]
+    ids: tuple[tuple[str, str], ...]
+    lease_for: int
+    mode: Literal["take", "reserve"] = "take"
+    payload: bool = True
+    upstreams: bool = False
+
+
+class NamedClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """Lease one named record, under a grant or, without one, if nobody holds a live grant."""
+
+    execution_id: str
+    grant_id: str = ""
+    worker_id: str
+    worker_instance_id: str
+    lease_id: str
+    attempt_id: str
+    lease_for: int
+    reason: str = ""
+    payload: bool = True
+
+
+class Upstream(msgspec.Struct, frozen=True, kw_only=True):
+    edge_id: str
+    execution_id: str
+    data_ref: str = ""
+    outcome: str = ""
+    result: bytes | None = None
+    result_encoding: str = ""
+    result_deferred: bool = False
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """One record a claim came upon, and what became of it.
+
+    `leased` and `reserved` are the caller's now. `exhausted` reached its reclaim cap and `covered`
+    belongs to a cancelled flow: the engine ends both.
+    """
+
+    fate: Literal["leased", "reserved", "exhausted", "covered"]
+    record: Record
+    input: bytes | None = None
+    input_deferred: bool = False
+    journal_length: int = 0
+    upstreams: tuple[Upstream, ...] = ()
+
+
+class ClaimAnswer(msgspec.Struct, frozen=True):
+    offers: tuple[Offer, ...]
+    more: bool
+    now: int
+
+
+class Finished(msgspec.Struct, frozen=True):
+    answers: tuple[Answer, ...]
+    claimed: ClaimAnswer
+
+
+# ---- due
+
+
+class DuePage(msgspec.Struct, frozen=True):
+    records: tuple[Record, ...]
+    flows: tuple[Flow, ...]
+    now: int
+
+
+# ---- streams
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    frame_type: str
+    payload: bytes
+    ts: int = 0
+    encoding: str = "utf8"
+    source: str = "worker"
+    mode: Literal["durable", "summary", "best_effort"] = "durable"
+    correlation_id: str = ""
+    # The writer's own number; one already seen appends nothing. 0 means none.
+    seq: int = 0
+    summary_version: int = 0
+    ttl_ms: int = 0
+
+
+class Trim(msgspec.Struct, frozen=True):
+    """Keep about (or exactly) this many frames of one mode."""
+
+    mode: str
+    length: int
+    exact: bool = True
+
+
+class SummaryPut(msgspec.Struct, frozen=True):
+    expected_version: int
+    document: bytes
+    patch_kind: str = "json-merge-patch"
+
+
+class Append(msgspec.Struct, frozen=True, kw_only=True):
+    execution_id: str
+    attempt_index: int
+    fence: Fence
+    frames: tuple[Frame, ...]
+    trim: Trim | None = None
+    expire_ms: int = 0
+    summary: SummaryPut | None = None
+
+
+class Appended(msgspec.Struct, frozen=True):
+    ids: tuple[str, ...]
+    frame_count: int
+    retained: int
+    now: int
+    summary_version: int = 0
+
+
+class StreamRefused(msgspec.Struct, frozen=True):
+    """The record as seen; `summary_version` tells a writer that lost a race about the summary."""
+
+    seen: Record | None
+    now: int
+    summary_version: int = 0
+
+
+class StoredFrame(msgspec.Struct, frozen=True):
+    id: str
+    frame: Frame
+
+
+class FramePage(msgspec.Struct, frozen=True):
+    frames: tuple[StoredFrame, ...]
+    next_after: str
+    closed_at: int = 0
+    closed_reason: str = ""
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    document: bytes
+    version: int
+    patch_kind: str
+    last_updated_ms: int
+    first_applied_ms: int
+
+
+# ---- journal
+
+
+class JournalEntry(msgspec.Struct, frozen=True):
+    """One named step; `seq` counts the uses of the name."""
+
+    name: str
+    seq: int
+    digest: str
+    outcome: bytes
+
+
+class JournalAppend(msgspec.Struct, frozen=True):
+    execution_id: str
+    fence: Fence
+    entries: tuple[JournalEntry, ...]
+
+
+class Journaled(msgspec.Struct, frozen=True):
+    """Per entry: None when it was stored now, else the entry that was there before."""
+
+    found: tuple[JournalEntry | None, ...]
+    now: int
+
+
+# ---- presence and config
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    namespace: str
+    worker_instance_id: str
+    worker_id: str
+    lanes: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    ttl_ms: int
+    registered_at: int = 0
+    last_heartbeat_at: int = 0
+
+
+class Registered(msgspec.Struct, frozen=True):
+    status: Literal["registered", "refreshed", "reassigned", "not_registered"]
+    next_expiry_at: int = 0
+    config_revision: int = 0
+
+
+class ConfigDocument(msgspec.Struct, frozen=True):
+    name: str
+    version: int
+    body: bytes
+    due_at: int = 0
+
+
+class ConfigPut(msgspec.Struct, frozen=True):
+    """Write a document whose stored version is `expected`; 0 means it must not exist."""
+
+    name: str
+    expected: int
+    body: bytes
+    due_at: int = 0
+
+
+class PutAnswer(msgspec.Struct, frozen=True):
+    """`document` is what is stored now; `applied` says whether this call put it there."""
+
+    applied: bool
+    document: ConfigDocument
+
+
+# ---- reads
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """One record and what was asked for beside it."""
+
+    record: Record
+    input: bytes | None = None
+    result: bytes | None = None
+    attempts: tuple[Attempt, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()
+    documents: dict[str, bytes] = msgspec.field(default_factory=dict)
+    upstreams: tuple[Upstream, ...] = ()
+    group: Group | None = None
+    incoming: tuple[Edge, ...] = ()
+
+
+With = Literal[
+    "input", "result", "attempts", "history", "documents", "upstreams", "upstream_results", "group"
+]
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which executions a listing shows; what is unset does not matter."""
+
+    namespace: str = ""
+    lane: str = ""
+    state: str = ""
+    reason: str = ""
+    public_state: str = ""
+    kind: str = ""
+    flow_id: str = ""
+    worker_instance_id: str = ""
+    tag: tuple[str, str] | None = None
+    created_from: int = 0
+    created_before: int = 0
+    partition: int | None = None
+
+
+Order = Literal["created", "created_newest", "id", "view", "due"]
+
+
+class ListRequest(msgspec.Struct, frozen=True, kw_only=True):
+    filter: Filter
+    order: Order = "created_newest"
+    cursor: str = ""
+    limit: int = 50
+
+
+class Page(msgspec.Struct, frozen=True):
+    records: tuple[Record, ...]
+    next_cursor: str = ""
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """How much waits in one lane for one requirement set, and the best rank there."""
+
+    req_set: str
+    depth: int
+    best_rank: int
+
+
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
+    families: frozenset[Family] = frozenset()
+    namespace: str = ""
+    tag: tuple[str, str] | None = None
+    partitions: frozenset[int] = frozenset()
+
+
+class StoredEvent(msgspec.Struct, frozen=True):
+    cursor: bytes
+    entry: LogEntry
+
+
+class EventPage(msgspec.Struct, frozen=True):
+    """`cursor` is the position reached, filtered entries included; `missed` when entries before
+    the first retained one may have been lost to the reader."""
+
+    events: tuple[StoredEvent, ...]
+    cursor: bytes
+    missed: bool = False
+
+
+class Discrepancy(msgspec.Struct, frozen=True):
+    """Something derived that is not what its records say, or something nobody owns."""
+
+    kind: str
+    subject: str
+    found: str
+    expected: str
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store says of itself, without I/O."""
+
+    family: str
+    tag: int
+    library_version: str
+    server_version: str
+    layout: int
+    durability: str
+    wakeup: str
+    spread: str
+    lane_order: str
+    event_order: str
+    transactional_submit: bool = False

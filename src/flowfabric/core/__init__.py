@@ -1,0 +1,1 @@
+"""The rules of the engine: pure functions over plain data, without I/O, clock or randomness."""

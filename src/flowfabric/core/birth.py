@@ -1,0 +1,68 @@
+"""How an execution comes into being: the parts of a record that only the creating step knows."""
+
+from typing import Any, Final
+
+import msgspec
+
+from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.record import Record
+from flowfabric.core.step import settled_record
+
+# Each further execution of one fairness key stands this far behind the one before it.
+FAIR_STEP_MS: Final = 1_000
+
+
+class Birth(msgspec.Struct, frozen=True, kw_only=True):
+    """One execution to create: a record without instants, its input, and what the instants become."""
+
+    record: Record
+    input: bytes = b""
+    dedup_window_ms: int = 0
+    delay_until: int = 0
+    deadline_at: int = 0
+    deadline_in: int = 0
+    # A member with inbound edges waits for them before anything else.
+    has_dependencies: bool = False
+
+
+class GraphBirth(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole graph, or one chunk of it; members that have no inbound edges come last."""
+
+    flow: Flow
+    members: tuple[Birth, ...]
+    edges: tuple[Edge, ...] = ()
+    groups: tuple[Group, ...] = ()
+    is_last: bool = True
+
+
+def rank_shift_of(last_time: int, now: int) -> int:
+    """How far behind its age a record of a flooding fairness key stands."""
+    return max(0, last_time + FAIR_STEP_MS - now) if last_time else 0
+
+
+def born(birth: Birth, now: int, rank_shift: int) -> Record:
+    """The record as the creating step writes it."""
+    record = birth.record
+    changes: dict[str, Any] = {
+        "created_at": now,
+        "moved_at": now,
+        "rank_shift": rank_shift,
+        "deadline_at": _deadline(birth, now),
+        "next": "first",
+    }
+    ahead = birth.delay_until > now
+    if birth.has_dependencies:
+        changes.update(state="blocked", reason="dependencies")
+    elif ahead:
+        changes.update(state="delayed", reason="delay")
+    if ahead:
+        changes["wake_at"] = birth.delay_until
+    unborn = msgspec.structs.replace(record, created_at=now, version=0)
+    return settled_record(unborn, changes, now)
+
+
+def _deadline(birth: Birth, now: int) -> int:
+    """The earlier of the instant and the duration; one that has passed already is kept."""
+    by_policy = now + birth.deadline_in if birth.deadline_in else 0
+    given = [instant for instant in (birth.deadline_at, by_policy) if instant]
+    return min(given, default=0)

@@ -1,0 +1,157 @@
+"""Entries of the durable log, and the history of one execution derived from what is kept."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from flowfabric.core.plan import Event, Family
+from flowfabric.core.record import NO_ATTEMPT, Attempt, Record
+from flowfabric.core.states import HELD
+
+
+class LogEntry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One step as subscribers see it."""
+
+    at: int
+    execution_id: str = ""
+    flow_id: str = ""
+    namespace: str = ""
+    kind: str
+    families: tuple[Family, ...]
+    lease_id: str = ""
+    lease_epoch: int = 0
+    attempt_id: str = ""
+    attempt_index: int = NO_ATTEMPT
+    worker_id: str = ""
+    worker_instance_id: str = ""
+    tags: Mapping[str, str] = msgspec.field(default_factory=dict)
+    details: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+def entry_of(event: Event, holder: Record, record: Record, now: int) -> LogEntry | None:
+    """The entry an event becomes: `holder` is the record whose lease it tells about.
+
+    A blind plan does not know whether anybody held the record, so the family `lease` falls away
+    here when nobody did.
+    """
+    held = holder.state in HELD
+    families = event.families
+    if not held and event.kind == "released":
+        families = tuple(family for family in families if family != "lease")
+        if not families:
+            return None
+    return LogEntry(
+        at=now,
+        execution_id=record.execution_id,
+        flow_id=record.flow_id,
+        namespace=record.namespace,
+        kind=event.kind,
+        families=families,
+        lease_id=holder.lease_id if held else "",
+        lease_epoch=holder.lease_epoch if held else 0,
+        attempt_id=holder.attempt_id if held else "",
+        attempt_index=holder.attempt_index if held else NO_ATTEMPT,
+        worker_id=holder.worker_id if held else "",
+        worker_instance_id=holder.worker_instance_id if held else "",
+        tags=record.tags,
+        details=event.details,
+    )
+
+
+# Releases that also end an attempt, so that the ended attempt tells them.
+_ENDINGS: Final = frozenset(
+    {
+        "completed",
+        "failed_retry_scheduled",
+        "failed_terminal",
+        "cancelled",
+        "max_reclaims_exceeded",
+        "dependency_impossible",
+    }
+)
+
+
+def is_ending(reason: str) -> bool:
+    return reason in _ENDINGS or reason.startswith("expired:")
+
+
+def is_kept(entry: LogEntry) -> bool:
+    """Whether the entry is stored beside the record, because no attempt will tell it."""
+    if entry.kind == "acquired":
+        return entry.details.get("reason", "").endswith("_resumed")
+    if entry.kind == "released":
+        return not is_ending(entry.details.get("reason", ""))
+    return "lease" in entry.families
+
+
+class HistoryEntry(msgspec.Struct, frozen=True):
+    """One lease event of an execution; every value is text."""
+
+    event: str
+    ts: int
+    fields: Mapping[str, str]
+
+
+def history_of(
+    record: Record, ended: Iterable[Attempt], kept: Iterable[LogEntry]
+) -> list[HistoryEntry]:
+    """The lease history: what attempts tell, joined with the unusual entries, oldest first."""
+    told = [*ended, *([record.attempt] if record.attempt else [])]
+    rows = [_kept(entry) for entry in kept]
+    for attempt in told:
+        if attempt.type != "reclaim":
+            rows.append(_acquired(attempt))
+        if attempt.released_reason:
+            rows.append(_released(attempt))
+    rows.sort(key=lambda row: (row[0], row[1], row[2]))
+    return [row[3] for row in rows]
+
+
+_Row = tuple[int, int, int, HistoryEntry]
+# Order of events that share an instant and an epoch: a lease begins before it ends.
+_STEP: Final = {"reclaimed": 0, "acquired": 0, "expired": 1, "revoked": 1, "released": 2}
+
+
+def _row(ts: int, epoch: int, event: str, fields: Mapping[str, object]) -> _Row:
+    texts = {name: str(value) for name, value in fields.items() if value != ""}
+    return ts, epoch, _STEP.get(event, 3), HistoryEntry(event, ts, texts)
+
+
+def _acquired(attempt: Attempt) -> _Row:
+    epoch = attempt.first_lease_epoch or attempt.lease_epoch
+    fields = {
+        "lease_id": attempt.first_lease_id or attempt.lease_id,
+        "lease_epoch": epoch,
+        "attempt_id": attempt.attempt_id,
+        "attempt_index": attempt.index,
+        "worker_id": attempt.first_worker_id or attempt.worker_id,
+        "worker_instance_id": attempt.first_instance_id or attempt.worker_instance_id,
+        "reason": attempt.acquired_reason,
+    }
+    return _row(attempt.started_at, epoch, "acquired", fields)
+
+
+def _released(attempt: Attempt) -> _Row:
+    fields = {
+        "lease_id": attempt.lease_id,
+        "lease_epoch": attempt.lease_epoch,
+        "attempt_index": attempt.index,
+        "worker_instance_id": attempt.worker_instance_id,
+        "reason": attempt.released_reason,
+    }
+    return _row(attempt.ended_at, attempt.lease_epoch, "released", fields)
+
+
+def _kept(entry: LogEntry) -> _Row:
+    index = "" if entry.attempt_index == NO_ATTEMPT else entry.attempt_index
+    fields: dict[str, object] = {
+        "lease_id": entry.lease_id,
+        "lease_epoch": entry.lease_epoch or "",
+        "attempt_id": entry.attempt_id,
+        "attempt_index": index,
+        "worker_id": entry.worker_id,
+        "worker_instance_id": entry.worker_instance_id,
+        **entry.details,
+    }
+    return _row(entry.at, entry.lease_epoch, entry.kind, fields)

@@ -1,0 +1,26 @@
+"""The fence: proof that a caller still owns the attempt it speaks for."""
+
+import msgspec
+
+from flowfabric.errors import PartialFenceTriple
+
+
+class Fence(msgspec.Struct, frozen=True):
+    """Lease, epoch and attempt together; any of them being stale makes the whole stale."""
+
+    lease_id: str
+    lease_epoch: int
+    attempt_id: str
+
+
+def fence_from(
+    lease_id: str | None, lease_epoch: int | None, attempt_id: str | None
+) -> Fence | None:
+    """The fence a caller sent, or None when it sent none of it."""
+    if lease_id and lease_epoch and attempt_id:
+        return Fence(lease_id, lease_epoch, attempt_id)
+    parts = {"lease_id": lease_id, "lease_epoch": lease_epoch, "attempt_id": attempt_id}
+    absent = [name for name, value in parts.items() if not value]
+    if len(absent) == len(parts):
+        return None
+    raise PartialFenceTriple(f"missing {', '.join(absent)}")

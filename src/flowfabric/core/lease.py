@@ -1,0 +1,186 @@
+"""What a claim writes: the lease on a record, and the reservation that may come before it."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from flowfabric.core.events import entry_of
+from flowfabric.core.plan import Event
+from flowfabric.core.record import UNGRANTED, UNLINEAGED, Attempt, Record
+from flowfabric.core.states import ATTEMPT_TYPES, CLAIMABLE
+from flowfabric.core.step import Step, settled_record
+
+_replace = msgspec.structs.replace
+
+GrantKind = Literal["claim", "resume", "reclaim"]
+
+
+class LeaseTerms(msgspec.Struct, frozen=True):
+    """Who takes the lease, under which fresh ids, for how long, and what the history says."""
+
+    worker_id: str
+    worker_instance_id: str
+    lease_id: str
+    attempt_id: str
+    lease_for: int
+    reason: str = ""
+
+
+class GrantTerms(msgspec.Struct, frozen=True):
+    """Who a record is kept for, under which name, and for how long."""
+
+    worker_id: str
+    worker_instance_id: str
+    grant_id: str
+    grant_for: int
+    note: str = ""
+
+
+def grant_kind(record: Record) -> GrantKind:
+    if record.state == "lost":
+        return "reclaim"
+    return "resume" if record.next == "resume" else "claim"
+
+
+def has_live_grant(record: Record, now: int) -> bool:
+    return record.grant_until > now
+
+
+def may_lease(record: Record, now: int, grant_id: str, worker: tuple[str, str]) -> bool:
+    """Whether this worker may take a named record: by its own live grant, or because none lives."""
+    if record.state not in CLAIMABLE:
+        return False
+    if not grant_id:
+        return not has_live_grant(record, now)
+    return (
+        record.grant_id == grant_id
+        and (record.grant_worker, record.grant_instance) == worker
+        and record.grant_until > now
+    )
+
+
+def is_exhausted(record: Record) -> bool:
+    """Whether one more reclaim would pass the cap."""
+    return record.state == "lost" and record.reclaim_count >= record.max_reclaim_count
+
+
+def lease(record: Record, terms: LeaseTerms, now: int) -> Step:
+    """The record under a new lease, and the attempt this begins or goes on with."""
+    epoch = record.lease_epoch + 1
+    changes: dict[str, Any] = {
+        "state": "active",
+        "reason": "",
+        "next": "",
+        "detail": "",
+        "moved_at": now,
+        "started_at": record.started_at or now,
+        "lease_epoch": epoch,
+        "lease_id": terms.lease_id,
+        "lease_ttl_ms": terms.lease_for,
+        "lease_until": now + terms.lease_for,
+        "lease_acquired_at": now,
+        "lease_renewed_at": now,
+        "worker_id": terms.worker_id,
+        "worker_instance_id": terms.worker_instance_id,
+        "lost_at": 0,
+        "revoke_reason": "",
+        "wake_at": 0,
+        **UNGRANTED,
+    }
+    if record.next == "resume":
+        return _resume(record, terms, changes, now)
+    return _begin(record, terms, changes, now)
+
+
+def _resume(record: Record, terms: LeaseTerms, changes: dict[str, Any], now: int) -> Step:
+    attempt = record.attempt
+    if attempt is not None:
+        first = {
+            "first_lease_id": attempt.first_lease_id or attempt.lease_id,
+            "first_lease_epoch": attempt.first_lease_epoch or attempt.lease_epoch,
+            "first_worker_id": attempt.first_worker_id or attempt.worker_id,
+            "first_instance_id": attempt.first_instance_id or attempt.worker_instance_id,
+        }
+        changes["attempt"] = _replace(
+            attempt,
+            state="started",
+            resumed_at=now,
+            suspended_at=0,
+            suspension_id="",
+            lease_id=terms.lease_id,
+            lease_epoch=changes["lease_epoch"],
+            worker_id=terms.worker_id,
+            worker_instance_id=terms.worker_instance_id,
+            **first,
+        )
+    if record.attempt_timeout_ms:
+        changes["attempt_until"] = now + record.attempt_left_ms
+    changes["attempt_left_ms"] = 0
+    after = settled_record(record, changes, now)
+    reason = f"{terms.reason}_resumed" if terms.reason else "claim_resumed"
+    event = Event("acquired", ("lease",), {"reason": reason})
+    return Step(record, after, None, entry_of(event, after, after, now))
+
+
+def _begin(record: Record, terms: LeaseTerms, changes: dict[str, Any], now: int) -> Step:
+    reclaiming = record.state == "lost"
+    why = record.reason if reclaiming else record.retry_reason or record.replay_reason
+    attempt = Attempt(
+        index=record.attempt_count,
+        attempt_id=terms.attempt_id,
+        type=ATTEMPT_TYPES[record.next],
+        started_at=now,
+        lease_id=terms.lease_id,
+        lease_epoch=changes["lease_epoch"],
+        worker_id=terms.worker_id,
+        worker_instance_id=terms.worker_instance_id,
+        acquired_reason=terms.reason,
+        previous_attempt=record.attempt_index if reclaiming else record.previous_attempt,
+        lineage_reason=why,
+        lineage_requester=record.replay_requested_by,
+    )
+    changes.update(
+        attempt=attempt,
+        attempt_index=attempt.index,
+        attempt_id=attempt.attempt_id,
+        attempt_type=attempt.type,
+        attempt_count=record.attempt_count + 1,
+        attempt_left_ms=0,
+        attempt_until=now + record.attempt_timeout_ms if record.attempt_timeout_ms else 0,
+        **UNLINEAGED,
+    )
+    if reclaiming:
+        changes["reclaim_count"] = record.reclaim_count + 1
+    after = settled_record(record, changes, now)
+    ended = _interrupted(record, now) if reclaiming else None
+    event = _reclaimed(record, after) if reclaiming else _acquired(terms)
+    return Step(record, after, ended, entry_of(event, after, after, now))
+
+
+def _acquired(terms: LeaseTerms) -> Event:
+    return Event("acquired", ("lease",), {"reason": terms.reason} if terms.reason else {})
+
+
+def _reclaimed(before: Record, after: Record) -> Event:
+    details = {
+        "old_lease_epoch": str(before.lease_epoch),
+        "new_lease_id": after.lease_id,
+        "new_lease_epoch": str(after.lease_epoch),
+        "new_attempt_id": after.attempt_id,
+        "new_attempt_index": str(after.attempt_index),
+    }
+    return Event("reclaimed", ("lease",), details)
+
+
+def _interrupted(record: Record, now: int) -> Attempt | None:
+    """The attempt whose lease was lost, ended because another one takes its place."""
+    if record.attempt is None:
+        return None
+    return _replace(
+        record.attempt,
+        state="interrupted_reclaimed",
+        ended_at=now,
+        failure_reason=record.reason,
+        closed_at=record.attempt.closed_at or now,
+        closed_reason="reclaimed",
+    )

@@ -1,0 +1,131 @@
+"""Plans: what a decision wants done to one record, as flat data a store can apply.
+
+A plan has no expressions and no branches. Instants are given as durations (the store adds its own
+clock) or, when a user named them, as they are.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from flowfabric.core.fence import Fence
+from flowfabric.core.graph import GraphEdit
+from flowfabric.core.record import INSTANTS, Record
+from flowfabric.core.states import MOVES, STATES, AttemptState
+
+Family = Literal["completion", "lease", "signal", "operator", "flow"]
+Blob = Literal["input", "result"]
+
+
+class Guard(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What must hold for a plan to be applied. A state may be narrowed as `state/reason`."""
+
+    states: frozenset[str]
+    fence: Fence | None = None
+    version: int = 0
+    suspension_id: str = ""
+    grant_id: str = ""
+
+
+class Timer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Instants to set: durations from the step's now, or an instant somebody named."""
+
+    lease_for: int | None = None
+    attempt_for: int | None = None
+    wake_in: int | None = None
+    deadline_in: int | None = None
+    pending_in: int | None = None
+    grant_for: int | None = None
+    wake_at: int | None = None
+    deadline_at: int | None = None
+
+
+class EndAttempt(msgspec.Struct, frozen=True, omit_defaults=True, tag="end"):
+    state: AttemptState
+    failure_reason: str = ""
+    failure_category: str = ""
+
+
+class PauseAttempt(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause"):
+    suspension_id: str
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One entry for the log. The store adds who held the record before the write."""
+
+    kind: str
+    families: tuple[Family, ...]
+    details: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    target: str
+    rule: str
+    guard: Guard
+    op: str = ""
+    set: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    # Fields that become the step's now.
+    stamp: tuple[str, ...] = ()
+    timer: Timer | None = None
+    attempt: EndAttempt | PauseAttempt | None = None
+    blobs: Mapping[Blob, bytes | None] = msgspec.field(default_factory=dict)
+    documents: Mapping[str, bytes | None] = msgspec.field(default_factory=dict)
+    drop_journal: bool = False
+    close_stream: str = ""
+    graph: GraphEdit | None = None
+    settle: bool = True
+    event: Event | None = None
+    want: Literal["brief", "record"] = "brief"
+
+
+class Brief(msgspec.Struct, frozen=True):
+    """All a lease holder needs to know of a record it changed itself."""
+
+    state: str
+    version: int
+    wake_at: int
+
+
+class Applied(msgspec.Struct, frozen=True):
+    brief: Brief
+    was: str
+    now: int
+    record: Record | None = None
+    replayed: bool = False
+    more: bool = False
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The guard did not hold; `seen` is the record that did not fit, None when there is none."""
+
+    seen: Record | None
+    now: int
+
+
+Answer = Applied | Refused
+
+# What a plan must leave to the store: derived values, identity, and what only a claim writes.
+_DERIVED: Final = frozenset(
+    {"execution_id", "version", "moved_at", "changed_at", "due_at", "rank", "attempt"}
+    | {"op_id", "op_state", "op_wake_at", "lease_epoch"}
+)
+SETTABLE: Final = frozenset(Record.__struct_fields__) - _DERIVED - frozenset(INSTANTS)
+_INSTANTS: Final = frozenset(INSTANTS)
+MAX_OP_BYTES: Final = 64
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse a plan no store could apply; a fault of the engine, found before any I/O."""
+    if plan.rule not in MOVES:
+        raise ValueError(f"unknown rule {plan.rule!r}")
+    for name, value in plan.set.items():
+        # An instant is armed by the timer; `set` can only clear it.
+        if name in SETTABLE or (name in _INSTANTS and value == 0):
+            continue
+        raise ValueError(f"plan {plan.rule} may not set {name}")
+    if plan.op and (plan.guard.fence is None or len(plan.op.encode()) > MAX_OP_BYTES):
+        raise ValueError(f"plan {plan.rule}: an operation id is at most 64 bytes, under a fence")
+    unknown = {state.partition("/")[0] for state in plan.guard.states} - STATES
+    if unknown or not plan.guard.states:
+        raise ValueError(f"plan {plan.rule} guards unknown states {sorted(unknown)}")

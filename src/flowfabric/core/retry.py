@@ -1,0 +1,63 @@
+"""Whether a failed attempt is tried again, and after how long."""
+
+from math import floor
+from typing import Final
+
+from flowfabric.core.policy import Backoff, ExponentialBackoff, FixedBackoff, RetryPolicy
+
+NEVER_RETRIED: Final = frozenset({"permanent", "cancelled", "budget_exceeded"})
+"""Failure categories that need to be listed by name to be retried."""
+
+TIMEOUT: Final = "timeout"
+
+
+def decide_retry(
+    policy: RetryPolicy | None,
+    retry_count: int,
+    category: str,
+    retryable: bool | None,
+    jitter: float,
+) -> int | None:
+    """The pause before the next attempt in ms, or None when there is none.
+
+    `jitter` is the caller's luck, from 0 to 1; it matters only to policies that ask for it.
+    """
+    if policy is None or retryable is False or retry_count >= policy.max_retries:
+        return None
+    if not _is_allowed(policy, category):
+        return None
+    return _delay_ms(policy.backoff, retry_count, jitter)
+
+
+def may_retry_timeout(policy: RetryPolicy | None, retry_count: int) -> bool:
+    """Whether an attempt that ran out of time is retried: only if the policy says so by name."""
+    return (
+        policy is not None
+        and TIMEOUT in policy.retryable_categories
+        and retry_count < policy.max_retries
+    )
+
+
+def _is_allowed(policy: RetryPolicy, category: str) -> bool:
+    if policy.retryable_categories:
+        return category in policy.retryable_categories
+    return category not in NEVER_RETRIED
+
+
+def _delay_ms(backoff: Backoff, retry_count: int, jitter: float) -> int:
+    match backoff:
+        case FixedBackoff():
+            return backoff.delay_ms
+        case ExponentialBackoff():
+            delay = _grown(backoff, retry_count)
+            return floor(delay * (0.5 + jitter / 2)) if backoff.jitter else floor(delay)
+
+
+def _grown(backoff: ExponentialBackoff, retry_count: int) -> float:
+    if not backoff.initial_delay_ms:
+        return 0
+    try:
+        delay = backoff.initial_delay_ms * backoff.multiplier**retry_count
+    except OverflowError:
+        return backoff.max_delay_ms
+    return min(delay, backoff.max_delay_ms)

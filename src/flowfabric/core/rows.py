@@ -1,0 +1,53 @@
+"""What a step may read and write around a record: the rows of its partition.
+
+A store that runs the reference gives the mechanisms this port; it is the whole of what they know
+about storage. Writes become visible to later reads of the same step at once.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from flowfabric.core.events import LogEntry
+from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.plan import Blob
+from flowfabric.core.record import Record
+from flowfabric.core.step import Step
+
+
+class Rows(Protocol):
+    @property
+    def now(self) -> int: ...
+
+    def record(self, execution_id: str) -> Record | None: ...
+
+    def flow(self, flow_id: str) -> Flow | None: ...
+
+    def group(self, target: str) -> Group | None: ...
+
+    def outgoing(self, source: str, after: str, limit: int) -> Sequence[Edge]:
+        """Edges that leave a member, by edge id, behind `after`."""
+        ...
+
+    def incoming(self, target: str, after: str, limit: int) -> Sequence[Edge]: ...
+
+    def write(self, step: Step) -> None:
+        """Keep the record of a step, with its views, ended attempt and log entry."""
+        ...
+
+    def put_blobs(self, execution_id: str, blobs: Mapping[Blob, bytes | None]) -> None: ...
+
+    def put_documents(self, execution_id: str, documents: Mapping[str, bytes | None]) -> None: ...
+
+    def drop_journal(self, execution_id: str) -> None: ...
+
+    def copy_result(self, source: str, target: str) -> int:
+        """Put the source's result over the target's input; the bytes copied, 0 without a result."""
+        ...
+
+    def put_edge(self, edge: Edge) -> None: ...
+
+    def put_group(self, group: Group) -> None: ...
+
+    def put_flow(self, flow: Flow) -> None: ...
+
+    def log(self, entry: LogEntry) -> None: ...

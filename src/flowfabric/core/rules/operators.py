@@ -1,0 +1,232 @@
+"""What operators and the scheduler do to a record from outside."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from flowfabric.core.checks import PRIVILEGED
+from flowfabric.core.fence import Fence
+from flowfabric.core.graph import GraphEdit
+from flowfabric.core.lease import GrantTerms, grant_kind
+from flowfabric.core.plan import EndAttempt, Event, Guard, Plan, Timer
+from flowfabric.core.record import NO_ATTEMPT, UNGRANTED, Record
+from flowfabric.core.states import HELD, LIVE, STATES
+
+_LIVE: Final = frozenset[str](LIVE)
+_UNHELD: Final = frozenset[str](LIVE - HELD)
+_ACTIVE: Final = frozenset({"active"})
+MAX_PRIORITY: Final = 9000
+
+
+def at_version(record: Record) -> Guard:
+    """A guard for plans decided from this very reading of the record."""
+    return Guard(frozenset({record.state}), version=record.version)
+
+
+def cancel(execution_id: str, reason: str, source: str, fence: Fence | None) -> Plan:
+    states = _LIVE if source in PRIVILEGED else _UNHELD if fence is None else _ACTIVE
+    return Plan(
+        target=execution_id,
+        rule="cancel",
+        guard=Guard(states, None if source in PRIVILEGED else fence),
+        op="cancel" if fence is not None and source not in PRIVILEGED else "",
+        set={
+            "state": "cancelled",
+            "cancellation_reason": reason,
+            "cancelled_by": source,
+        },
+        attempt=EndAttempt("ended_cancelled", f"cancelled: {reason}"),
+        close_stream="attempt_cancelled",
+        settle=source != "flow_cascade",
+        event=Event(
+            "released", ("completion", "lease"), {"outcome": "cancelled", "reason": "cancelled"}
+        ),
+    )
+
+
+def revoke(execution_id: str, reason: str, fence: Fence | None) -> Plan:
+    return Plan(
+        target=execution_id,
+        rule="revoke",
+        guard=Guard(_ACTIVE, fence),
+        set={
+            "state": "lost",
+            "reason": "lease_revoked",
+            "next": "reclaim",
+            "detail": f"lease revoked: {reason}",
+            "revoke_reason": reason,
+        },
+        stamp=("lost_at",),
+        close_stream="lease_revoked",
+        event=Event("revoked", ("lease",), {"reason": reason}),
+        want="record",
+    )
+
+
+class Block(msgspec.Struct, frozen=True):
+    """Why a waiting record may not run, in words, and when to look again (None: never)."""
+
+    reason: str
+    detail: str = ""
+    look_in_ms: int | None = None
+
+
+def block(execution_id: str, why: Block, grant_id: str = "") -> Plan:
+    return Plan(
+        target=execution_id,
+        rule="block",
+        guard=Guard(frozenset({"waiting"}), grant_id=grant_id),
+        set={"state": "blocked", "reason": why.reason, "detail": why.detail},
+        timer=None if why.look_in_ms is None else Timer(wake_in=why.look_in_ms),
+    )
+
+
+def unblock(execution_id: str, reasons: frozenset[str]) -> Plan:
+    return Plan(
+        target=execution_id,
+        rule="unblock",
+        guard=Guard(frozenset(f"blocked/{reason}" for reason in reasons)),
+        set={"state": "waiting"},
+    )
+
+
+def change_priority(record: Record, priority: int) -> Plan:
+    clamped = clamp_priority(priority)
+    details = {"old_priority": str(record.priority), "new_priority": str(clamped)}
+    return Plan(
+        target=record.execution_id,
+        rule="priority",
+        guard=at_version(record),
+        set={"priority": clamped},
+        event=Event("priority_changed", ("operator",), details),
+    )
+
+
+def clamp_priority(priority: int) -> int:
+    return min(max(priority, 0), MAX_PRIORITY)
+
+
+def grant(record: Record, terms: GrantTerms) -> Plan:
+    """Reserve one named record for a worker."""
+    return Plan(
+        target=record.execution_id,
+        rule="grant",
+        guard=at_version(record),
+        set={
+            "grant_id": terms.grant_id,
+            "grant_kind": grant_kind(record),
+            "grant_worker": terms.worker_id,
+            "grant_instance": terms.worker_instance_id,
+            "grant_note": terms.note,
+        },
+        timer=Timer(grant_for=terms.grant_for),
+        want="record",
+    )
+
+
+def ungrant(record: Record) -> Plan:
+    return Plan(target=record.execution_id, rule="ungrant", guard=at_version(record), set=UNGRANTED)
+
+
+def exhaust(record: Record) -> Plan:
+    """End a lost execution that was reclaimed as often as it may be."""
+    return Plan(
+        target=record.execution_id,
+        rule="exhaust",
+        guard=Guard(frozenset({"lost"}), version=record.version),
+        set={"state": "failed", "failure_reason": "max_reclaims_exceeded"},
+        attempt=EndAttempt("interrupted_reclaimed", "max_reclaims_exceeded"),
+        close_stream="reclaimed",
+        event=Event(
+            "released",
+            ("completion", "lease"),
+            {"outcome": "failed", "reason": "max_reclaims_exceeded"},
+        ),
+    )
+
+
+class ReplayRequest(msgspec.Struct, frozen=True):
+    reason: str = ""
+    requested_by: str = ""
+
+
+class Reopening(msgspec.Struct, frozen=True):
+    """The edges a skipped member waits for again, and how many of them nothing satisfies yet."""
+
+    edit: GraphEdit
+    unmet: int
+
+
+def replay(record: Record, request: ReplayRequest, reopened: Reopening | None, now: int) -> Plan:
+    """Run a finished execution again. A skipped member waits for its reopened edges."""
+    branch = "normal" if reopened is None else "skipped_flow_member"
+    goal: dict[str, Any] = {"state": "waiting", "next": "replay"}
+    if reopened is not None:
+        goal = {
+            "state": "blocked",
+            "reason": "dependencies",
+            "next": "replay",
+            "detail": f"{reopened.unmet} dep(s) unsatisfied after replay",
+        }
+    if record.deadline_at and record.deadline_at <= now:
+        goal["deadline_at"] = 0
+    previous = record.attempt_index if record.attempt_count else NO_ATTEMPT
+    return Plan(
+        target=record.execution_id,
+        rule="replay",
+        guard=at_version(record),
+        set={
+            **goal,
+            **_FRESH,
+            "replay_count": record.replay_count + 1,
+            "replay_reason": request.reason,
+            "replay_requested_by": request.requested_by,
+            "previous_attempt": previous,
+        },
+        blobs={"result": None},
+        drop_journal=True,
+        graph=reopened.edit if reopened else None,
+        event=Event(
+            "replay_initiated",
+            ("lease", "operator"),
+            {
+                "replay_count": str(record.replay_count + 1),
+                "replay_type": branch,
+                "branch": branch,
+                "groups_reset": str(len(reopened.edit.groups) if reopened else 0),
+            },
+        ),
+    )
+
+
+_FRESH: Final[Mapping[str, Any]] = {
+    "retry_count": 0,
+    "reclaim_count": 0,
+    "completed_at": 0,
+    "purge_at": 0,
+    "failure_reason": "",
+    "failure_category": "",
+    "cancellation_reason": "",
+    "cancelled_by": "",
+    "result_encoding": "",
+}
+
+
+def set_tags(record: Record, tags: Mapping[str, str]) -> Plan:
+    return Plan(
+        target=record.execution_id,
+        rule="tag",
+        guard=at_version(record),
+        set={"tags": {**record.tags, **tags}},
+    )
+
+
+def note(execution_id: str, *stamps: str) -> Plan:
+    """Remember that something was seen just now; nothing else changes."""
+    return Plan(
+        target=execution_id,
+        rule="note",
+        guard=Guard(frozenset[str](STATES)),
+        stamp=stamps,
+    )

@@ -1,0 +1,158 @@
+"""VIEWS: which records an index holds, how it is keyed and ordered. An index is a function of the
+record; no code anywhere adds to or removes from one by hand."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from flowfabric.core.ids import partition_of
+from flowfabric.core.record import Record
+from flowfabric.core.states import CLAIMABLE, FINAL
+
+Value = str | int
+Key = tuple[Value, ...]
+
+# Orders records that have no instant behind all that have one.
+LAST: Final = 9_999_999_999_999
+
+
+class View(NamedTuple):
+    """`states` empty means every state; `where` names columns that must be set, `unless` unset."""
+
+    name: str
+    key: tuple[str, ...]
+    order: tuple[str, ...]
+    states: frozenset[str] = frozenset()
+    where: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+
+
+VIEWS: Final[tuple[View, ...]] = (
+    View(
+        "claimable",
+        ("namespace", "lane", "req_set"),
+        ("rank", "execution_id"),
+        states=frozenset[str](CLAIMABLE),
+        unless=("grant_until",),
+    ),
+    View("timers", (), ("due_at", "execution_id"), where=("due_at",)),
+    View("final", (), ("purge_at", "execution_id"), states=frozenset[str](FINAL)),
+    View("by_state", ("namespace", "lane", "bucket"), ("sort", "execution_id")),
+    View("worker", ("worker_instance_id",), ("execution_id",), states=frozenset({"active"})),
+    View("flow", ("flow_id",), ("created_at", "execution_id"), where=("flow_id",)),
+    View("partition", ("part",), ("execution_id",)),
+    View("all", ("namespace",), ("created_at", "execution_id")),
+)
+BY_NAME: Final = {view.name: view for view in VIEWS}
+
+# What a store keeps beside the packed record, to index and filter by.
+COLUMNS: Final = (
+    "execution_id",
+    "part",
+    "namespace",
+    "lane",
+    "req_set",
+    "kind",
+    "state",
+    "bucket",
+    "sort",
+    "rank",
+    "created_at",
+    "due_at",
+    "purge_at",
+    "grant_until",
+    "worker_instance_id",
+    "flow_id",
+)
+
+
+def bucket_of(record: Record) -> str:
+    """The state under which a lane lists the record; blocked ones are told apart by reason."""
+    return f"blocked:{record.reason}" if record.state == "blocked" else record.state
+
+
+def sort_of(record: Record) -> int:
+    """What orders the record among those of its lane and state."""
+    match record.state:
+        case "waiting" | "lost":
+            return record.rank
+        case "delayed" | "blocked" | "suspended":
+            return record.wake_at or LAST
+        case "active":
+            return record.created_at
+        case _:
+            return record.completed_at
+
+
+def part_of(record: Record) -> int:
+    return partition_of(record.execution_id)
+
+
+_DERIVED: Final[dict[str, Callable[[Record], Value]]] = {
+    "part": part_of,
+    "bucket": bucket_of,
+    "sort": sort_of,
+}
+
+
+def column(record: Record, name: str) -> Value:
+    derive = _DERIVED.get(name)
+    if derive is not None:
+        return derive(record)
+    value: Value = getattr(record, name)
+    return value
+
+
+def columns(record: Record) -> tuple[Value, ...]:
+    """The values of COLUMNS for a record."""
+    return (
+        record.execution_id,
+        partition_of(record.execution_id),
+        record.namespace,
+        record.lane,
+        record.req_set,
+        record.kind,
+        record.state,
+        bucket_of(record),
+        sort_of(record),
+        record.rank,
+        record.created_at,
+        record.due_at,
+        record.purge_at,
+        record.grant_until,
+        record.worker_instance_id,
+        record.flow_id,
+    )
+
+
+def belongs(view: View, record: Record) -> bool:
+    if view.states and record.state not in view.states:
+        return False
+    if any(not column(record, name) for name in view.where):
+        return False
+    return not any(column(record, name) for name in view.unless)
+
+
+class Entry(NamedTuple):
+    view: str
+    key: Key
+    order: Key
+
+
+def entries(record: Record) -> Iterator[Entry]:
+    """Every place where a store's views must show this record, and nowhere else."""
+    for view in VIEWS:
+        if belongs(view, record):
+            yield Entry(view.name, _values(record, view.key), _values(record, view.order))
+
+
+def tag_entries(record: Record, searchable: Iterable[str]) -> Iterator[Entry]:
+    """The places of a record in the views of the tags a deployment searches by."""
+    for name in searchable:
+        value = record.tags.get(name)
+        if value is not None:
+            key = (record.namespace, name, value)
+            yield Entry("tag", key, (record.created_at, record.execution_id))
+
+
+def _values(record: Record, names: tuple[str, ...]) -> Key:
+    return tuple(column(record, name) for name in names)
