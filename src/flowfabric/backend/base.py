@@ -1,11 +1,12 @@
 """The protocol of a store: a few mechanisms, each a batch, each atomic per item.
 
 Every method takes a list and answers a list in the same order. A refused item changes nothing and
-the others proceed; only a transport fault fails a whole call. Time is the store's own.
+the others proceed; an item that cannot be answered is answered by its error, in its place; only a
+transport fault fails a whole call. Time is the store's own.
 """
 
 from collections.abc import Sequence
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, TypeAlias, TypeVar
 
 from flowfabric.backend.types import (
     Append,
@@ -42,6 +43,11 @@ from flowfabric.backend.types import (
 from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.graph import Flow
 from flowfabric.core.plan import Answer, Plan, Refused
+from flowfabric.errors import FlowFabricError
+
+T = TypeVar("T")
+# One answer of a batch, or the error that belongs to that item alone.
+Answered: TypeAlias = T | FlowFabricError
 
 
 class Backend(Protocol):
@@ -59,27 +65,29 @@ class Backend(Protocol):
 
     # changes
 
-    async def create(self, items: Sequence[Birth]) -> list[CreateAnswer]: ...
+    async def create(self, items: Sequence[Birth]) -> list[Answered[CreateAnswer]]: ...
 
-    async def create_graph(self, items: Sequence[GraphBirth]) -> list[GraphCreated]: ...
+    async def create_graph(self, items: Sequence[GraphBirth]) -> list[Answered[GraphCreated]]: ...
 
-    async def apply(self, plans: Sequence[Plan]) -> list[Answer]: ...
+    async def apply(self, plans: Sequence[Plan]) -> list[Answered[Answer]]: ...
 
-    async def settle(self, flow_ids: Sequence[str]) -> list[bool]:
+    async def settle(self, flow_ids: Sequence[str]) -> list[Answered[bool]]:
         """Go on with what bounded steps left over on these flows; whether there is still more."""
         ...
 
-    async def claim(self, requests: Sequence[ClaimRequest]) -> list[ClaimAnswer]: ...
+    async def claim(self, requests: Sequence[ClaimRequest]) -> list[Answered[ClaimAnswer]]: ...
 
-    async def lease(self, claims: Sequence[NamedClaim]) -> list[Offer | Refused]: ...
+    async def lease(self, claims: Sequence[NamedClaim]) -> list[Answered[Offer | Refused]]: ...
 
     async def finish(self, plans: Sequence[Plan], claim: ClaimRequest) -> Finished:
         """Apply the plans and claim in the same step."""
         ...
 
-    async def append(self, items: Sequence[Append]) -> list[Appended | StreamRefused]: ...
+    async def append(self, items: Sequence[Append]) -> list[Answered[Appended | StreamRefused]]: ...
 
-    async def journal(self, items: Sequence[JournalAppend]) -> list[Journaled | Refused]: ...
+    async def journal(
+        self, items: Sequence[JournalAppend]
+    ) -> list[Answered[Journaled | Refused]]: ...
 
     async def purge(self, limit: int, partitions: frozenset[int] = frozenset()) -> int: ...
 
@@ -140,7 +148,7 @@ class Backend(Protocol):
 
 
 class Bells(Protocol):
-    """Doorbells: they say "look again", may be lost or doubled, and are never needed to be right."""
+    """Doorbells say "look again". They may be lost or doubled; nothing depends on one."""
 
     def listen(self, *names: str) -> "Listening": ...
 

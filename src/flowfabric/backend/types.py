@@ -9,6 +9,7 @@ from flowfabric.core.fence import Fence
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.plan import Answer, Family
 from flowfabric.core.record import Attempt, Record
+from flowfabric.errors import FlowFabricError
 
 # ---- create
 
@@ -104,7 +105,7 @@ class ClaimAnswer(msgspec.Struct, frozen=True):
 
 
 class Finished(msgspec.Struct, frozen=True):
-    answers: tuple[Answer, ...]
+    answers: tuple[Answer | FlowFabricError, ...]
     claimed: ClaimAnswer
 
 

@@ -13,7 +13,7 @@ FAIR_STEP_MS: Final = 1_000
 
 
 class Birth(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution to create: a record without instants, its input, and what the instants become."""
+    """One execution to create: a record without instants, and what its instants become."""
 
     record: Record
     input: bytes = b""

@@ -1,4 +1,4 @@
-"""From a refusal to the one right error. A store only says what it saw; this says why it matters."""
+"""From a refusal to the one right error: a store says what it saw, this says why it matters."""
 
 from flowfabric.core.checks import (
     check_block,

@@ -37,9 +37,9 @@ class Step(msgspec.Struct, frozen=True):
 def fits(plan: Plan, record: Record, now: int) -> bool:
     """Whether the record is one the plan was decided for."""
     guard = plan.guard
-    if record.state not in guard.states:
-        if f"{record.state}/{record.reason}" not in guard.states:
-            return False
+    state = record.state
+    if state not in guard.states and f"{state}/{record.reason}" not in guard.states:
+        return False
     fence = guard.fence
     if fence is not None and not (
         record.lease_id == fence.lease_id

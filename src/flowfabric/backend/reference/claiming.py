@@ -1,9 +1,10 @@
 """Mechanism `claim`: choose the best waiting records and lease them in the same step."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
-from flowfabric.backend.reference.tables import BLOBS, JOURNAL
+from flowfabric.backend.reference.tables import BLOBS, JOURNAL, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.upstreams import upstreams_of
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offer
@@ -96,6 +97,20 @@ class _Queue:
             self._exhausted = True
 
 
+def start_claim(
+    tx: Transaction, requests: Sequence[ClaimRequest]
+) -> Callable[[ClaimRequest], ClaimAnswer]:
+    tx.flush()
+    return partial(claim, tx, Queues(tx))
+
+
+def start_lease(
+    tx: Transaction, claims: Sequence[NamedClaim]
+) -> Callable[[NamedClaim], Offer | Refused]:
+    tx.fetch(RECORDS, [named.execution_id for named in claims])
+    return partial(lease_named, tx)
+
+
 def claim(tx: Transaction, queues: Queues, request: ClaimRequest) -> ClaimAnswer:
     reply = _Reply(tx, request)
     looks = len(request.ids) + _SPARE
@@ -178,9 +193,13 @@ def lease_named(tx: Transaction, named: NamedClaim) -> Offer | Refused:
     terms = LeaseTerms(*worker, named.lease_id, named.attempt_id, named.lease_for, named.reason)
     done = lease(record, terms, tx.now)
     _write(tx, done)
-    body = tx.get(BLOBS, (record.execution_id, "input")) if named.payload else None
+    body = _input(tx, record) if named.payload else None
     length = journal_length(tx, done.after)
     return Offer(fate="leased", record=done.after, input=body, journal_length=length)
+
+
+def _input(tx: Transaction, record: Record) -> bytes | None:
+    return tx.get(BLOBS, (record.execution_id, "input"))
 
 
 def journal_length(tx: Transaction, record: Record) -> int:

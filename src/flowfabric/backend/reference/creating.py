@@ -1,6 +1,7 @@
 """Mechanism `create`: insert if absent, with the idempotency key, the flow and the queue place."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -26,11 +27,21 @@ from flowfabric.core.step import Step
 _replace = msgspec.structs.replace
 
 
-def fetch_for_create(tx: Transaction, items: Sequence[Birth]) -> None:
+def start_create(tx: Transaction, items: Sequence[Birth]) -> Callable[[Birth], CreateAnswer]:
     tx.fetch(RECORDS, [item.record.execution_id for item in items])
     keys = [_scope(item) for item in items if item.record.idempotency_key]
     if keys:
         tx.fetch(KEYS, keys)
+    return partial(create, tx)
+
+
+def start_create_graph(
+    tx: Transaction, items: Sequence[GraphBirth]
+) -> Callable[[GraphBirth], GraphCreated]:
+    members = [birth.record.execution_id for graph in items for birth in graph.members]
+    tx.fetch(RECORDS, members)
+    tx.fetch(EDGES, [edge.edge_id for graph in items for edge in graph.edges])
+    return partial(create_graph, tx)
 
 
 def _scope(birth: Birth) -> tuple[str, str]:

@@ -177,9 +177,8 @@ class Transaction:
 
     def _ring_for(self, step: Step) -> None:
         before, after = step.before, step.after
-        if after.state in CLAIMABLE and not after.grant_until:
-            if before is None or before.state not in CLAIMABLE or before.grant_until:
-                self.rings.add(lane_bell(after.namespace, after.lane))
+        if _is_offered(after) and not (before and _is_offered(before)):
+            self.rings.add(lane_bell(after.namespace, after.lane))
         if after.due_at and (before is None or after.due_at != before.due_at):
             self.rings.add(TIMER_BELL)
         attempt = step.ended or after.attempt
@@ -233,3 +232,7 @@ class Transaction:
             entry = msgspec.structs.replace(entry, tags=shown)
         self._log.append(entry)
         self.rings.add(LOG_BELL)
+
+
+def _is_offered(record: Record) -> bool:
+    return record.state in CLAIMABLE and not record.grant_until

@@ -1,0 +1,61 @@
+"""One batch of one mechanism as a piece of work, and how a transaction does it."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from flowfabric.backend.reference.transaction import Transaction
+from flowfabric.errors import Bug, FlowFabricError
+
+I = TypeVar("I")  # noqa: E741
+A = TypeVar("A")
+T = TypeVar("T")
+
+_log = logging.getLogger("flowfabric.backend")
+
+
+class Work(Generic[I, A]):
+    """`start` looks at the whole batch (to load what it needs at once) and returns what does one
+    item of it."""
+
+    __slots__ = ("items", "name", "start")
+
+    def __init__(
+        self,
+        name: str,
+        start: Callable[[Transaction, Sequence[I]], Callable[[I], A]],
+        items: Sequence[I],
+    ) -> None:
+        self.name = name
+        self.start = start
+        self.items = items
+
+
+def perform(tx: Transaction, work: Work[I, A]) -> list[A | FlowFabricError]:
+    """Do a batch. An item that fails leaves nothing behind and is answered by its error."""
+    each = work.start(tx, work.items)
+    return [attempt(tx, work.name, partial(each, item)) for item in work.items]
+
+
+def attempt(tx: Transaction, name: str, item: Callable[[], A]) -> A | FlowFabricError:
+    try:
+        return tx.item(item)
+    except FlowFabricError as fault:
+        return fault
+    except Exception as fault:
+        _log.exception("%s: an item failed", name)
+        bug = Bug(f"{name}: {type(fault).__name__}")
+        bug.__cause__ = fault
+        return bug
+
+
+class Runner(Protocol):
+    """Where transactions run: several batches that wait at once may share one."""
+
+    def write(self, work: Work[I, A]) -> Awaitable[list[A | FlowFabricError]]: ...
+
+    def read(self, read: Callable[[Transaction], T]) -> Awaitable[T]: ...
+
+
+AnyWork = Work[Any, Any]
