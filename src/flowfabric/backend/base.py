@@ -162,6 +162,10 @@ class Listening(Protocol):
         """Wait for a ring; False when the time ran out first."""
         ...
 
+    def take(self) -> bool:
+        """Whether it rang since the last look, without waiting."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -175,4 +179,3 @@ def stream_bell(execution_id: str, attempt: int) -> str:
 
 LOG_BELL: Final = "log"
 CONFIG_BELL: Final = "config"
-TIMER_BELL: Final = "timer"

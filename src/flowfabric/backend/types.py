@@ -267,9 +267,10 @@ class PutAnswer(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """One record and what was asked for beside it."""
+    """One record and what was asked for beside it, as of the store's `now`."""
 
     record: Record
+    now: int
     input: bytes | None = None
     result: bytes | None = None
     attempts: tuple[Attempt, ...] = ()

@@ -88,11 +88,6 @@ def check_cancel(record: Record, source: str, fence: Fence | None, now: int) -> 
         raise FenceRequired(f"cancel of a held execution as {source} needs its lease fence")
 
 
-def check_revoke(record: Record) -> None:
-    if record.state not in HELD:
-        raise NoActiveLease(f"execution {record.execution_id} holds no lease")
-
-
 def check_block(record: Record, blocking_reason: str) -> None:
     if record.state in FINAL:
         raise not_active(record)

@@ -5,9 +5,6 @@ from flowfabric.core.checks import (
     check_cancel,
     check_lease,
     check_override,
-    check_priority,
-    check_replay,
-    check_revoke,
     check_unblock,
 )
 from flowfabric.core.plan import Plan
@@ -31,16 +28,10 @@ def _check(plan: Plan, seen: Record, now: int) -> None:
     match plan.rule:
         case "cancel":
             check_cancel(seen, str(plan.set["cancelled_by"]), fence, now)
-        case "revoke":
-            check_revoke(seen)
         case "block":
             check_block(seen, "paused_by_operator")
         case "unblock":
             check_unblock(seen, _reasons(plan))
-        case "priority":
-            check_priority(seen)
-        case "replay":
-            check_replay(seen)
         case _ if fence is not None:
             check_lease(seen, fence, now)
         case _:

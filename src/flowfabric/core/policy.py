@@ -200,7 +200,8 @@ def _place_and_reason(message: str) -> str:
     if not found:
         reason, path = message, ""
     place = path.rstrip("`").lstrip(".") or "policy"
-    return f"{place}: {reason[:1].lower()}{reason[1:].replace('`', '')}"
+    plain = reason.replace("`", "").replace(" | null", "")
+    return f"{place}: {plain[:1].lower()}{plain[1:]}"
 
 
 def _malformed(what: str) -> InvalidPolicyJson:
@@ -228,7 +229,7 @@ class _Members:
         return members
 
     def _of(
-        self, raw: Mapping[str, object], part: type[msgspec.Struct], extra: str = ""
+        self, raw: Mapping[str, object], part: type[msgspec.Struct], extra: str | None = None
     ) -> dict[str, object]:
         members: dict[str, object] = {}
         for name, value in raw.items():

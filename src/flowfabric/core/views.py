@@ -2,11 +2,12 @@
 record; no code anywhere adds to or removes from one by hand."""
 
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
-from flowfabric.core.states import CLAIMABLE, FINAL
+from flowfabric.core.states import CLAIMABLE, FINAL, STATES
 
 Value = str | int
 Key = tuple[Value, ...]
@@ -140,9 +141,9 @@ class Entry(NamedTuple):
 
 def entries(record: Record) -> Iterator[Entry]:
     """Every place where a store's views must show this record, and nowhere else."""
-    for view in VIEWS:
-        if belongs(view, record):
-            yield Entry(view.name, _values(record, view.key), _values(record, view.order))
+    for name, key, order, where, unless in _PLACES[record.state]:
+        if where(record) and not unless(record):
+            yield Entry(name, key(record), order(record))
 
 
 def tag_entries(record: Record, searchable: Iterable[str]) -> Iterator[Entry]:
@@ -154,5 +155,53 @@ def tag_entries(record: Record, searchable: Iterable[str]) -> Iterator[Entry]:
             yield Entry("tag", key, (record.created_at, record.execution_id))
 
 
-def _values(record: Record, names: tuple[str, ...]) -> Key:
-    return tuple(column(record, name) for name in names)
+class _Place(NamedTuple):
+    """A view as functions of a record; a store that runs the reference asks for these at every
+    write, so they are made once."""
+
+    view: str
+    key: Callable[[Record], Key]
+    order: Callable[[Record], Key]
+    where: Callable[[Record], object]
+    unless: Callable[[Record], object]
+
+
+def _getter(name: str) -> Callable[[Record], Value]:
+    return _DERIVED.get(name) or attrgetter(name)
+
+
+def _values(names: tuple[str, ...]) -> Callable[[Record], Key]:
+    if not names:
+        return lambda record: ()
+    if len(names) == 1:
+        only = _getter(names[0])
+        return lambda record: (only(record),)
+    if not any(name in _DERIVED for name in names):
+        return attrgetter(*names)
+    getters = tuple(_getter(name) for name in names)
+    return lambda record: tuple([get(record) for get in getters])
+
+
+def _one_of(names: tuple[str, ...], *, otherwise: bool) -> Callable[[Record], object]:
+    """Whether the column is set. No view is narrowed by more than one, so there is no `and`."""
+    if not names:
+        return lambda record: otherwise
+    (name,) = names
+    return _getter(name)
+
+
+def _places(state: str) -> tuple[_Place, ...]:
+    return tuple(
+        _Place(
+            view.name,
+            _values(view.key),
+            _values(view.order),
+            _one_of(view.where, otherwise=True),
+            _one_of(view.unless, otherwise=False),
+        )
+        for view in VIEWS
+        if not view.states or state in view.states
+    )
+
+
+_PLACES: Final = {state: _places(state) for state in STATES}

@@ -13,7 +13,7 @@ from flowfabric.backend.types import ConfigDocument, Frame, JournalEntry, Summar
 from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.record import Attempt, Record
-from flowfabric.core.views import Key
+from flowfabric.core.views import Entry, Key
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -45,17 +45,29 @@ class KeyEntry(msgspec.Struct, frozen=True):
 
 
 class StreamMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Counters of an attempt's stream, and its rolling summary."""
+    """Counters of an attempt's stream, and its rolling summary.
+
+    `trimmed` is, per mode, the id up to which no frame of that mode is left, so that the next trim
+    goes on from there instead of passing the other modes' frames again.
+    """
 
     frame_count: int = 0
     total_bytes: int = 0
     retained: dict[str, int] = msgspec.field(default_factory=dict)
+    trimmed: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     last_ms: int = 0
     last_seq: int = 0
-    writer_seq: int = 0
     has_durable: bool = False
     expires_at: int = 0
     summary: Summary | None = None
+
+
+class Numbered(msgspec.Struct, frozen=True):
+    """A writer's own number and the id of the frame that bore it."""
+
+    number: int
+    ms: int
+    seq: int
 
 
 class JournalRow(msgspec.Struct, frozen=True):
@@ -73,6 +85,8 @@ ATTEMPTS: Final = Table[tuple[str, int], Attempt]("attempt")
 KEPT: Final = Table[tuple[str, int], LogEntry]("kept")
 STREAMS: Final = Table[tuple[str, int], StreamMeta]("stream")
 FRAMES: Final = Table[tuple[str, int, int, int], Frame]("frame")
+# (execution, attempt, slot): a ring of the numbers a stream's writer used last.
+NUMBERS: Final = Table[tuple[str, int, int], Numbered]("frame_number")
 JOURNAL: Final = Table[tuple[str, str, int], JournalRow]("journal")
 FLOWS: Final = Table[str, Flow]("flow")
 EDGES: Final = Table[str, Edge]("edge")
@@ -92,6 +106,7 @@ OWNED: Final[tuple[Table[Any, Any], ...]] = (
     KEPT,
     STREAMS,
     FRAMES,
+    NUMBERS,
     JOURNAL,
 )
 
@@ -130,11 +145,23 @@ class Tables(Protocol):
         """Rows whose key begins with the prefix, in key order, strictly behind `after`."""
         ...
 
+    def scan(self, table: Table[K, V], after: K | None, limit: int) -> list[tuple[K, V]]:
+        """Rows of the whole table, in key order (text by code point), strictly behind `after`."""
+        ...
+
     def count(self, table: Table[Any, Any], prefix: tuple[Any, ...]) -> int: ...
 
     def outgoing(self, source: str, after: str, limit: int) -> list[Edge]: ...
 
     def incoming(self, target: str, after: str, limit: int) -> list[Edge]: ...
+
+    def flow_edges(self, flow_id: str, after: str, limit: int) -> list[Edge]:
+        """All edges of a flow by edge id, those of purged members included."""
+        ...
+
+    def journal_rows(self, execution_id: str, after: int, limit: int) -> list[JournalRow]:
+        """Journal entries of an execution by their number, strictly behind `after`."""
+        ...
 
     def view(
         self, name: str, key: Key, after: Key | None, limit: int, *, newest: bool = False
@@ -146,12 +173,22 @@ class Tables(Protocol):
         self, namespace: str, tag: tuple[str, str], after: Key | None, limit: int, *, newest: bool
     ) -> list[Record]: ...
 
-    def due_flows(self, now: int, limit: int) -> list[Flow]: ...
+    def due_flows(self, now: int, limit: int, after: tuple[int, str] | None = None) -> list[Flow]:
+        """Flows with 0 < due_at <= now by (due_at, flow id), strictly behind `after`."""
+        ...
 
-    def purgeable_flows(self, now: int, limit: int) -> list[Flow]: ...
+    def purgeable_flows(self, now: int, limit: int) -> list[Flow]:
+        """Flows with 0 < purge_at <= now and purged_count >= node_count, by (purge_at, flow id):
+        one that still waits for members must not hide those behind it."""
+        ...
 
     def view_keys(self, name: str, prefix: Key) -> list[tuple[Key, int, Key]]:
         """Keys of a view that begin with the prefix: each with its size and its first order."""
+        ...
+
+    def view_entries(self, name: str, after: Entry | None, limit: int) -> list[Entry]:
+        """The entries a view (or "tag") really holds, by key and order, strictly behind `after`:
+        what its index says, without a look at the records, so that a stale one is found."""
         ...
 
     def log_rows(self, after: int, limit: int) -> list[LogRow]: ...
@@ -166,7 +203,9 @@ class Tables(Protocol):
 
     def drop_expired_keys(self, now: int, limit: int) -> int: ...
 
-    def config_revision(self) -> int: ...
+    def config_revision(self) -> int:
+        """How many puts there were so far: the sum of all documents' versions."""
+        ...
 
     def write(self, changes: Changes) -> None: ...
 

@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from flowfabric.backend.base import LOG_BELL, TIMER_BELL, lane_bell, stream_bell
+from flowfabric.backend.base import LOG_BELL, lane_bell, stream_bell
 from flowfabric.backend.reference.tables import (
     ATTEMPTS,
     BLOBS,
@@ -179,8 +179,6 @@ class Transaction:
         before, after = step.before, step.after
         if _is_offered(after) and not (before and _is_offered(before)):
             self.rings.add(lane_bell(after.namespace, after.lane))
-        if after.due_at and (before is None or after.due_at != before.due_at):
-            self.rings.add(TIMER_BELL)
         attempt = step.ended or after.attempt
         if attempt is not None and attempt.closed_at == self.now:
             self.rings.add(stream_bell(after.execution_id, attempt.index))
@@ -223,8 +221,6 @@ class Transaction:
 
     def put_flow(self, flow: Flow) -> None:
         self.put(FLOWS, flow.flow_id, flow)
-        if flow.due_at:
-            self.rings.add(TIMER_BELL)
 
     def log(self, entry: LogEntry) -> None:
         if entry.tags:

@@ -45,11 +45,11 @@ def cancel(execution_id: str, reason: str, source: str, fence: Fence | None) -> 
     )
 
 
-def revoke(execution_id: str, reason: str, fence: Fence | None) -> Plan:
+def revoke(record: Record, reason: str) -> Plan:
     return Plan(
-        target=execution_id,
+        target=record.execution_id,
         rule="revoke",
-        guard=Guard(_ACTIVE, fence),
+        guard=at_version(record),
         set={
             "state": "lost",
             "reason": "lease_revoked",

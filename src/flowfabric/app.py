@@ -1,0 +1,91 @@
+"""The composition root: settings in, a running engine out. The only module that names stores."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+
+from flowfabric.backend.base import Backend
+from flowfabric.backend.memory import open_memory
+from flowfabric.backend.sqlite import open_sqlite
+from flowfabric.backend.types import ConfigPut
+from flowfabric.config import Settings
+from flowfabric.core.partitions import PartitionCounts
+from flowfabric.duties.loop import Duties, DutyLoop
+from flowfabric.duties.retention import Retention
+from flowfabric.duties.sweep import TimerSweep
+from flowfabric.engine import Engine, engine_on
+from flowfabric.errors import InvalidInput, PartitionMismatch
+
+Clock = Callable[[], int]
+_FAMILIES: Final = ("flow", "budget", "quota")
+
+
+def backend_of(settings: Settings, clock: Clock | None = None) -> Backend:
+    """The store the settings name; nothing is opened yet."""
+    store = settings.store
+    match store.scheme:
+        case "memory":
+            return open_memory(clock=clock, searchable=settings.searchable_tags)
+        case "sqlite":
+            durability = store.options.get("durability", "normal")
+            return open_sqlite(
+                store.path,
+                clock=clock,
+                durability=durability,
+                searchable=settings.searchable_tags,
+            )
+        case scheme:
+            raise InvalidInput(f"store {scheme!r} is not known")
+
+
+async def open_engine(settings: Settings, clock: Clock | None = None) -> Engine:
+    """Open the store, check that it is laid out as the settings say, and build the engine."""
+    backend = backend_of(settings, clock)
+    try:
+        await backend.prepare()
+        await agree_on_partitions(backend, settings.counts)
+        return engine_on(backend, settings.counts, searchable_tags=settings.searchable_tags)
+    except BaseException:
+        await backend.close()
+        raise
+
+
+async def agree_on_partitions(backend: Backend, counts: PartitionCounts) -> None:
+    """Publish the partition counts on first use; later they must be the same."""
+    configured = {f"num_{name}_partitions": getattr(counts, name) for name in _FAMILIES}
+    put = ConfigPut("partitions", 0, msgspec.json.encode(configured))
+    (answer,) = await backend.config_put([put])
+    if answer.applied:
+        return
+    stored = msgspec.json.decode(answer.document.body)
+    for name, wanted in configured.items():
+        found = stored.get(name, 0)
+        if found != wanted:
+            raise PartitionMismatch(
+                f"{name}: stored {found}, configured {wanted}; the counts of a store never change"
+            )
+
+
+def duties_of(engine: Engine, settings: Settings) -> Duties:
+    return Duties(
+        [
+            DutyLoop(TimerSweep(engine), settings.timer_sweep_interval_ms / 1000),
+            DutyLoop(Retention(engine), settings.retention_trimmer_interval_s),
+        ]
+    )
+
+
+@asynccontextmanager
+async def running(settings: Settings, clock: Clock | None = None) -> AsyncIterator[Engine]:
+    """An engine with its duties, for as long as the block lasts."""
+    engine = await open_engine(settings, clock)
+    duties = duties_of(engine, settings)
+    duties.start()
+    try:
+        yield engine
+    finally:
+        await duties.stop()
+        await engine.close()
+        await engine.deps.store.backend.close()

@@ -1,0 +1,90 @@
+"""Doorbells inside one process."""
+
+import asyncio
+from collections import OrderedDict
+
+
+class LocalBells:
+    """Rings reach every listener of a name, except on a lane: there one ring wakes the claim that
+    has waited longest, because one piece of work needs one worker. Use from one event loop."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[str, OrderedDict[LocalListening, None]] = {}
+
+    def listen(self, *names: str) -> "LocalListening":
+        listening = LocalListening(self, names)
+        for name in names:
+            self._listeners.setdefault(name, OrderedDict())[listening] = None
+        return listening
+
+    def ring(self, *names: str) -> None:
+        for name in names:
+            listeners = self._listeners.get(name)
+            if not listeners:
+                continue
+            if name.startswith("lane:"):
+                _wake_longest_waiting(listeners)
+            else:
+                for listening in list(listeners):
+                    listening.wake()
+
+    def ring_all(self) -> None:
+        """Wake everybody: something may have happened that no bell told of."""
+        for listeners in list(self._listeners.values()):
+            for listening in list(listeners):
+                listening.wake()
+
+    def forget(self, listening: "LocalListening") -> None:
+        for name in listening.names:
+            listeners = self._listeners.get(name)
+            if listeners is not None:
+                listeners.pop(listening, None)
+                if not listeners:
+                    del self._listeners[name]
+
+
+def _wake_longest_waiting(listeners: OrderedDict["LocalListening", None]) -> None:
+    for listening in listeners:
+        if not listening.is_rung:
+            listening.wake()
+            return
+
+
+class LocalListening:
+    def __init__(self, bells: LocalBells, names: tuple[str, ...]) -> None:
+        self.names = names
+        self._bells = bells
+        self._rung = asyncio.Event()
+        self._closed = False
+
+    @property
+    def is_rung(self) -> bool:
+        return self._rung.is_set()
+
+    def wake(self) -> None:
+        self._rung.set()
+
+    async def wait(self, timeout: float | None) -> bool:
+        """Wait for a ring since the last wait; False when the time ran out first."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._rung.wait()
+        except TimeoutError:
+            return False
+        self._rung.clear()
+        return True
+
+    def take(self) -> bool:
+        """Whether it rang since the last look, without waiting."""
+        rang = self._rung.is_set()
+        self._rung.clear()
+        return rang
+
+    def close(self) -> None:
+        """Stop listening. A ring nobody looked at is passed on, so that it is not lost."""
+        if self._closed:
+            return
+        self._closed = True
+        self._bells.forget(self)
+        if self.is_rung:
+            self._bells.ring(*(name for name in self.names if name.startswith("lane:")))

@@ -1,0 +1,116 @@
+"""The coalescer: calls that arrive in one turn of the event loop become one batch of the store."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+from flowfabric.backend.base import Answered, Backend
+from flowfabric.backend.types import (
+    Append,
+    Appended,
+    ClaimAnswer,
+    ClaimRequest,
+    CreateAnswer,
+    JournalAppend,
+    Journaled,
+    NamedClaim,
+    Offer,
+    Seen,
+    StreamRefused,
+    With,
+)
+from flowfabric.core.birth import Birth
+from flowfabric.core.plan import Answer, Plan, Refused, check_plan
+from flowfabric.errors import FlowFabricError
+
+I = TypeVar("I")  # noqa: E741
+A = TypeVar("A")
+
+MOST_ITEMS: Final = 200
+MOST_CLAIMS: Final = 100
+MOST_READS: Final = 1_000
+
+_Run = Callable[[Sequence[I]], Awaitable[list[Answered[A]]]]
+
+
+class Gatherer(Generic[I, A]):
+    """Collects single items until the loop's turn is over, then sends them together."""
+
+    def __init__(self, run: _Run[I, A], most: int = MOST_ITEMS) -> None:
+        self._run = run
+        self._most = most
+        self._waiting: list[tuple[I, asyncio.Future[A]]] = []
+        self._flights: set[asyncio.Task[None]] = set()
+
+    def submit(self, item: I) -> asyncio.Future[A]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[A] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._depart)
+        self._waiting.append((item, future))
+        return future
+
+    def _depart(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for start in range(0, len(waiting), self._most):
+            flight = asyncio.ensure_future(self._fly(waiting[start : start + self._most]))
+            self._flights.add(flight)
+            flight.add_done_callback(self._flights.discard)
+
+    async def _fly(self, batch: list[tuple[I, asyncio.Future[A]]]) -> None:
+        try:
+            answers = await self._run([item for item, _ in batch])
+        except BaseException as fault:
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(fault)
+            if not isinstance(fault, Exception):
+                raise
+            return
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if future.done():
+                continue
+            if isinstance(answer, FlowFabricError):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+    async def drain(self) -> None:
+        """Wait until everything under way has been answered."""
+        while self._flights:
+            await asyncio.wait(self._flights)
+
+
+class Store:
+    """A backend as the engine uses it: one item a call, gathered behind the scenes.
+
+    An item's own error is raised; everything else a backend offers is reached through `backend`.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.create = Gatherer[Birth, CreateAnswer](backend.create).submit
+        self._plans = Gatherer[Plan, Answer](backend.apply)
+        self.claim = Gatherer[ClaimRequest, ClaimAnswer](backend.claim, MOST_CLAIMS).submit
+        self.lease = Gatherer[NamedClaim, Offer | Refused](backend.lease, MOST_CLAIMS).submit
+        self.append = Gatherer[Append, Appended | StreamRefused](backend.append).submit
+        self.journal = Gatherer[JournalAppend, Journaled | Refused](backend.journal).submit
+        self._reads: dict[frozenset[With], Gatherer[str, Seen | None]] = {}
+
+    def apply(self, plan: Plan) -> asyncio.Future[Answer]:
+        check_plan(plan)
+        return self._plans.submit(plan)
+
+    def read(
+        self, execution_id: str, beside: frozenset[With] = frozenset()
+    ) -> asyncio.Future[Seen | None]:
+        gatherer = self._reads.get(beside)
+        if gatherer is None:
+            gatherer = self._reads[beside] = Gatherer(self._read_with(beside), MOST_READS)
+        return gatherer.submit(execution_id)
+
+    def _read_with(self, beside: frozenset[With]) -> _Run[str, Seen | None]:
+        async def run(ids: Sequence[str]) -> list[Answered[Seen | None]]:
+            return [*await self.backend.read(ids, beside)]
+
+        return run

@@ -1,0 +1,67 @@
+"""Runs the reference's transactions over tables in memory: one at a time, each at once."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from threading import Lock
+from typing import TypeVar
+
+from flowfabric.backend.memory.tables import MemoryTables
+from flowfabric.backend.reference.transaction import Transaction
+from flowfabric.backend.reference.work import Work, perform
+from flowfabric.errors import FlowFabricError
+
+I = TypeVar("I")  # noqa: E741
+A = TypeVar("A")
+T = TypeVar("T")
+
+
+class WallClock:
+    """Milliseconds of the wall clock; when that is set back, time stands still until it caught
+    up."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def __call__(self) -> int:
+        self._last = max(self._last, time.time_ns() // 1_000_000)
+        return self._last
+
+
+def _ignore(rings: set[str]) -> None:
+    """Nobody listens."""
+
+
+class MemoryRunner:
+    """A transaction runs without a break, so nobody sees half of it; the lock is for those who
+    share one store between event loops."""
+
+    def __init__(
+        self,
+        tables: MemoryTables,
+        clock: Callable[[], int] | None = None,
+        on_commit: Callable[[set[str]], None] = _ignore,
+    ) -> None:
+        self.tables = tables
+        self.clock = clock or WallClock()
+        self._on_commit = on_commit
+        self._lock = Lock()
+
+    async def write(self, work: Work[I, A]) -> list[A | FlowFabricError]:
+        # Nothing here waits, so a caller in a loop would otherwise keep all others out.
+        await asyncio.sleep(0)
+        with self._lock:
+            tx = self._begin()
+            answers = perform(tx, work)
+            tx.flush()
+        if tx.rings:
+            self._on_commit(tx.rings)
+        return answers
+
+    async def read(self, read: Callable[[Transaction], T]) -> T:
+        await asyncio.sleep(0)
+        with self._lock:
+            return read(self._begin())
+
+    def _begin(self) -> Transaction:
+        return Transaction(self.tables, self.clock(), self.tables.searchable)

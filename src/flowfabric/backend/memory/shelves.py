@@ -1,0 +1,87 @@
+"""Ordered places for keys: what a view, a key range or an adjacency list is made of."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from sortedcontainers import SortedList
+
+from flowfabric.core.views import Key
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Rows(Generic[K, V]):
+    """The rows of one table. Keys are put in order when somebody first asks for a range, because
+    most tables are only ever read by key."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[K, V] = {}
+        self._ordered: SortedList[Any] | None = None
+
+    def put(self, key: K, value: V) -> None:
+        if self._ordered is not None and key not in self.by_key:
+            self._ordered.add(key)
+        self.by_key[key] = value
+
+    def drop(self, key: K) -> None:
+        if self.by_key.pop(key, None) is not None and self._ordered is not None:
+            self._ordered.remove(key)
+
+    def keys_behind(self, start: Any) -> Iterator[K]:
+        """Keys in order, strictly behind `start`; None is before the first."""
+        if self._ordered is None:
+            self._ordered = SortedList(self.by_key)
+        return self._ordered.irange(start, None, (False, False))
+
+
+class Shelves:
+    """One view: under each key the orders of its records.
+
+    A key's orders stay an unordered set until somebody first asks for their order: most views are
+    written at every step and read seldom.
+    """
+
+    def __init__(self) -> None:
+        self._by_key: dict[Key, set[Key] | SortedList[Key]] = {}
+
+    def add(self, key: Key, order: Key) -> None:
+        shelf = self._by_key.get(key)
+        if shelf is None:
+            self._by_key[key] = {order}
+        else:
+            shelf.add(order)
+
+    def remove(self, key: Key, order: Key) -> None:
+        shelf = self._by_key[key]
+        shelf.remove(order)
+        if not shelf:
+            del self._by_key[key]
+
+    def walk(self, key: Key, after: Key | None, limit: int, *, newest: bool = False) -> list[Any]:
+        """Orders under one key, forwards or backwards, strictly behind `after`."""
+        if key not in self._by_key:
+            return []
+        shelf = self._in_order(key)
+        if newest:
+            orders = shelf.irange(None, after, (False, False), reverse=True)
+        else:
+            orders = shelf.irange(after, None, (False, False))
+        return list(islice(orders, max(0, limit)))
+
+    def keys_under(self, prefix: Key = ()) -> list[Key]:
+        width = len(prefix)
+        return sorted(key for key in self._by_key if key[:width] == prefix)
+
+    def size(self, key: Key) -> int:
+        return len(self._by_key.get(key, ()))
+
+    def first(self, key: Key) -> Key:
+        return self._in_order(key)[0]
+
+    def _in_order(self, key: Key) -> SortedList[Key]:
+        shelf = self._by_key[key]
+        if isinstance(shelf, set):
+            shelf = self._by_key[key] = SortedList(shelf)
+        return shelf

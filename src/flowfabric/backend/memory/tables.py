@@ -1,0 +1,236 @@
+"""The reference's tables as dicts. What orders or finds rows is derived from each row as it is
+written; no method adds to or removes from an index by hand."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from flowfabric.backend.memory.shelves import Rows, Shelves
+from flowfabric.backend.reference.tables import (
+    CONFIG,
+    EDGES,
+    FLOWS,
+    JOURNAL,
+    KEYS,
+    RECORDS,
+    Changes,
+    JournalRow,
+    KeyEntry,
+    LogRow,
+    Table,
+    Tables,
+)
+from flowfabric.core.graph import Edge, Flow
+from flowfabric.core.record import Record
+from flowfabric.core.views import Entry, Key, entries, tag_entries
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_NOWHERE: Final[Key] = ()
+
+
+class MemoryTables(Tables):
+    """Everything in this process, gone with it."""
+
+    def __init__(self, searchable: frozenset[str] = frozenset()) -> None:
+        self.searchable = searchable
+        self._tables: defaultdict[Table[Any, Any], Rows[Any, Any]] = defaultdict(Rows)
+        self._shelves: defaultdict[str, Shelves] = defaultdict(Shelves)
+        self._log: list[LogRow] = []
+        self._log_end = 0
+        self._config_revision = 0
+        self._records: dict[Any, Record] = self._tables[RECORDS].by_key
+        self._places: dict[Table[Any, Any], Callable[[Any, Any], Iterable[Entry]]] = {
+            RECORDS: self._record_places,
+            FLOWS: _flow_places,
+            EDGES: _edge_places,
+            JOURNAL: _journal_places,
+            KEYS: _key_places,
+        }
+
+    # ---- rows
+
+    def get(self, table: Table[K, V], key: K) -> V | None:
+        return self._tables[table].by_key.get(key)
+
+    def get_many(self, table: Table[K, V], keys: Sequence[K]) -> dict[K, V]:
+        rows = self._tables[table].by_key
+        return {key: rows[key] for key in keys if key in rows}
+
+    def range(
+        self, table: Table[K, V], prefix: tuple[Any, ...], after: K | None, limit: int
+    ) -> list[tuple[K, V]]:
+        rows = self._tables[table]
+        return [(key, rows.by_key[key]) for key in islice(_under(rows, prefix, after), limit)]
+
+    def scan(self, table: Table[K, V], after: K | None, limit: int) -> list[tuple[K, V]]:
+        rows = self._tables[table]
+        keys = rows.keys_behind(after)
+        return [(key, rows.by_key[key]) for key in islice(keys, limit)]
+
+    def count(self, table: Table[Any, Any], prefix: tuple[Any, ...]) -> int:
+        return sum(1 for _ in _under(self._tables[table], prefix, None))
+
+    # ---- edges, journal and flows
+
+    def outgoing(self, source: str, after: str, limit: int) -> list[Edge]:
+        return self._edges("outgoing", source, after, limit)
+
+    def incoming(self, target: str, after: str, limit: int) -> list[Edge]:
+        return self._edges("incoming", target, after, limit)
+
+    def flow_edges(self, flow_id: str, after: str, limit: int) -> list[Edge]:
+        return self._edges("flow_edges", flow_id, after, limit)
+
+    def _edges(self, shelf: str, end: str, after: str, limit: int) -> list[Edge]:
+        rows = self._tables[EDGES].by_key
+        return [rows[order[0]] for order in self._shelves[shelf].walk((end,), (after,), limit)]
+
+    def journal_rows(self, execution_id: str, after: int, limit: int) -> list[JournalRow]:
+        rows = self._tables[JOURNAL].by_key
+        # A bare number sorts before the entry that bears it.
+        orders = self._shelves["journal"].walk((execution_id,), (after + 1,), limit)
+        return [rows[(execution_id, name, seq)] for _, name, seq in orders]
+
+    def due_flows(self, now: int, limit: int, after: tuple[int, str] | None = None) -> list[Flow]:
+        return self._flows("due_flows", now, limit, after)
+
+    def purgeable_flows(self, now: int, limit: int) -> list[Flow]:
+        return self._flows("purgeable_flows", now, limit, None)
+
+    def _flows(self, shelf: str, now: int, limit: int, after: Key | None) -> list[Flow]:
+        rows = self._tables[FLOWS].by_key
+        orders = self._shelves[shelf].walk(_NOWHERE, after, limit)
+        return [rows[order[1]] for order in orders if order[0] <= now]
+
+    # ---- views
+
+    def view(
+        self, name: str, key: Key, after: Key | None, limit: int, *, newest: bool = False
+    ) -> list[Record]:
+        records = self._records
+        orders = self._shelves[name].walk(key, after, limit, newest=newest)
+        return [records[order[-1]] for order in orders]
+
+    def tagged(
+        self, namespace: str, tag: tuple[str, str], after: Key | None, limit: int, *, newest: bool
+    ) -> list[Record]:
+        return self.view("tag", (namespace, *tag), after, limit, newest=newest)
+
+    def view_keys(self, name: str, prefix: Key) -> list[tuple[Key, int, Key]]:
+        shelves = self._shelves[name]
+        return [(key, shelves.size(key), shelves.first(key)) for key in shelves.keys_under(prefix)]
+
+    def view_entries(self, name: str, after: Entry | None, limit: int) -> list[Entry]:
+        found: list[Entry] = []
+        shelves = self._shelves[name]
+        for key in shelves.keys_under():
+            if after is not None and key < after.key:
+                continue
+            behind = after.order if after is not None and key == after.key else None
+            orders = shelves.walk(key, behind, limit - len(found))
+            found += [Entry(name, key, order) for order in orders]
+            if len(found) >= limit:
+                break
+        return found
+
+    # ---- log, keys and config
+
+    def log_rows(self, after: int, limit: int) -> list[LogRow]:
+        start = max(0, after - self.log_bounds()[0])
+        return self._log[start : start + limit]
+
+    def log_bounds(self) -> tuple[int, int]:
+        return self._log_end - len(self._log), self._log_end
+
+    def trim_log(self, before: int, keep: int) -> int:
+        gone = max(0, len(self._log) - keep)
+        while gone < len(self._log) and self._log[gone].entry.at < before:
+            gone += 1
+        del self._log[:gone]
+        return gone
+
+    def drop_expired_keys(self, now: int, limit: int) -> int:
+        orders = self._shelves["expiring_keys"].walk(_NOWHERE, None, limit)
+        expired = [order for order in orders if order[0] <= now]
+        for _, scope, key in expired:
+            self._put(KEYS, (scope, key), None)
+        return len(expired)
+
+    def config_revision(self) -> int:
+        return self._config_revision
+
+    # ---- writes
+
+    def write(self, changes: Changes) -> None:
+        for table, puts in changes.puts.items():
+            for key, value, _ in puts:
+                self._put(table, key, value)
+        for entry in changes.log:
+            self._log_end += 1
+            self._log.append(LogRow(self._log_end, entry))
+
+    def _put(self, table: Table[Any, Any], key: Any, value: Any) -> None:
+        rows = self._tables[table]
+        places = self._places.get(table)
+        if places is not None:
+            before = rows.by_key.get(key)
+            self._move(
+                places(key, before) if before is not None else (),
+                places(key, value) if value is not None else (),
+            )
+        elif table is CONFIG and value is not None:
+            found = rows.by_key.get(key)
+            self._config_revision += value.version - (found.version if found else 0)
+        if value is None:
+            rows.drop(key)
+        else:
+            rows.put(key, value)
+
+    def _move(self, before: Iterable[Entry], after: Iterable[Entry]) -> None:
+        left = set(before)
+        for place in after:
+            if place in left:
+                left.remove(place)
+            else:
+                self._shelves[place.view].add(place.key, place.order)
+        for place in left:
+            self._shelves[place.view].remove(place.key, place.order)
+
+    def _record_places(self, execution_id: str, record: Record) -> Iterable[Entry]:
+        if self.searchable and record.tags:
+            return (*entries(record), *tag_entries(record, self.searchable))
+        return entries(record)
+
+
+def _under(rows: Rows[Any, Any], prefix: tuple[Any, ...], after: Any) -> Iterator[Any]:
+    """Keys that begin with the prefix, in order, strictly behind `after`."""
+    width = len(prefix)
+    for key in rows.keys_behind(prefix if after is None else max(prefix, after)):
+        if key[:width] != prefix:
+            return
+        yield key
+
+
+def _flow_places(flow_id: str, flow: Flow) -> Iterator[Entry]:
+    if flow.due_at:
+        yield Entry("due_flows", _NOWHERE, (flow.due_at, flow_id))
+    if flow.purge_at and flow.purged_count >= flow.node_count:
+        yield Entry("purgeable_flows", _NOWHERE, (flow.purge_at, flow_id))
+
+
+def _edge_places(edge_id: str, edge: Edge) -> Iterator[Entry]:
+    yield Entry("outgoing", (edge.source,), (edge_id,))
+    yield Entry("incoming", (edge.target,), (edge_id,))
+    yield Entry("flow_edges", (edge.flow_id,), (edge_id,))
+
+
+def _journal_places(key: tuple[str, str, int], row: JournalRow) -> Iterator[Entry]:
+    execution_id, name, seq = key
+    yield Entry("journal", (execution_id,), (row.number, name, seq))
+
+
+def _key_places(key: tuple[str, str], entry: KeyEntry) -> Iterator[Entry]:
+    yield Entry("expiring_keys", _NOWHERE, (entry.expires_at, *key))

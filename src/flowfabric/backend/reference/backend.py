@@ -1,0 +1,214 @@
+"""A store that runs the reference: every mechanism as a piece of work or a read."""
+
+from collections.abc import Sequence
+from typing import Literal, TypeVar
+
+from flowfabric.backend.base import Answered, Bells
+from flowfabric.backend.reference import (
+    appending,
+    applying,
+    claiming,
+    config,
+    creating,
+    feed,
+    journaling,
+    presence,
+    purging,
+    reading,
+    searching,
+    verifying,
+)
+from flowfabric.backend.reference.tables import FLOWS
+from flowfabric.backend.reference.work import Runner, Work
+from flowfabric.backend.types import (
+    Append,
+    Appended,
+    ClaimAnswer,
+    ClaimRequest,
+    ConfigDocument,
+    ConfigPut,
+    CreateAnswer,
+    Description,
+    Discrepancy,
+    DuePage,
+    EventFilter,
+    EventPage,
+    Finished,
+    FramePage,
+    GraphCreated,
+    JournalAppend,
+    Journaled,
+    JournalEntry,
+    ListRequest,
+    NamedClaim,
+    Offer,
+    Page,
+    PutAnswer,
+    Queue,
+    Registered,
+    Seen,
+    StreamRefused,
+    Summary,
+    With,
+    Worker,
+)
+from flowfabric.core.birth import Birth, GraphBirth
+from flowfabric.core.graph import Flow
+from flowfabric.core.plan import Answer, Plan, Refused
+from flowfabric.errors import FlowFabricError
+
+T = TypeVar("T")
+
+
+class ReferenceBackend:
+    """The protocol of a store over a place that runs transactions."""
+
+    def __init__(self, runner: Runner, bells: Bells, description: Description) -> None:
+        self._runner = runner
+        self._bells = bells
+        self._description = description
+
+    def describe(self) -> Description:
+        return self._description
+
+    def bells(self) -> Bells:
+        return self._bells
+
+    async def prepare(self) -> None:
+        await self._runner.prepare()
+
+    async def ping(self) -> None:
+        await self._runner.read(lambda tx: tx.tables.config_revision())
+
+    async def close(self) -> None:
+        await self._runner.close()
+
+    async def now(self) -> int:
+        return self._runner.now()
+
+    # ---- changes
+
+    async def create(self, items: Sequence[Birth]) -> list[Answered[CreateAnswer]]:
+        return await self._runner.write(Work("create", creating.start_create, items))
+
+    async def create_graph(self, items: Sequence[GraphBirth]) -> list[Answered[GraphCreated]]:
+        return await self._runner.write(Work("create_graph", creating.start_create_graph, items))
+
+    async def apply(self, plans: Sequence[Plan]) -> list[Answered[Answer]]:
+        return await self._runner.write(Work("apply", applying.start_apply, plans))
+
+    async def settle(self, flow_ids: Sequence[str]) -> list[Answered[bool]]:
+        return await self._runner.write(Work("settle", applying.start_settle, flow_ids))
+
+    async def claim(self, requests: Sequence[ClaimRequest]) -> list[Answered[ClaimAnswer]]:
+        return await self._runner.write(Work("claim", claiming.start_claim, requests))
+
+    async def lease(self, claims: Sequence[NamedClaim]) -> list[Answered[Offer | Refused]]:
+        return await self._runner.write(Work("lease", claiming.start_lease, claims))
+
+    async def finish(self, plans: Sequence[Plan], claim: ClaimRequest) -> Finished:
+        work = Work("finish", applying.start_finish, [(plans, claim)])
+        return _only(await self._runner.write(work))
+
+    async def append(self, items: Sequence[Append]) -> list[Answered[Appended | StreamRefused]]:
+        return await self._runner.write(Work("append", appending.start_append, items))
+
+    async def journal(self, items: Sequence[JournalAppend]) -> list[Answered[Journaled | Refused]]:
+        return await self._runner.write(Work("journal", journaling.start_journal, items))
+
+    async def purge(self, limit: int, partitions: frozenset[int] = frozenset()) -> int:
+        work = Work("purge", purging.start_purge, [purging.PurgeOrder(limit, partitions)])
+        return _only(await self._runner.write(work))
+
+    # ---- time
+
+    async def due(
+        self,
+        limit: int,
+        after: tuple[int, str] | None = None,
+        partitions: frozenset[int] = frozenset(),
+    ) -> DuePage:
+        return await self._runner.read(lambda tx: reading.due(tx, limit, after, partitions))
+
+    # ---- presence and config
+
+    async def register(self, workers: Sequence[Worker]) -> list[Registered]:
+        return _all(await self._runner.write(Work("register", presence.start_register, workers)))
+
+    async def heartbeat(self, workers: Sequence[tuple[str, str]]) -> list[Registered]:
+        return _all(await self._runner.write(Work("heartbeat", presence.start_heartbeat, workers)))
+
+    async def leave(self, workers: Sequence[tuple[str, str]]) -> list[bool]:
+        return _all(await self._runner.write(Work("leave", presence.start_leave, workers)))
+
+    async def workers(self, namespace: str, after: str, limit: int) -> list[Worker]:
+        return await self._runner.read(lambda tx: presence.workers(tx, namespace, after, limit))
+
+    async def config_get(self, names: Sequence[str]) -> list[ConfigDocument | None]:
+        return await self._runner.read(lambda tx: config.get(tx, names))
+
+    async def config_put(self, puts: Sequence[ConfigPut]) -> list[PutAnswer]:
+        return _all(await self._runner.write(Work("config_put", config.start_put, puts)))
+
+    async def config_list(self, prefix: str, after: str, limit: int) -> list[ConfigDocument]:
+        return await self._runner.read(lambda tx: config.listed(tx, prefix, after, limit))
+
+    # ---- reads
+
+    async def read(self, ids: Sequence[str], beside: frozenset[With]) -> list[Seen | None]:
+        return await self._runner.read(lambda tx: reading.read(tx, ids, beside))
+
+    async def search(self, request: ListRequest) -> Page:
+        return await self._runner.read(lambda tx: searching.search(tx, request))
+
+    async def count(self, namespace: str, lane: str) -> dict[str, int]:
+        return await self._runner.read(lambda tx: reading.count(tx, namespace, lane))
+
+    async def queues(self, namespace: str, lane: str) -> list[Queue]:
+        return await self._runner.read(lambda tx: reading.queues(tx, namespace, lane))
+
+    async def flows(self, ids: Sequence[str]) -> list[Flow | None]:
+        return await self._runner.read(lambda tx: [tx.get(FLOWS, flow_id) for flow_id in ids])
+
+    async def frames(
+        self, execution_id: str, attempt: int, after: str, to: str, limit: int
+    ) -> FramePage:
+        return await self._runner.read(
+            lambda tx: appending.read_frames(tx, execution_id, attempt, after, to, limit)
+        )
+
+    async def summary(self, execution_id: str, attempt: int) -> Summary | None:
+        return await self._runner.read(
+            lambda tx: appending.read_summary(tx, execution_id, attempt)
+        )
+
+    async def journal_read(
+        self, execution_id: str, after: int, limit: int
+    ) -> list[tuple[int, JournalEntry]]:
+        return await self._runner.read(
+            lambda tx: journaling.read_journal(tx, execution_id, after, limit)
+        )
+
+    async def events(self, cursor: bytes, wanted: EventFilter, limit: int) -> EventPage:
+        tag = self._description.tag
+        return await self._runner.read(lambda tx: feed.events(tx, tag, cursor, wanted, limit))
+
+    async def cursor(self, position: Literal["now", "oldest"]) -> bytes:
+        tag = self._description.tag
+        return await self._runner.read(lambda tx: feed.cursor_at(tx, tag, position))
+
+    async def verify(self) -> list[Discrepancy]:
+        return await self._runner.read(verifying.verify)
+
+
+def _all(answers: list[Answered[T]]) -> list[T]:
+    """The answers of a call that has no errors of single items: one fails it as a whole."""
+    for answer in answers:
+        if isinstance(answer, FlowFabricError):
+            raise answer
+    return [answer for answer in answers if not isinstance(answer, FlowFabricError)]
+
+
+def _only(answers: list[Answered[T]]) -> T:
+    (answer,) = _all(answers)
+    return answer

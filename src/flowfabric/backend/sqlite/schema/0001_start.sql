@@ -1,0 +1,190 @@
+-- One row per execution. The packed record is the truth; the other columns repeat what views and
+-- filters need. Unset is '' or 0, never NULL, as in the record.
+CREATE TABLE exec (
+    seq                INTEGER PRIMARY KEY,
+    execution_id       TEXT    NOT NULL,
+    part               INTEGER NOT NULL,
+    namespace          TEXT    NOT NULL,
+    lane               TEXT    NOT NULL,
+    req_set            TEXT    NOT NULL,
+    kind               TEXT    NOT NULL,
+    state              TEXT    NOT NULL,
+    bucket             TEXT    NOT NULL,
+    sort               INTEGER NOT NULL,
+    rank               INTEGER NOT NULL,
+    created_at         INTEGER NOT NULL,
+    due_at             INTEGER NOT NULL,
+    purge_at           INTEGER NOT NULL,
+    grant_until        INTEGER NOT NULL,
+    worker_instance_id TEXT    NOT NULL,
+    flow_id            TEXT    NOT NULL,
+    body               BLOB    NOT NULL
+) STRICT;
+
+-- Ids of one partition share a prefix, so this index serves the view `partition` as well.
+CREATE UNIQUE INDEX exec_id ON exec (execution_id);
+
+CREATE INDEX exec_claimable ON exec (namespace, lane, req_set, rank, execution_id)
+    WHERE state IN ('lost', 'waiting') AND grant_until = 0;
+CREATE INDEX exec_timers ON exec (due_at, execution_id)
+    WHERE due_at > 0;
+CREATE INDEX exec_final ON exec (purge_at, execution_id)
+    WHERE state IN ('cancelled', 'completed', 'expired', 'failed', 'skipped');
+CREATE INDEX exec_by_state ON exec (namespace, lane, bucket, sort, execution_id);
+CREATE INDEX exec_worker ON exec (worker_instance_id, execution_id)
+    WHERE state IN ('active');
+CREATE INDEX exec_flow ON exec (flow_id, created_at, execution_id)
+    WHERE flow_id <> '';
+CREATE INDEX exec_all ON exec (namespace, created_at, execution_id);
+
+-- What an execution owns is keyed by its number: ids are random, numbers follow each other, so
+-- rows written together lie together. The reference keeps a purge from leaving rows that the next
+-- execution with this number would inherit.
+CREATE TABLE blob (
+    owner INTEGER NOT NULL REFERENCES exec (seq),
+    name  TEXT    NOT NULL,
+    body  BLOB    NOT NULL,
+    PRIMARY KEY (owner, name)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE document (
+    owner    INTEGER NOT NULL REFERENCES exec (seq),
+    name     TEXT    NOT NULL,
+    body     BLOB    NOT NULL,
+    first_at INTEGER NOT NULL,
+    last_at  INTEGER NOT NULL,
+    PRIMARY KEY (owner, name)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE attempt (
+    owner    INTEGER NOT NULL REFERENCES exec (seq),
+    position INTEGER NOT NULL,
+    body     BLOB    NOT NULL,
+    PRIMARY KEY (owner, position)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE kept (
+    owner   INTEGER NOT NULL REFERENCES exec (seq),
+    version INTEGER NOT NULL,
+    body    BLOB    NOT NULL,
+    PRIMARY KEY (owner, version)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE stream (
+    owner   INTEGER NOT NULL REFERENCES exec (seq),
+    attempt INTEGER NOT NULL,
+    body    BLOB    NOT NULL,
+    PRIMARY KEY (owner, attempt)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE frame (
+    owner   INTEGER NOT NULL REFERENCES exec (seq),
+    attempt INTEGER NOT NULL,
+    ms      INTEGER NOT NULL,
+    seq     INTEGER NOT NULL,
+    body    BLOB    NOT NULL,
+    PRIMARY KEY (owner, attempt, ms, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE journal (
+    owner INTEGER NOT NULL REFERENCES exec (seq),
+    name  TEXT    NOT NULL,
+    seq   INTEGER NOT NULL,
+    body  BLOB    NOT NULL,
+    PRIMARY KEY (owner, name, seq)
+) STRICT, WITHOUT ROWID;
+
+-- The view `tag`: only of tags that this deployment searches by, which `searchable` lists.
+CREATE TABLE tag (
+    namespace    TEXT    NOT NULL,
+    name         TEXT    NOT NULL,
+    value        TEXT    NOT NULL,
+    created_at   INTEGER NOT NULL,
+    execution_id TEXT    NOT NULL,
+    owner        INTEGER NOT NULL,
+    PRIMARY KEY (namespace, name, value, created_at, execution_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE searchable (
+    name TEXT NOT NULL PRIMARY KEY
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE flow (
+    flow_id  TEXT    NOT NULL PRIMARY KEY,
+    due_at   INTEGER NOT NULL,
+    purge_at INTEGER NOT NULL,
+    body     BLOB    NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX flow_due ON flow (due_at, flow_id) WHERE due_at > 0;
+CREATE INDEX flow_purge ON flow (purge_at, flow_id) WHERE purge_at > 0;
+
+CREATE TABLE edge (
+    edge_id TEXT NOT NULL PRIMARY KEY,
+    flow_id TEXT NOT NULL,
+    source  TEXT NOT NULL,
+    target  TEXT NOT NULL,
+    body    BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX edge_source ON edge (source, edge_id);
+CREATE INDEX edge_target ON edge (target, edge_id);
+
+CREATE TABLE edge_group (
+    target TEXT NOT NULL PRIMARY KEY,
+    body   BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE idempotency (
+    scope        TEXT    NOT NULL,
+    key          TEXT    NOT NULL,
+    execution_id TEXT    NOT NULL,
+    expires_at   INTEGER NOT NULL,
+    PRIMARY KEY (scope, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX idempotency_expiry ON idempotency (expires_at);
+
+CREATE TABLE fairness (
+    part         INTEGER NOT NULL,
+    namespace    TEXT    NOT NULL,
+    lane         TEXT    NOT NULL,
+    fairness_key TEXT    NOT NULL,
+    last_time    INTEGER NOT NULL,
+    PRIMARY KEY (part, namespace, lane, fairness_key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE worker (
+    namespace TEXT NOT NULL,
+    instance  TEXT NOT NULL,
+    body      BLOB NOT NULL,
+    PRIMARY KEY (namespace, instance)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE config (
+    name    TEXT    NOT NULL PRIMARY KEY,
+    version INTEGER NOT NULL,
+    body    BLOB    NOT NULL,
+    due_at  INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- AUTOINCREMENT: a number stands in readers' cursors and must not come back after a trim.
+CREATE TABLE log (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    at     INTEGER NOT NULL,
+    body   BLOB    NOT NULL
+) STRICT;
+
+CREATE TABLE counter (
+    name  TEXT    NOT NULL PRIMARY KEY,
+    value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+INSERT INTO counter VALUES ('config_revision', 0);
+
+-- Who has the file open. A row whose process is gone tells of a stop that was not clean.
+CREATE TABLE process (
+    token TEXT    NOT NULL PRIMARY KEY,
+    pid   INTEGER NOT NULL,
+    birth TEXT    NOT NULL
+) STRICT, WITHOUT ROWID;

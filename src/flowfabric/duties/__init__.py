@@ -1,0 +1,1 @@
+"""Background work that only the passing of time causes. Safe to run twice, anywhere."""

@@ -1,0 +1,62 @@
+"""The use cases, one module per noun, assembled into one engine."""
+
+from flowfabric.backend.base import Backend
+from flowfabric.backend.coalesce import Store
+from flowfabric.core.partitions import PartitionCounts
+from flowfabric.engine.claims import Claims
+from flowfabric.engine.deps import Deps, Limits
+from flowfabric.engine.events import Events
+from flowfabric.engine.executions import Executions
+from flowfabric.engine.grants import Grants
+from flowfabric.engine.journals import Journals
+from flowfabric.engine.lanes import Lanes
+from flowfabric.engine.leases import Leases
+from flowfabric.engine.outcomes import Outcomes
+from flowfabric.engine.reads import Reads
+from flowfabric.engine.replays import Replays
+from flowfabric.engine.scheduling import Scheduling
+from flowfabric.engine.settling import Settling
+from flowfabric.engine.streams import Streams
+from flowfabric.engine.tags import Tags
+from flowfabric.engine.workers import Workers
+
+
+class Engine:
+    """Everything that can be done with executions on one store."""
+
+    def __init__(self, deps: Deps, searchable_tags: frozenset[str] = frozenset()) -> None:
+        backend = deps.store.backend
+        self.deps = deps
+        self.lanes = Lanes(backend)
+        self.settling = Settling(deps)
+        self.executions = Executions(deps, self.lanes)
+        self.claims = Claims(deps, self.lanes)
+        self.grants = Grants(deps, self.lanes)
+        self.leases = Leases(deps)
+        self.outcomes = Outcomes(deps, self.settling)
+        self.scheduling = Scheduling(deps)
+        self.replays = Replays(deps)
+        self.workers = Workers(deps)
+        self.reads = Reads(deps, self.lanes, self.workers)
+        self.tags = Tags(deps)
+        self.events = Events(deps, searchable_tags)
+        self.streams = Streams(deps)
+        self.journals = Journals(deps)
+
+    async def close(self) -> None:
+        await self.settling.drain()
+        await self.lanes.close()
+
+
+def engine_on(
+    backend: Backend,
+    counts: PartitionCounts | None = None,
+    limits: Limits | None = None,
+    searchable_tags: frozenset[str] = frozenset(),
+) -> Engine:
+    """An engine over an open store."""
+    deps = Deps(Store(backend), counts or PartitionCounts(), limits)
+    return Engine(deps, searchable_tags)
+
+
+__all__ = ["Deps", "Engine", "Limits", "engine_on"]

@@ -1,0 +1,29 @@
+"""Checks of plain arguments: one clear error, before anything is sent to a store."""
+
+from typing import Final
+
+from flowfabric.errors import InvalidInput, PayloadTooLarge
+
+MAX_INSTANT: Final = 2**53 - 1
+
+
+def whole(value: object, field: str, low: int = 0, high: int = MAX_INSTANT) -> int:
+    """An integer within bounds. Booleans and floats, NaN among them, are not integers."""
+    if type(value) is not int:
+        raise InvalidInput(f"{field}: expected an integer, got {_kind(value)}")
+    if not low <= value <= high:
+        raise InvalidInput(f"{field}: expected {low}..{high}, got {value}")
+    return value
+
+
+def body(value: object, field: str, most: int) -> bytes:
+    """Bytes as they are; nothing on the way looks inside."""
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise InvalidInput(f"{field}: expected bytes, got {_kind(value)}")
+    if len(value) > most:
+        raise PayloadTooLarge(f"{field}: at most {most} bytes, got {len(value)}")
+    return value if isinstance(value, bytes) else bytes(value)
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

@@ -1,0 +1,104 @@
+"""What every use case shares, and the two ways a change reaches the store."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final, TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from flowfabric.backend.coalesce import Store
+from flowfabric.core.explain import explain
+from flowfabric.core.ids import parse_execution_id
+from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.plan import Applied, Plan
+from flowfabric.core.record import Record
+from flowfabric.core.repeats import proven_repeat
+from flowfabric.engine.locks import Locks
+from flowfabric.errors import ExecutionNotFound, RetryExhausted
+
+R = TypeVar("R")
+
+MOST_DECISIONS: Final = 8
+_PAUSE_S: Final = 0.002
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes and lengths of time a deployment may set."""
+
+    payload_bytes: int = 1024 * 1024
+    lease_ms_max: int = 3_600_000
+    grant_ms_max: int = 60_000
+
+
+def mint_uuid() -> str:
+    return str(uuid4())
+
+
+class Deps:
+    """The store and the sources of chance: passed to each use case, replaced in tests."""
+
+    def __init__(
+        self,
+        store: Store,
+        counts: PartitionCounts,
+        limits: Limits | None = None,
+        mint: Callable[[], str] = mint_uuid,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.store = store
+        self.counts = counts
+        self.limits = limits or Limits()
+        self.mint = mint
+        self.chance = chance
+        self.locks = Locks()
+
+    async def record(self, execution_id: str) -> tuple[Record, int]:
+        """The record and the store's now; a missing one is an error."""
+        seen = await self.store.read(execution_id)
+        if seen is None:
+            raise ExecutionNotFound(execution_id)
+        return seen.record, seen.now
+
+    async def push(self, plan: Plan) -> Applied:
+        """Apply a plan that was decided without reading: a refusal is explained, not re-decided."""
+        for _ in range(MOST_DECISIONS):
+            answer = await self.store.apply(plan)
+            if isinstance(answer, Applied):
+                return answer
+            refusal = explain(plan, answer.seen, answer.now)
+            if refusal is not None:
+                repeat = answer.seen and proven_repeat(plan, answer.seen, answer.now)
+                if repeat:
+                    return repeat
+                raise refusal
+        raise _lost_every_race(plan.rule, plan.target)
+
+    async def decide(
+        self, execution_id: str, decision: Callable[[Record, int], Plan | R]
+    ) -> Applied | R:
+        """Read, decide, apply under the version read; decide again from what a refusal showed.
+
+        A decision that finds nothing to do returns its own answer instead of a plan. Decisions on
+        one execution queue up within the process, so that only other processes can make one lose.
+        """
+        parse_execution_id(execution_id, self.counts)
+        async with self.locks.of(execution_id):
+            record, now = await self.record(execution_id)
+            for turn in range(MOST_DECISIONS):
+                plan = decision(record, now)
+                if not isinstance(plan, Plan):
+                    return plan
+                answer = await self.store.apply(plan)
+                if isinstance(answer, Applied):
+                    return answer
+                if answer.seen is None:
+                    raise ExecutionNotFound(execution_id)
+                record, now = answer.seen, answer.now
+                await asyncio.sleep(self.chance() * _PAUSE_S * turn)
+        raise _lost_every_race("a decision", execution_id)
+
+
+def _lost_every_race(rule: str, execution_id: str) -> RetryExhausted:
+    return RetryExhausted(f"{rule} on {execution_id} lost {MOST_DECISIONS} races; try again")

@@ -1,0 +1,188 @@
+"""Submitting executions."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from flowfabric.backend.types import CreateAnswer, Created, Duplicate
+from flowfabric.core.birth import Birth
+from flowfabric.core.capabilities import set_id
+from flowfabric.core.ids import (
+    check_lane,
+    check_namespace,
+    check_text,
+    for_flow,
+    keyed,
+    parse_execution_id,
+    parse_uuid,
+    partition_of,
+    solo,
+)
+from flowfabric.core.policy import ExecutionPolicy, decode_policy, freeze
+from flowfabric.core.record import Record
+from flowfabric.core.rules.operators import clamp_priority
+from flowfabric.core.states import public_state
+from flowfabric.core.tags import submitted_tags
+from flowfabric.engine.checking import MAX_INSTANT, body, whole
+from flowfabric.engine.deps import Deps
+from flowfabric.engine.lanes import Lanes
+from flowfabric.errors import (
+    FlowAlreadyTerminal,
+    FlowNotFound,
+    InvalidInput,
+    LaneNotAccepting,
+    Unavailable,
+)
+
+_ANY_INT: Final = 2**63 - 1
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller asks to be run. Values are checked when it is submitted."""
+
+    kind: str = ""
+    namespace: str = "default"
+    lane: str = "default"
+    input: bytes = b""
+    payload_encoding: str = ""
+    # None leaves it to the policy.
+    priority: int | None = None
+    creator: str = ""
+    execution_id: str = ""
+    flow_id: str = ""
+    idempotency_key: str = ""
+    tags: Mapping[str, object] | None = None
+    policy: bytes | str | Mapping[str, object] | None = None
+    delay_until: int | None = None
+    deadline_at: int | None = None
+    partition: int | None = None
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    execution_id: str
+    public_state: str
+    is_new: bool
+
+
+class Executions:
+    def __init__(self, deps: Deps, lanes: Lanes) -> None:
+        self._deps = deps
+        self._lanes = lanes
+
+    async def create(self, submission: Submission) -> Submitted:
+        birth = self._birth(submission)
+        record = birth.record
+        lane = self._lanes.known(record.namespace, record.lane)
+        if lane is None:
+            lane = await self._lanes.look_up(record.namespace, record.lane)
+        if lane.state in ("draining", "disabled"):
+            raise LaneNotAccepting(f"lane {record.lane} is {lane.state}")
+        if record.required_capabilities:
+            await self._lanes.register_set(record)
+        if not record.execution_id:
+            placed = msgspec.structs.replace(
+                record, execution_id=self._place(record, lane.lane_shards)
+            )
+            birth = msgspec.structs.replace(birth, record=placed)
+        return _answered(await self._deps.store.create(birth), birth.record)
+
+    def _birth(self, asked: Submission) -> Birth:
+        """Everything about the new record but its instants and, without an id, its place."""
+        priority = None
+        if asked.priority is not None:
+            priority = whole(asked.priority, "priority", -_ANY_INT, _ANY_INT)
+        namespace, lane = check_namespace(asked.namespace), check_lane(asked.lane)
+        policy = decode_policy(asked.policy)
+        delay_until = _instant(asked.delay_until, "delay_until", policy.delay_until)
+        record = Record(
+            execution_id=asked.execution_id and self._given_id(asked),
+            namespace=namespace,
+            lane=lane,
+            kind=check_text(asked.kind, "execution_kind", 1024),
+            creator=check_text(asked.creator, "creator_identity", 1024),
+            flow_id=asked.flow_id and parse_uuid(asked.flow_id, "flow_id"),
+            idempotency_key=_key(asked.idempotency_key),
+            payload_encoding=check_text(asked.payload_encoding, "payload_encoding", 128),
+            tags=submitted_tags(asked.tags) if asked.tags is not None else {},
+            priority=clamp_priority(policy.priority if priority is None else priority),
+            **policy_fields(policy),
+        )
+        timeouts = policy.timeout_policy
+        return Birth(
+            record=record,
+            input=body(asked.input, "input_payload", self._deps.limits.payload_bytes),
+            dedup_window_ms=policy.dedup_window_ms,
+            delay_until=delay_until,
+            deadline_at=_instant(asked.deadline_at, "execution_deadline_at", None),
+            deadline_in=(timeouts.execution_deadline_ms or 0) if timeouts else 0,
+        )
+
+    def _given_id(self, asked: Submission) -> str:
+        execution_id = parse_execution_id(asked.execution_id, self._deps.counts)
+        index = partition_of(execution_id)
+        if asked.partition is not None and asked.partition != index:
+            raise InvalidInput(f"partition_id: the id names {index}, not {asked.partition}")
+        if asked.flow_id:
+            expected = self._deps.counts.of_flow(parse_uuid(asked.flow_id, "flow_id"))
+        elif asked.idempotency_key:
+            expected = self._deps.counts.of_key(asked.namespace, asked.idempotency_key)
+        else:
+            return execution_id
+        if expected != index:
+            raise InvalidInput(f"execution_id: expected partition {expected}, got {index}")
+        return execution_id
+
+    def _place(self, record: Record, shards: int) -> str:
+        counts, uuid = self._deps.counts, self._deps.mint()
+        if record.flow_id:
+            return for_flow(counts, record.flow_id, uuid)
+        if record.idempotency_key:
+            return keyed(counts, record.namespace, record.idempotency_key, uuid)
+        return solo(counts, record.lane, uuid, shards)
+
+
+def policy_fields(policy: ExecutionPolicy) -> dict[str, Any]:
+    """The parts of a policy that stores and claims read off the record."""
+    if policy.concurrency_key:
+        raise Unavailable("concurrency_key: concurrency limits are not enforced yet")
+    frozen = freeze(policy)
+    if not frozen:
+        return {}
+    routing, timeouts = policy.routing_requirements, policy.timeout_policy
+    required = routing.required_capabilities if routing else ()
+    return {
+        "policy": frozen,
+        "required_capabilities": required,
+        "req_set": set_id(required),
+        "budget_ids": policy.budget_ids,
+        "quota_ids": policy.quota_ids,
+        "fairness_key": policy.fairness_key or "",
+        "gated": bool(policy.budget_ids or policy.quota_ids),
+        "attempt_timeout_ms": (timeouts.attempt_timeout_ms or 0) if timeouts else 0,
+        "max_reclaim_count": policy.reclaim_cap,
+        "retention_ms": policy.kept_for_ms,
+    }
+
+
+def _instant(value: int | None, field: str, fallback: int | None) -> int:
+    if value is None:
+        return fallback or 0
+    return max(1, whole(value, field, 0, MAX_INSTANT))
+
+
+def _key(value: str) -> str:
+    return check_text(value, "idempotency_key", 1024) if value else ""
+
+
+def _answered(answer: CreateAnswer, record: Record) -> Submitted:
+    match answer:
+        case Created(created):
+            state = public_state(created.state, created.reason)
+            return Submitted(created.execution_id, state, True)
+        case Duplicate(execution_id):
+            return Submitted(execution_id, "", False)
+        case _:
+            if answer.flow is None:
+                raise FlowNotFound(record.flow_id)
+            raise FlowAlreadyTerminal(f"flow {record.flow_id} is cancelled")

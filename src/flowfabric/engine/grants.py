@@ -1,0 +1,283 @@
+"""Grants: the two-step claim for schedulers and operators, and claims of one named execution."""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from flowfabric.backend.types import ClaimRequest, NamedClaim, Offer
+from flowfabric.core.capabilities import worker_capabilities
+from flowfabric.core.checks import (
+    check_capable,
+    check_claim,
+    check_claim_resumed,
+    check_grant,
+    check_lost,
+    check_offer,
+    check_reclaim_offer,
+)
+from flowfabric.core.graph import is_covered
+from flowfabric.core.ids import check_text, check_worker_id, parse_execution_id, partition_of
+from flowfabric.core.lease import GrantTerms, is_exhausted
+from flowfabric.core.partitions import PartitionKey
+from flowfabric.core.plan import Plan
+from flowfabric.core.record import Record
+from flowfabric.core.rules.operators import exhaust, grant, note
+from flowfabric.engine.checking import whole
+from flowfabric.engine.claims import (
+    DEFAULT_LEASE_MS,
+    Claimed,
+    ClaimOrder,
+    checked,
+    claimed_from,
+    end_unclaimable,
+)
+from flowfabric.engine.deps import Deps
+from flowfabric.engine.lanes import Lanes
+from flowfabric.errors import (
+    CapabilityMismatch,
+    ExecutionNotFound,
+    ExecutionNotReclaimable,
+    FlowAlreadyTerminal,
+    MaxRetriesExhausted,
+    RetryExhausted,
+)
+
+_OPERATOR: Final = "operator"
+_ROUNDS: Final = 8
+
+_Check = Callable[[Record, int, bool], None]
+_CheckState = Callable[[Record], None]
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """A reservation as it is handed to a worker."""
+
+    execution_id: str
+    partition_key: str
+    grant_key: str
+    expires_at_ms: int
+    lane_id: str
+    kind: str
+
+
+class GrantOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a grant is for. The three texts are kept for audit; nothing compares them."""
+
+    worker_id: str
+    worker_instance_id: str
+    grant_ttl_ms: int = 5_000
+    worker_capabilities: tuple[str, ...] = ()
+    capability_hash: str = ""
+    route_snapshot_json: str = ""
+    admission_summary: str = ""
+
+
+class NotReclaimable(msgspec.Struct, frozen=True):
+    detail: str
+
+
+class ReclaimCapExceeded(msgspec.Struct, frozen=True):
+    reclaim_count: int
+
+
+class GrantClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that consumes its grant."""
+
+    execution_id: str
+    grant_key: str
+    worker_id: str
+    worker_instance_id: str
+    lease_ttl_ms: int = DEFAULT_LEASE_MS
+
+
+class Grants:
+    def __init__(self, deps: Deps, lanes: Lanes) -> None:
+        self._deps = deps
+        self._lanes = lanes
+
+    async def claim_for_worker(self, order: ClaimOrder) -> Grant | None:
+        """Reserve the best waiting execution of the lanes; None when nothing was admissible."""
+        order = checked(order)
+        whole(order.lease_ms, "grant_ttl_ms", 1, self._deps.limits.grant_ms_max)
+        for _ in range(_ROUNDS):
+            lanes = await self._lanes.open_lanes(order.namespace, order.lanes)
+            sets = await self._lanes.satisfied_sets(order.namespace, lanes, order.capabilities)
+            request = ClaimRequest(
+                worker_id=order.worker_id,
+                worker_instance_id=order.worker_instance_id,
+                namespace=order.namespace,
+                lanes=lanes,
+                sets=sets,
+                ids=((self._deps.mint(), ""),),
+                lease_for=order.lease_ms,
+                mode="reserve",
+                payload=False,
+            )
+            answer = await self._deps.store.claim(request)
+            if not answer.offers:
+                return None
+            (offer,) = answer.offers
+            if offer.fate == "reserved":
+                return _granted(offer.record)
+            await end_unclaimable(self._deps, offer)
+        return None
+
+    async def issue(self, execution_id: str, order: GrantOrder) -> Grant:
+        """Reserve one named waiting execution for a worker."""
+        terms = self._terms(order)
+
+        def check(record: Record, now: int, covered: bool) -> None:
+            check_offer(record, now, covered=covered)
+
+        record = await self._reserve(execution_id, order, terms, check)
+        return _granted(record)
+
+    async def issue_reclaim(
+        self, execution_id: str, order: GrantOrder
+    ) -> Grant | NotReclaimable | ReclaimCapExceeded:
+        """Reserve one named lost execution; one at its cap ends instead."""
+        terms = self._terms(order)
+        record, _ = await self._deps.record(parse_execution_id(execution_id, self._deps.counts))
+        if is_exhausted(record):
+            await self._deps.store.apply(exhaust(record))
+            return ReclaimCapExceeded(record.reclaim_count)
+
+        def check(seen: Record, now: int, covered: bool) -> None:
+            check_reclaim_offer(seen, now, covered=covered)
+
+        try:
+            return _granted(await self._reserve(execution_id, order, terms, check))
+        except (ExecutionNotReclaimable, CapabilityMismatch) as refusal:
+            mismatch = isinstance(refusal, CapabilityMismatch)
+            return NotReclaimable(str(refusal) if mismatch else refusal.code)
+
+    async def claim_execution(self, claim: GrantClaim) -> Claimed:
+        """Consume a grant for a new attempt."""
+        return await self._consume(claim, check_claim)
+
+    async def claim_resumed(self, claim: GrantClaim) -> Claimed:
+        """Consume a grant to go on with a paused attempt."""
+        return await self._consume(claim, check_claim_resumed)
+
+    async def reclaim(self, claim: GrantClaim) -> Claimed:
+        """Consume a grant for a lost execution."""
+        return await self._consume(claim, check_lost)
+
+    async def issue_and_claim(
+        self, execution_id: str, lease_duration_ms: int = DEFAULT_LEASE_MS
+    ) -> Claimed:
+        """An operator takes one waiting execution, past capabilities and limits."""
+        whole(lease_duration_ms, "lease_duration_ms", 1, self._deps.limits.lease_ms_max)
+        parse_execution_id(execution_id, self._deps.counts)
+        for _ in range(_ROUNDS):
+            record, now = await self._deps.record(execution_id)
+            check_offer(record, now, covered=await self._covered(record))
+            named = NamedClaim(
+                execution_id=execution_id,
+                worker_id=_OPERATOR,
+                worker_instance_id=_OPERATOR,
+                lease_id=self._deps.mint(),
+                attempt_id=self._deps.mint(),
+                lease_for=lease_duration_ms,
+                reason="issue_grant_and_claim",
+            )
+            answer = await self._deps.store.lease(named)
+            if isinstance(answer, Offer) and answer.fate == "leased":
+                return claimed_from(answer)
+        raise RetryExhausted(f"claim of {execution_id} lost every race; try again")
+
+    def _terms(self, order: GrantOrder) -> GrantTerms:
+        whole(order.grant_ttl_ms, "grant_ttl_ms", 1, self._deps.limits.grant_ms_max)
+        check_worker_id(order.worker_id)
+        check_worker_id(order.worker_instance_id, "worker_instance_id")
+        audit = {
+            "capability_hash": order.capability_hash,
+            "route_snapshot_json": order.route_snapshot_json,
+            "admission_summary": order.admission_summary,
+        }
+        given = {name: value for name, value in audit.items() if value}
+        text = msgspec.json.encode(given).decode() if given else ""
+        check_text(text, "grant audit text", 4096)
+        return GrantTerms(
+            order.worker_id,
+            order.worker_instance_id,
+            self._deps.mint(),
+            order.grant_ttl_ms,
+            text,
+        )
+
+    async def _reserve(
+        self, execution_id: str, order: GrantOrder, terms: GrantTerms, check: _Check
+    ) -> Record:
+        offered = worker_capabilities(order.worker_capabilities)
+        record, _ = await self._deps.record(parse_execution_id(execution_id, self._deps.counts))
+        covered = await self._covered(record)
+
+        def decision(seen: Record, now: int) -> Plan:
+            check(seen, now, covered)
+            check_capable(seen, offered)
+            return grant(seen, terms)
+
+        try:
+            applied = await self._deps.decide(execution_id, decision)
+        except CapabilityMismatch:
+            await self._deps.store.apply(note(execution_id, "last_capability_mismatch_at"))
+            raise
+        assert applied.record is not None
+        return applied.record
+
+    async def _consume(self, claim: GrantClaim, check: _CheckState) -> Claimed:
+        whole(claim.lease_ttl_ms, "lease_ttl_ms", 1, self._deps.limits.lease_ms_max)
+        parse_execution_id(claim.execution_id, self._deps.counts)
+        worker = (claim.worker_id, claim.worker_instance_id)
+        for _ in range(_ROUNDS):
+            record, now = await self._deps.record(claim.execution_id)
+            check(record)
+            covered = await self._covered(record)
+            check_grant(record, claim.grant_key, worker, now, covered=covered)
+            claimed = await self._lease(claim)
+            if claimed is not None:
+                return claimed
+        raise RetryExhausted(f"claim of {claim.execution_id} lost every race; try again")
+
+    async def _lease(self, claim: GrantClaim) -> Claimed | None:
+        named = NamedClaim(
+            execution_id=claim.execution_id,
+            grant_id=claim.grant_key,
+            worker_id=claim.worker_id,
+            worker_instance_id=claim.worker_instance_id,
+            lease_id=self._deps.mint(),
+            attempt_id=self._deps.mint(),
+            lease_for=claim.lease_ttl_ms,
+        )
+        answer = await self._deps.store.lease(named)
+        if not isinstance(answer, Offer):
+            if answer.seen is None:
+                raise ExecutionNotFound(claim.execution_id)
+            return None
+        match answer.fate:
+            case "leased":
+                return claimed_from(answer)
+            case "exhausted":
+                await end_unclaimable(self._deps, answer)
+                raise MaxRetriesExhausted(str(answer.record.max_reclaim_count))
+            case _:
+                raise FlowAlreadyTerminal(f"flow {answer.record.flow_id} is cancelled")
+
+    async def _covered(self, record: Record) -> bool:
+        if not record.flow_id:
+            return False
+        (flow,) = await self._deps.store.backend.flows([record.flow_id])
+        return is_covered(flow, record.state)
+
+
+def _granted(record: Record) -> Grant:
+    return Grant(
+        execution_id=record.execution_id,
+        partition_key=str(PartitionKey("flow", partition_of(record.execution_id))),
+        grant_key=record.grant_id,
+        expires_at_ms=record.grant_until,
+        lane_id=record.lane,
+        kind=record.grant_kind,
+    )

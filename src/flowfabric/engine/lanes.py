@@ -1,0 +1,200 @@
+"""Lanes: their state, and the requirement sets work on them has asked for."""
+
+import asyncio
+import logging
+import time
+from typing import Final
+
+import msgspec
+
+from flowfabric.backend.base import CONFIG_BELL, Backend
+from flowfabric.backend.types import ConfigPut
+from flowfabric.core.capabilities import satisfied
+from flowfabric.core.ids import check_lane, check_namespace
+from flowfabric.core.record import Record
+from flowfabric.engine.checking import whole
+from flowfabric.errors import Corruption, InvalidInput, ResourceExhausted, RetryExhausted
+
+_log = logging.getLogger("flowfabric.lanes")
+
+MOST_SETS: Final = 1_000
+MOST_SHARDS: Final = 256
+LANE_STATES: Final = ("active", "paused", "draining", "disabled")
+_FRESH_S: Final = 1.0
+_TRIES: Final = 8
+
+Name = tuple[str, str]
+
+
+class Lane(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is configured for one lane of a namespace."""
+
+    state: str = "active"
+    lane_shards: int = 1
+
+
+class _Known(msgspec.Struct, frozen=True):
+    lane: Lane
+    sets: dict[str, tuple[str, ...]]
+    read_at: float
+    is_stored: bool
+
+
+_lane_decoder: Final = msgspec.json.Decoder(Lane)
+_sets_decoder: Final = msgspec.json.Decoder(dict[str, tuple[str, ...]])
+
+
+def _lane_document(namespace: str, lane: str) -> str:
+    return f"lane/{namespace}/{lane}"
+
+
+def _sets_document(namespace: str, lane: str) -> str:
+    return f"sets/{namespace}/{lane}"
+
+
+class Lanes:
+    """A cache of lane documents, at most a second old and dropped on every configuration change."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._bell = backend.bells().listen(CONFIG_BELL)
+        self._cache: dict[Name, _Known] = {}
+        self._reads: dict[Name, asyncio.Task[_Known]] = {}
+        self._registering: set[asyncio.Task[None]] = set()
+
+    def known(self, namespace: str, lane: str) -> Lane | None:
+        """The lane as cached, None when it must be looked up."""
+        found = self._cached((namespace, lane))
+        return found.lane if found else None
+
+    async def look_up(self, namespace: str, lane: str) -> Lane:
+        """The lane as stored. One nobody has used yet is registered beside the caller's work."""
+        found = await self._read((namespace, lane))
+        if not found.is_stored:
+            task = asyncio.ensure_future(self._register(namespace, lane))
+            self._registering.add(task)
+            task.add_done_callback(self._registering.discard)
+        return found.lane
+
+    async def open_lanes(self, namespace: str, lanes: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of the lanes that may be claimed from now."""
+        found = [(lane, await self._fresh((namespace, lane))) for lane in lanes]
+        return tuple(lane for lane, at in found if at.lane.state in ("active", "draining"))
+
+    async def satisfied_sets(
+        self, namespace: str, lanes: tuple[str, ...], capabilities: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """The requirement sets of these lanes that a worker with these capabilities meets."""
+        sets: dict[str, tuple[str, ...]] = {}
+        for lane in lanes:
+            sets.update((await self._fresh((namespace, lane))).sets)
+        return satisfied(sets, capabilities)
+
+    async def register_set(self, record: Record) -> None:
+        """Make the record's requirement set known before anything waits under it."""
+        name = (record.namespace, record.lane)
+        if record.req_set in (await self._fresh(name)).sets:
+            return
+        for _ in range(_TRIES):
+            if await self._add_set(name, record):
+                self._cache.pop(name, None)
+                return
+        raise RetryExhausted(f"registering a requirement set of lane {record.lane}")
+
+    async def configure(
+        self, namespace: str, lane: str, *, state: str | None = None, shards: int | None = None
+    ) -> Lane:
+        """Change a lane; what is not given stays."""
+        check_namespace(namespace)
+        check_lane(lane)
+        if state is not None and state not in LANE_STATES:
+            raise InvalidInput(f"state: expected one of {', '.join(LANE_STATES)}, got {state!r}")
+        if shards is not None:
+            whole(shards, "lane_shards", 1, MOST_SHARDS)
+        for _ in range(_TRIES):
+            changed = await self._put_lane((namespace, lane), state, shards)
+            if changed is not None:
+                return changed
+        raise RetryExhausted(f"changing lane {lane}")
+
+    async def list_lanes(self, namespace: str, cursor: str, limit: int) -> tuple[list[str], str]:
+        """Names of the namespace's lanes behind the cursor, and the next cursor if more remain."""
+        if limit == 0:
+            return [], ""
+        prefix = _lane_document(namespace, "")
+        rows = await self._backend.config_list(prefix, prefix + cursor, limit + 1)
+        names = [_stored_name(row.name.removeprefix(prefix)) for row in rows]
+        more = len(names) > limit
+        return names[:limit], names[limit - 1] if more else ""
+
+    async def close(self) -> None:
+        self._bell.close()
+        for task in [*self._registering, *self._reads.values()]:
+            task.cancel()
+        await asyncio.gather(*self._registering, *self._reads.values(), return_exceptions=True)
+
+    def _cached(self, name: Name) -> _Known | None:
+        if self._bell.take():
+            self._cache.clear()
+        found = self._cache.get(name)
+        if found is None or time.monotonic() - found.read_at > _FRESH_S:
+            return None
+        return found
+
+    async def _fresh(self, name: Name) -> _Known:
+        return self._cached(name) or await self._read(name)
+
+    async def _read(self, name: Name) -> _Known:
+        """Read once however many ask at the same time."""
+        task = self._reads.get(name)
+        if task is None:
+            task = self._reads[name] = asyncio.ensure_future(self._read_documents(name))
+            task.add_done_callback(lambda _: self._reads.pop(name, None))
+        return await asyncio.shield(task)
+
+    async def _read_documents(self, name: Name) -> _Known:
+        lane, sets = await self._backend.config_get([_lane_document(*name), _sets_document(*name)])
+        found = _Known(
+            lane=_lane_decoder.decode(lane.body) if lane else Lane(),
+            sets=_sets_decoder.decode(sets.body) if sets else {},
+            read_at=time.monotonic(),
+            is_stored=lane is not None,
+        )
+        self._cache[name] = found
+        return found
+
+    async def _register(self, namespace: str, lane: str) -> None:
+        put = ConfigPut(_lane_document(namespace, lane), 0, msgspec.json.encode(Lane()))
+        try:
+            await self._backend.config_put([put])
+        except Exception:
+            _log.exception("lane %s of namespace %s could not be registered", lane, namespace)
+
+    async def _add_set(self, name: Name, record: Record) -> bool:
+        document = (await self._backend.config_get([_sets_document(*name)]))[0]
+        sets = _sets_decoder.decode(document.body) if document else {}
+        if record.req_set in sets:
+            return True
+        if len(sets) >= MOST_SETS:
+            raise ResourceExhausted(f"requirement_sets: lane {record.lane} has {MOST_SETS}")
+        sets[record.req_set] = record.required_capabilities
+        expected = document.version if document else 0
+        put = ConfigPut(_sets_document(*name), expected, msgspec.json.encode(sets))
+        return (await self._backend.config_put([put]))[0].applied
+
+    async def _put_lane(self, name: Name, state: str | None, shards: int | None) -> Lane | None:
+        document = (await self._backend.config_get([_lane_document(*name)]))[0]
+        lane = _lane_decoder.decode(document.body) if document else Lane()
+        changed = Lane(state or lane.state, shards or lane.lane_shards)
+        expected = document.version if document else 0
+        put = ConfigPut(_lane_document(*name), expected, msgspec.json.encode(changed))
+        applied = (await self._backend.config_put([put]))[0].applied
+        self._cache.pop(name, None)
+        return changed if applied else None
+
+
+def _stored_name(lane: str) -> str:
+    try:
+        return check_lane(lane)
+    except InvalidInput as fault:
+        raise Corruption(f"lanes: name: {fault.detail}") from fault

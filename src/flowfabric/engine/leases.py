@@ -1,0 +1,151 @@
+"""Leases: keep one, report progress under it, take it away, notice that it ran out."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from flowfabric.core.checks import check_lease
+from flowfabric.core.due import lose
+from flowfabric.core.fence import Fence
+from flowfabric.core.ids import check_text, parse_execution_id
+from flowfabric.core.plan import Applied, Plan
+from flowfabric.core.record import Record
+from flowfabric.core.rules.attempts import progress, renew
+from flowfabric.core.rules.operators import revoke
+from flowfabric.core.states import HELD
+from flowfabric.engine.checking import whole
+from flowfabric.engine.deps import Deps
+from flowfabric.engine.holding import Held, fence_of
+from flowfabric.errors import ExecutionNotFound, FlowFabricError, NoLeaseToRevoke, StaleLease
+
+_REASON_BYTES: Final = 256
+
+Marked = Literal[
+    "marked_expired",
+    "execution_not_found",
+    "not_active",
+    "already_expired",
+    "already_revoked",
+    "not_yet_expired",
+]
+
+
+class Renewed(msgspec.Struct, frozen=True):
+    lease_expires_at: int
+    lease_epoch: int
+
+
+class Revoked(msgspec.Struct, frozen=True):
+    lease_id: str
+    lease_epoch: int
+
+
+class AlreadySatisfied(msgspec.Struct, frozen=True):
+    """Nothing was left to do, and why."""
+
+    reason: str
+
+
+class Revocation(msgspec.Struct, frozen=True):
+    """Why a lease is taken, and, where given, the only lease or holder it may be taken from."""
+
+    reason: str = "operator"
+    expected_lease_id: str = ""
+    worker_instance_id: str = ""
+
+
+class Leases:
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+
+    async def renew(self, held: Held, ttl_ms: int, attempt_index: int | None = None) -> Renewed:
+        whole(ttl_ms, "lease_ttl_ms", 1, self._deps.limits.lease_ms_max)
+        fence = await fence_of(self._deps, held, may_override=False)
+        if attempt_index is not None:
+            await self._check_index(held, fence, whole(attempt_index, "attempt_index"))
+        applied = await self._deps.push(renew(held.execution_id, fence, ttl_ms))
+        return Renewed(applied.now + ttl_ms, fence.lease_epoch)
+
+    async def renew_many(
+        self, holdings: Sequence[Held], ttl_ms: int
+    ) -> list[Renewed | FlowFabricError]:
+        """Renew all leases of a worker in one call to the store; each has its own answer."""
+        renewals = (self.renew(held, ttl_ms) for held in holdings)
+        answers: list[Renewed | FlowFabricError] = []
+        for answer in await asyncio.gather(*renewals, return_exceptions=True):
+            if not isinstance(answer, Renewed | FlowFabricError):
+                raise answer
+            answers.append(answer)
+        return answers
+
+    async def progress(
+        self, held: Held, percent: int | None = None, message: str | None = None
+    ) -> None:
+        if percent is not None:
+            whole(percent, "progress_pct", 0, 100)
+        if message is not None:
+            check_text(message, "progress_message", 4096)
+        fence = await fence_of(self._deps, held, may_override=False)
+        await self._deps.push(progress(held.execution_id, fence, percent, message))
+
+    async def revoke(
+        self, execution_id: str, revocation: Revocation | None = None
+    ) -> Revoked | AlreadySatisfied:
+        """Take the lease from whoever holds it; the next ordinary claim offers the work again."""
+        asked = revocation or Revocation()
+        check_text(asked.reason, "reason", _REASON_BYTES)
+
+        def decision(record: Record, _: int) -> Plan | AlreadySatisfied:
+            done = _nothing_to_revoke(record, asked)
+            return done or revoke(record, asked.reason)
+
+        answer = await self._deps.decide(execution_id, decision)
+        if isinstance(answer, AlreadySatisfied):
+            return answer
+        assert answer.record is not None
+        return Revoked(answer.record.lease_id, answer.record.lease_epoch)
+
+    async def mark_expired_if_due(self, execution_id: str) -> Marked:
+        """Mark a lease that ran out, as the timer does; never an error."""
+        parse_execution_id(execution_id, self._deps.counts)
+
+        def decision(record: Record, now: int) -> Plan | Marked:
+            return _not_to_be_marked(record, now) or lose(record)
+
+        try:
+            answer: Applied | Marked = await self._deps.decide(execution_id, decision)
+        except ExecutionNotFound:
+            return "execution_not_found"
+        return "marked_expired" if isinstance(answer, Applied) else answer
+
+    async def _check_index(self, held: Held, fence: Fence, index: int) -> None:
+        """An attempt index that is not the holder's own is as stale as a wrong id."""
+        record = held.record
+        if record is None or record.lease_epoch != fence.lease_epoch:
+            record, now = await self._deps.record(held.execution_id)
+            check_lease(record, fence, now)
+        if record.attempt_index != index:
+            raise StaleLease(f"attempt_index {index} is not the current one")
+
+
+def _nothing_to_revoke(record: Record, asked: Revocation) -> AlreadySatisfied | None:
+    if record.state not in HELD:
+        raise NoLeaseToRevoke(f"execution {record.execution_id} holds no lease")
+    if record.state == "lost":
+        revoked = record.reason == "lease_revoked"
+        return AlreadySatisfied("already_revoked" if revoked else "already_expired")
+    if asked.expected_lease_id and asked.expected_lease_id != record.lease_id:
+        raise StaleLease(f"expected lease {asked.expected_lease_id}, current {record.lease_id}")
+    if asked.worker_instance_id and asked.worker_instance_id != record.worker_instance_id:
+        return AlreadySatisfied("different_worker_instance_id")
+    return None
+
+
+def _not_to_be_marked(record: Record, now: int) -> Marked | None:
+    if record.state not in HELD:
+        return "not_active"
+    if record.state == "lost":
+        return "already_revoked" if record.reason == "lease_revoked" else "already_expired"
+    return "not_yet_expired" if record.lease_until > now else None

@@ -1,0 +1,149 @@
+"""How an attempt ends or pauses: complete, fail, cancel, delay, wait for children."""
+
+from typing import Final
+
+import msgspec
+
+from flowfabric.backend.types import With
+from flowfabric.core.checks import PRIVILEGED
+from flowfabric.core.ids import check_text, parse_execution_id, partition_of
+from flowfabric.core.plan import Applied, Plan, Timer
+from flowfabric.core.rules.attempts import Children, Failure, complete, delay, fail, park
+from flowfabric.core.rules.operators import cancel
+from flowfabric.core.states import public_state
+from flowfabric.engine.checking import MAX_INSTANT, body, whole
+from flowfabric.engine.deps import Deps
+from flowfabric.engine.holding import Held, fence_of, given_fence
+from flowfabric.engine.settling import Settling
+from flowfabric.errors import (
+    ExecutionNotActive,
+    ExecutionNotFound,
+    ExecutionNotInFlow,
+    InvalidInput,
+    PartitionMismatch,
+)
+
+_REASON_BYTES: Final = 4096
+_WITH_GROUP: Final = frozenset[With]({"group"})
+_SYNONYMS: Final = {"": "operator_override", "worker": "lease_holder"}
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What an operation made of the execution."""
+
+    execution_id: str
+    public_state: str
+    delay_until: int = 0
+    next_attempt_index: int = 0
+    was: str = ""
+    replayed: bool = False
+
+
+class Outcomes:
+    def __init__(self, deps: Deps, settling: Settling) -> None:
+        self._deps = deps
+        self._settling = settling
+
+    async def complete(
+        self, held: Held, result: bytes | None = None, encoding: str = "", op: str = ""
+    ) -> Done:
+        if result is not None:
+            result = body(result, "result_payload", self._deps.limits.payload_bytes)
+        check_text(encoding, "result_encoding", 128)
+        fence = await fence_of(self._deps, held, may_override=True)
+        plan = complete(held.execution_id, fence, result, encoding, _op(op, "complete"))
+        return self._done(held, await self._push(plan, held))
+
+    async def fail(self, held: Held, failure: Failure, op: str = "") -> Done:
+        """Retry by the stored policy or end. The policy and counters are those of the claim."""
+        check_text(failure.reason, "failure_reason", _REASON_BYTES)
+        check_text(failure.category, "failure_category", 128)
+        fence = await fence_of(self._deps, held, may_override=True)
+        record = held.record
+        if record is None or record.lease_epoch != fence.lease_epoch:
+            record, _ = await self._deps.record(held.execution_id)
+        plan = fail(record, fence, failure, self._deps.chance(), _op(op, "fail"))
+        applied = await self._push(plan, held)
+        done = self._done(held, applied)
+        if done.public_state != "delayed":
+            return done
+        return msgspec.structs.replace(done, next_attempt_index=record.attempt_count)
+
+    async def delay(
+        self, held: Held, *, until: int | None = None, for_ms: int | None = None, op: str = ""
+    ) -> Done:
+        timer = _wait(until, for_ms)
+        fence = await fence_of(self._deps, held, may_override=True)
+        plan = delay(held.execution_id, fence, timer, _op(op, "delay"))
+        return self._done(held, await self._push(plan, held))
+
+    async def wait_for_children(
+        self, held: Held, children: tuple[str, ...] = (), op: str = ""
+    ) -> Done:
+        """Park until the named members have ended, or until nothing inbound is open."""
+        fence = await fence_of(self._deps, held, may_override=True)
+        named = await self._children(held, children) if children else None
+        plan = park(held.execution_id, fence, named, _op(op, "park"))
+        return self._done(held, await self._push(plan, held))
+
+    async def cancel(self, held: Held, reason: str) -> Done:
+        """Cancel from any live state. Repeating a privileged cancel is harmless."""
+        parse_execution_id(held.execution_id, self._deps.counts)
+        check_text(reason, "reason", _REASON_BYTES)
+        source = _SYNONYMS.get(held.source, held.source)
+        fence = None if source in PRIVILEGED else await given_fence(self._deps, held)
+        plan = cancel(held.execution_id, reason, source, fence)
+        try:
+            return self._done(held, await self._push(plan, held))
+        except ExecutionNotActive as refusal:
+            if source in PRIVILEGED and refusal.details["terminal_outcome"] == "cancelled":
+                return Done(held.execution_id, "cancelled", was="cancelled", replayed=True)
+            raise
+
+    async def _push(self, plan: Plan, held: Held) -> Applied:
+        applied = await self._deps.push(plan)
+        if applied.more:
+            flow_id = held.record.flow_id if held.record else ""
+            self._settling.go_on(held.execution_id, flow_id)
+        return applied
+
+    def _done(self, held: Held, applied: Applied) -> Done:
+        brief = applied.brief
+        reason = "dependencies" if brief.state == "blocked" else ""
+        return Done(
+            held.execution_id,
+            public_state(brief.state, reason),
+            delay_until=brief.wake_at,
+            was=applied.was,
+            replayed=applied.replayed,
+        )
+
+    async def _children(self, held: Held, children: tuple[str, ...]) -> Children:
+        unique = tuple(dict.fromkeys(children))
+        for child in unique:
+            parse_execution_id(child, self._deps.counts)
+            if partition_of(child) != partition_of(held.execution_id):
+                raise PartitionMismatch(f"{child} and {held.execution_id} are not of one flow")
+        seen = await self._deps.store.read(held.execution_id, _WITH_GROUP)
+        if seen is None:
+            raise ExecutionNotFound(held.execution_id)
+        record = seen.record
+        found = await self._deps.store.backend.read(unique, frozenset())
+        for child, member in zip(unique, found, strict=True):
+            if member is None or member.record.flow_id != record.flow_id or not record.flow_id:
+                raise ExecutionNotInFlow(f"{child} is no member of {record.flow_id or 'a flow'}")
+        edges = tuple((self._deps.mint(), child) for child in unique)
+        return Children(record.flow_id, edges, seen.group)
+
+
+def _op(given: str, rule: str) -> str:
+    """A caller's own operation id, or the rule: under one lease an attempt ends only once."""
+    return check_text(given, "op", 64) or rule
+
+
+def _wait(until: int | None, for_ms: int | None) -> Timer:
+    if (until is None) == (for_ms is None):
+        raise InvalidInput("delay: give either until or for_ms")
+    if until is not None:
+        return Timer(wake_at=whole(until, "delay_until"))
+    return Timer(wake_in=whole(for_ms, "delay_for_ms", 0, MAX_INSTANT // 2))

@@ -1,0 +1,197 @@
+"""Moves of waiting work: block and unblock, promote, change priority, expire."""
+
+from typing import Final, Literal
+
+from flowfabric.backend.types import Seen, With
+from flowfabric.core.checks import BLOCKING, check_block, check_priority
+from flowfabric.core.due import expire, promote, time_out
+from flowfabric.core.graph import Group
+from flowfabric.core.ids import check_text, parse_execution_id
+from flowfabric.core.plan import Applied, Plan
+from flowfabric.core.record import Record
+from flowfabric.core.rules.operators import (
+    Block,
+    at_version,
+    block,
+    change_priority,
+    clamp_priority,
+    unblock,
+)
+from flowfabric.core.states import FINAL, HOLD_REASONS, LIMIT_REASONS, RUNNABLE
+from flowfabric.core.templates import release_plan
+from flowfabric.engine.checking import whole
+from flowfabric.engine.deps import Deps
+from flowfabric.errors import (
+    DepsNotSatisfied,
+    ExecutionNotFound,
+    InvalidBlockingReason,
+    NotBlockedByDeps,
+    NotRunnable,
+)
+
+_ANY_INT: Final = 2**63 - 1
+_WITH_GROUP: Final = frozenset[With]({"group"})
+_AUTOMATIC: Final = frozenset(
+    {"waiting_for_budget", "waiting_for_quota", "waiting_for_capable_worker"}
+)
+
+Promoted = Literal[
+    "promoted", "not_found_cleaned", "not_runnable_cleaned", "not_delayed_cleaned", "not_yet_due"
+]
+Expired = Literal[
+    "expired", "retry_scheduled", "not_found_cleaned", "already_terminal", "not_yet_due"
+]
+Eligibility = Literal[
+    "eligible", "not_found", "not_runnable", "impossible", "blocked_by_dependencies"
+]
+
+
+class Scheduling:
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+
+    async def block(
+        self,
+        execution_id: str,
+        blocking_reason: str,
+        detail: str = "",
+        look_in_ms: int | None = None,
+    ) -> None:
+        """Hold a waiting execution, for a limit or by an operator."""
+        parse_execution_id(execution_id, self._deps.counts)
+        check_text(detail, "blocking_detail", 4096)
+        if look_in_ms is not None:
+            whole(look_in_ms, "look_in_ms")
+        reason = BLOCKING.get(blocking_reason)
+        if reason is None:
+            record, _ = await self._deps.record(execution_id)
+            check_block(record, blocking_reason)
+            raise InvalidBlockingReason(blocking_reason)
+        await self._deps.push(block(execution_id, Block(reason, detail, look_in_ms)))
+
+    async def unblock(
+        self, execution_id: str, expected: str = "", *, automatic: bool = False
+    ) -> None:
+        """Lift a hold; an expected reason that does not hold any more refuses."""
+        parse_execution_id(execution_id, self._deps.counts)
+        if automatic and expected not in _AUTOMATIC:
+            raise InvalidBlockingReason(f"{expected!r} is not lifted automatically")
+        await self._deps.push(unblock(execution_id, _reasons(expected)))
+
+    async def promote_delayed(self, execution_id: str) -> Promoted:
+        """Let delayed work wait for a worker once its time has come, as the timer does."""
+
+        def decision(record: Record, now: int) -> Plan | Promoted:
+            if record.state not in RUNNABLE:
+                return "not_runnable_cleaned"
+            if record.state != "delayed":
+                return "not_delayed_cleaned"
+            return "not_yet_due" if record.wake_at > now else promote(record)
+
+        try:
+            answer: Applied | Promoted = await self._deps.decide(execution_id, decision)
+        except ExecutionNotFound:
+            return "not_found_cleaned"
+        return "promoted" if isinstance(answer, Applied) else answer
+
+    async def expire(
+        self,
+        execution_id: str,
+        reason: Literal["attempt_timeout", "execution_deadline"] = "attempt_timeout",
+    ) -> Expired:
+        """End an execution whose time is up, as the timer does; never an error."""
+        jitter = self._deps.chance()
+
+        def decision(record: Record, now: int) -> Plan | Expired:
+            if record.state in FINAL:
+                return "already_terminal"
+            if reason == "execution_deadline":
+                due = 0 < record.deadline_at <= now
+                return expire(record, reason) if due else "not_yet_due"
+            due = record.state == "active" and 0 < record.attempt_until <= now
+            return time_out(record, jitter) if due else "not_yet_due"
+
+        try:
+            answer: Applied | Expired = await self._deps.decide(execution_id, decision)
+        except ExecutionNotFound:
+            return "not_found_cleaned"
+        if not isinstance(answer, Applied):
+            return answer
+        return "expired" if answer.brief.state == "expired" else "retry_scheduled"
+
+    async def promote_blocked(self, execution_id: str) -> None:
+        """Release a member whose dependencies are met but which still waits for them."""
+        seen = await self._seen(execution_id)
+        record = seen.record
+        if record.state not in RUNNABLE:
+            raise NotRunnable(f"{execution_id} is {record.state}")
+        if record.state != "blocked" or record.reason != "dependencies":
+            raise NotBlockedByDeps(f"{execution_id} does not wait for dependencies")
+        unmet, unresolved = _open_dependencies(seen.group)
+        if unmet:
+            raise DepsNotSatisfied(
+                f"{unmet} unsatisfied, {unresolved} unresolved",
+                unsatisfied=unmet,
+                unresolved=unresolved,
+            )
+
+        def decision(current: Record, now: int) -> Plan:
+            plan = release_plan(current, now)
+            return Plan(
+                target=execution_id, rule="release", guard=at_version(current), set=plan.set
+            )
+
+        await self._deps.decide(execution_id, decision)
+
+    async def evaluate(self, execution_id: str) -> Eligibility:
+        """Whether its dependencies would let the execution run; reads only."""
+        try:
+            seen = await self._seen(execution_id)
+        except ExecutionNotFound:
+            return "not_found"
+        if seen.record.state not in RUNNABLE:
+            return "not_runnable"
+        group = seen.group
+        if group is None or not group.n:
+            return "eligible"
+        if group.state == "pending":
+            return "blocked_by_dependencies"
+        return "impossible" if group.state == "impossible" else "eligible"
+
+    async def change_priority(self, execution_id: str, priority: int) -> tuple[int, int]:
+        """Move runnable work in its queue; answers the old and the new priority."""
+        whole(priority, "new_priority", -_ANY_INT, _ANY_INT)
+        old = 0
+
+        def decision(record: Record, _: int) -> Plan:
+            nonlocal old
+            check_priority(record)
+            old = record.priority
+            return change_priority(record, priority)
+
+        await self._deps.decide(execution_id, decision)
+        return old, clamp_priority(priority)
+
+    async def _seen(self, execution_id: str) -> Seen:
+        parse_execution_id(execution_id, self._deps.counts)
+        seen = await self._deps.store.read(execution_id, _WITH_GROUP)
+        if seen is None:
+            raise ExecutionNotFound(execution_id)
+        return seen
+
+
+def _reasons(expected: str) -> frozenset[str]:
+    if not expected:
+        return LIMIT_REASONS | HOLD_REASONS
+    reason = BLOCKING.get(expected)
+    if reason is None:
+        raise InvalidBlockingReason(f"{expected!r}; known: {', '.join(sorted(BLOCKING))}")
+    return frozenset({"quota", "concurrency"}) if reason == "quota" else frozenset({reason})
+
+
+def _open_dependencies(group: Group | None) -> tuple[int, int]:
+    """How many successes are missing, and how many edges have no outcome yet."""
+    if group is None or group.state == "satisfied":
+        return 0, 0
+    resolved = group.succeeded + group.failed + group.skipped
+    return max(1, group.n - group.succeeded), group.n - resolved

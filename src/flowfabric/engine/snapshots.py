@@ -1,0 +1,217 @@
+"""What readers are shown of a record: plain structs, and the pure functions that fill them."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from flowfabric.core.facets import Facets, Scene, blocking_detail, facets
+from flowfabric.core.ids import parse_execution_id, parse_uuid
+from flowfabric.core.record import Attempt, Record
+from flowfabric.core.states import STATES, public_state
+from flowfabric.errors import Corruption, InvalidInput
+
+
+class ExecutionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One execution for people; instants are ms, None where they have not happened."""
+
+    execution_id: str
+    namespace: str
+    lane_id: str
+    priority: int
+    execution_kind: str
+    state_vector: Facets
+    public_state: str
+    created_at: int
+    started_at: int | None
+    completed_at: int | None
+    current_attempt_index: int
+    flow_id: str | None
+    blocking_detail: str
+
+
+class CurrentAttempt(msgspec.Struct, frozen=True):
+    attempt_id: str
+    attempt_index: int
+
+
+class CurrentLease(msgspec.Struct, frozen=True, kw_only=True):
+    lease_id: str
+    lease_epoch: int
+    worker_instance_id: str
+    expires_at: int
+    attempt_index: int
+    last_heartbeat_at: int | None
+
+
+class ExecutionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """One execution for programs that act on it: who holds it, and what it waits for."""
+
+    execution_id: str
+    flow_id: str | None
+    lane_id: str
+    namespace: str
+    public_state: str
+    blocking_reason: str | None
+    blocking_detail: str | None
+    current_attempt: CurrentAttempt | None
+    current_lease: CurrentLease | None
+    current_waitpoint: str | None
+    created_at: int
+    last_mutation_at: int
+    total_attempt_count: int
+    tags: Mapping[str, str]
+
+
+class ExecutionSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a lane's listing."""
+
+    execution_id: str
+    namespace: str
+    lane_id: str
+    execution_kind: str
+    public_state: str
+    priority: int
+    created_at: int
+
+
+class ExpiredLease(msgspec.Struct, frozen=True, kw_only=True):
+    """A lease that ran out or was taken, and whose it was."""
+
+    execution_id: str
+    lease_id: str
+    lease_epoch: int
+    worker_instance_id: str
+    expires_at_ms: int
+    attempt_index: int
+
+
+def info_of(record: Record, scene: Scene | None = None) -> ExecutionInfo:
+    return ExecutionInfo(
+        execution_id=record.execution_id,
+        namespace=record.namespace,
+        lane_id=record.lane,
+        priority=record.priority,
+        execution_kind=record.kind,
+        state_vector=facets(record, scene),
+        public_state=stored_public_state(record),
+        created_at=record.created_at,
+        started_at=record.started_at or None,
+        completed_at=record.completed_at or None,
+        current_attempt_index=record.attempt_index,
+        flow_id=record.flow_id or None,
+        blocking_detail=blocking_detail(record, scene),
+    )
+
+
+def snapshot_of(record: Record, scene: Scene | None = None) -> ExecutionSnapshot:
+    """The record as callers act on it; one that contradicts itself is refused as corrupt."""
+    public = stored_public_state(record)
+    blocking = facets(record, scene).blocking_reason
+    return ExecutionSnapshot(
+        execution_id=stored_id(record.execution_id),
+        flow_id=stored_flow_id(record),
+        lane_id=record.lane,
+        namespace=record.namespace,
+        public_state=public,
+        blocking_reason=None if blocking == "none" else blocking,
+        blocking_detail=blocking_detail(record, scene) or None,
+        current_attempt=_attempt(record),
+        current_lease=_lease(record),
+        current_waitpoint=record.waitpoint_id or None,
+        created_at=_instant(record, "created_at"),
+        last_mutation_at=_instant(record, "changed_at"),
+        total_attempt_count=record.attempt_count,
+        tags=record.tags,
+    )
+
+
+def summary_of(record: Record) -> ExecutionSummary:
+    return ExecutionSummary(
+        execution_id=record.execution_id,
+        namespace=record.namespace,
+        lane_id=record.lane,
+        execution_kind=record.kind,
+        public_state=stored_public_state(record),
+        priority=record.priority,
+        created_at=record.created_at,
+    )
+
+
+def expired_lease_of(record: Record) -> ExpiredLease | None:
+    """The lease as the record shows it; None when there is no owner to tell of."""
+    if not record.lease_id or not record.worker_instance_id:
+        return None
+    return ExpiredLease(
+        execution_id=record.execution_id,
+        lease_id=record.lease_id,
+        lease_epoch=record.lease_epoch,
+        worker_instance_id=record.worker_instance_id,
+        expires_at_ms=record.lease_until,
+        attempt_index=record.attempt_index,
+    )
+
+
+def attempts_of(record: Record, ended: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
+    """Every attempt by index: the ended ones, and the open one the record holds."""
+    known = {attempt.index: attempt for attempt in ended}
+    if record.attempt is not None:
+        known[record.attempt.index] = record.attempt
+    return tuple(known[index] for index in sorted(known))
+
+
+def stored_public_state(record: Record) -> str:
+    if record.state not in STATES:
+        raise _corrupt(record.execution_id, "state", f"unknown value {record.state!r}")
+    return public_state(record.state, record.reason)
+
+
+def stored_id(text: str) -> str:
+    """An execution id as the store gave it back."""
+    try:
+        return parse_execution_id(text)
+    except InvalidInput as fault:
+        raise Corruption(f"executions: {fault.detail}") from fault
+
+
+def stored_flow_id(record: Record) -> str | None:
+    if not record.flow_id:
+        return None
+    try:
+        return parse_uuid(record.flow_id, "flow_id")
+    except InvalidInput as fault:
+        raise Corruption(f"{record.execution_id}: {fault.detail}") from fault
+
+
+def _attempt(record: Record) -> CurrentAttempt | None:
+    if not record.attempt_id:
+        return None
+    if not 0 <= record.attempt_index < record.attempt_count:
+        raise _corrupt(record.execution_id, "attempt_index", "no such attempt")
+    return CurrentAttempt(record.attempt_id, record.attempt_index)
+
+
+def _lease(record: Record) -> CurrentLease | None:
+    if not record.worker_instance_id or not record.lease_until:
+        return None
+    for field in ("lease_id", "lease_epoch"):
+        if not getattr(record, field):
+            raise _corrupt(record.execution_id, field, "missing beside a worker")
+    return CurrentLease(
+        lease_id=record.lease_id,
+        lease_epoch=record.lease_epoch,
+        worker_instance_id=record.worker_instance_id,
+        expires_at=record.lease_until,
+        attempt_index=record.attempt_index,
+        last_heartbeat_at=record.lease_renewed_at or None,
+    )
+
+
+def _instant(record: Record, field: str) -> int:
+    instant: int = getattr(record, field)
+    if instant <= 0:
+        raise _corrupt(record.execution_id, field, "missing")
+    return instant
+
+
+def _corrupt(context: str, field: str, message: str) -> Corruption:
+    return Corruption(f"{context}: {field}: {message}")

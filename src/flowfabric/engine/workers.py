@@ -1,0 +1,191 @@
+"""Workers that say they are alive: who they are, what they can do, and until when.
+
+Nothing here decides who may claim; it tells people and dashboards why work waits.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from flowfabric.backend import types
+from flowfabric.core.capabilities import worker_capabilities
+from flowfabric.core.ids import check_lane, check_namespace, check_text, check_worker_id
+from flowfabric.engine.checking import whole
+from flowfabric.engine.deps import Deps
+from flowfabric.errors import InvalidInput, Unavailable
+
+_log = logging.getLogger("flowfabric.workers")
+
+MOST_LISTED: Final = 1_000
+_REASON_BYTES: Final = 256
+_FRESH_MS: Final = 1_000
+
+
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker process as it introduces itself."""
+
+    worker_id: str
+    worker_instance_id: str
+    lanes: frozenset[str] = frozenset()
+    capabilities: frozenset[str] = frozenset()
+    liveness_ttl_ms: int
+    namespace: str = "default"
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """No live entry was there; now one is."""
+
+    next_expiry_ms: int
+    config_revision: int
+
+
+class Refreshed(msgspec.Struct, frozen=True):
+    """The entry lives on."""
+
+    next_expiry_ms: int
+    config_revision: int
+
+
+class Marked(msgspec.Struct, frozen=True):
+    """The entry is gone."""
+
+
+class NotRegistered(msgspec.Struct, frozen=True):
+    """No live entry: register again. A heartbeat never revives one."""
+
+
+class WorkerEntry(msgspec.Struct, frozen=True, kw_only=True):
+    worker_id: str
+    worker_instance_id: str
+    namespace: str
+    lanes: tuple[str, ...]
+    capabilities: tuple[str, ...]
+    last_heartbeat_ms: int
+    liveness_ttl_ms: int
+    registered_at_ms: int
+
+
+class WorkerPage(msgspec.Struct, frozen=True):
+    workers: tuple[WorkerEntry, ...]
+    next_cursor: str = ""
+
+
+class _Known(msgspec.Struct, frozen=True):
+    workers: tuple[types.Worker, ...]
+    read_at: int
+
+
+class Workers:
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+        self._cache: dict[str, _Known] = {}
+
+    async def register_worker(self, registration: Registration) -> Registered | Refreshed:
+        worker = _checked(registration)
+        (answer,) = await self._deps.store.backend.register([worker])
+        if answer.status == "reassigned":
+            raise InvalidInput("instance_id reassigned")
+        self._cache.pop(worker.namespace, None)
+        outcome = Registered if answer.status == "registered" else Refreshed
+        return outcome(answer.next_expiry_at, answer.config_revision)
+
+    async def heartbeat_worker(
+        self, worker_instance_id: str, namespace: str = "default"
+    ) -> Refreshed | NotRegistered:
+        name = _name(namespace, worker_instance_id)
+        (answer,) = await self._deps.store.backend.heartbeat([name])
+        if answer.status == "not_registered":
+            return NotRegistered()
+        return Refreshed(answer.next_expiry_at, answer.config_revision)
+
+    async def mark_worker_dead(
+        self, worker_instance_id: str, reason: str, namespace: str = "default"
+    ) -> Marked | NotRegistered:
+        """Take a worker off the list. Its leases are untouched and run out by themselves."""
+        check_text(reason, "reason", _REASON_BYTES, allow_control=False)
+        name = _name(namespace, worker_instance_id)
+        (existed,) = await self._deps.store.backend.leave([name])
+        self._cache.pop(namespace, None)
+        if not existed:
+            return NotRegistered()
+        _log.info("worker %s of namespace %s left: %s", worker_instance_id, namespace, reason)
+        return Marked()
+
+    async def list_workers(
+        self, namespace: str = "", after: str = "", limit: int = MOST_LISTED
+    ) -> WorkerPage:
+        """Live workers of one namespace by instance id, behind `after`."""
+        if not namespace:
+            raise Unavailable("list_workers: name a namespace; no store lists across them")
+        check_namespace(namespace)
+        check_text(after, "after", 256)
+        whole(limit, "limit", 0, MOST_LISTED)
+        if limit == 0:
+            return WorkerPage(())
+        rows = await self._deps.store.backend.workers(namespace, after, limit + 1)
+        shown = tuple(_entry(row) for row in rows[:limit])
+        return WorkerPage(shown, shown[-1].worker_instance_id if len(rows) > limit else "")
+
+    async def serves(
+        self, namespace: str, lane: str, required: Iterable[str], now: int | None = None
+    ) -> bool:
+        """Whether some live worker of the lane offers everything required.
+
+        With `now`, the store's instant of the caller's own reading, an answer may rest on what
+        was read up to a second before; without it the workers are read anew.
+        """
+        wanted = frozenset(required)
+        workers = await self._live(namespace, now)
+        return any(lane in each.lanes and wanted <= set(each.capabilities) for each in workers)
+
+    async def _live(self, namespace: str, now: int | None) -> tuple[types.Worker, ...]:
+        known = self._cache.get(namespace)
+        if known and now is not None and 0 <= now - known.read_at < _FRESH_MS:
+            return known.workers
+        workers = await self._read(namespace)
+        if now is not None:
+            self._cache[namespace] = _Known(workers, now)
+        return workers
+
+    async def _read(self, namespace: str) -> tuple[types.Worker, ...]:
+        found: list[types.Worker] = []
+        after = ""
+        while True:
+            rows = await self._deps.store.backend.workers(namespace, after, MOST_LISTED)
+            found.extend(rows)
+            if len(rows) < MOST_LISTED:
+                return tuple(found)
+            after = rows[-1].worker_instance_id
+
+
+def _checked(asked: Registration) -> types.Worker:
+    check_worker_id(asked.worker_id)
+    namespace, instance = _name(asked.namespace, asked.worker_instance_id)
+    return types.Worker(
+        namespace=namespace,
+        worker_instance_id=instance,
+        worker_id=asked.worker_id,
+        lanes=tuple(sorted({check_lane(lane) for lane in asked.lanes})),
+        capabilities=worker_capabilities(asked.capabilities),
+        ttl_ms=whole(asked.liveness_ttl_ms, "liveness_ttl_ms", 1),
+    )
+
+
+def _name(namespace: str, worker_instance_id: str) -> tuple[str, str]:
+    check_namespace(namespace)
+    return namespace, check_worker_id(worker_instance_id, "worker_instance_id")
+
+
+def _entry(worker: types.Worker) -> WorkerEntry:
+    return WorkerEntry(
+        worker_id=worker.worker_id,
+        worker_instance_id=worker.worker_instance_id,
+        namespace=worker.namespace,
+        lanes=worker.lanes,
+        capabilities=worker.capabilities,
+        last_heartbeat_ms=worker.last_heartbeat_at or worker.registered_at,
+        liveness_ttl_ms=worker.ttl_ms,
+        registered_at_ms=worker.registered_at,
+    )
