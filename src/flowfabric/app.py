@@ -8,7 +8,7 @@ import msgspec
 
 from flowfabric.backend.base import Backend
 from flowfabric.backend.memory import open_memory
-from flowfabric.backend.sqlite import open_sqlite
+from flowfabric.backend.sqlite import Durability, open_sqlite
 from flowfabric.backend.types import ConfigPut
 from flowfabric.config import Settings
 from flowfabric.core.partitions import PartitionCounts
@@ -29,15 +29,22 @@ def backend_of(settings: Settings, clock: Clock | None = None) -> Backend:
         case "memory":
             return open_memory(clock=clock, searchable=settings.searchable_tags)
         case "sqlite":
-            durability = store.options.get("durability", "normal")
             return open_sqlite(
                 store.path,
                 clock=clock,
-                durability=durability,
+                durability=_durability(store.options.get("durability", "normal")),
                 searchable=settings.searchable_tags,
             )
         case scheme:
             raise InvalidInput(f"store {scheme!r} is not known")
+
+
+def _durability(text: str) -> Durability:
+    match text:
+        case "normal" | "fsync":
+            return text
+        case _:
+            raise InvalidInput(f"durability: expected normal or fsync, got {text!r}")
 
 
 async def open_engine(settings: Settings, clock: Clock | None = None) -> Engine:

@@ -40,7 +40,9 @@ def parse_store_url(text: str) -> StoreUrl:
         case "memory":
             return StoreUrl("memory", "", options)
         case "sqlite" if parts.netloc:
-            raise InvalidInput(f"url: write sqlite:///{parts.netloc}{parts.path}, with three slashes")
+            raise InvalidInput(
+                f"url: write sqlite:///{parts.netloc}{parts.path}, with three slashes"
+            )
         case "sqlite":
             path = unquote(parts.path.removeprefix("/"))
             if not path:
@@ -75,9 +77,7 @@ class _Reader:
         self._environment = environment
         self.faults: list[str] = []
 
-    def read(
-        self, name: str, field: str, read: Callable[[str], Any], into: dict[str, Any]
-    ) -> None:
+    def read(self, name: str, field: str, read: Callable[[str], Any], into: dict[str, Any]) -> None:
         text = self._environment.get(name, "")
         if not text:
             return
@@ -85,7 +85,9 @@ class _Reader:
             into[field] = read(text)
         except (InvalidInput, ValueError) as fault:
             into[field] = None
-            self.faults.append(f"{name}: {fault.detail if isinstance(fault, InvalidInput) else fault}")
+            self.faults.append(
+                f"{name}: {fault.detail if isinstance(fault, InvalidInput) else fault}"
+            )
 
 
 def _integer(low: int, high: int) -> Callable[[str], int]:

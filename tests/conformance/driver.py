@@ -1,14 +1,62 @@
-"""Short words for what most tests do first: submit, claim, let time pass."""
+"""Short words for what most tests do first: submit, claim, let time pass, reach a state."""
 
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+from uuid import uuid4
 
-from flowfabric.core.record import Record
+import msgspec
+import pytest
+
+from flowfabric.backend.types import EventFilter, Filter, ListRequest
+from flowfabric.core.events import HistoryEntry, LogEntry
+from flowfabric.core.ids import compose
+from flowfabric.core.plan import Family, Guard, PauseAttempt, Plan
+from flowfabric.core.record import Attempt, Record
+from flowfabric.core.rules.attempts import Failure
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.duties.tally import Tally
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed, ClaimOrder
 from flowfabric.engine.executions import Submission
+from flowfabric.engine.holding import Held
+from flowfabric.errors import FlowFabricError
 from tests.clock import VirtualClock
+from tests.conformance.graphs import FlowUnderTest, Graph, Member, chain, create
+
+LEASE_MS: Final = 30_000
+NOWHERE: Final = "{fp:7}:00000000-0000-4000-8000-000000000000"
+"""A well-formed id that no execution has."""
+
+PERMANENT: Final = Failure("broken", "permanent")
+TRANSIENT: Final = Failure("flaky", "transient")
+RETRIES: Final = {"retry_policy": {"max_retries": 3, "backoff": {"type": "fixed", "delay_ms": 500}}}
+
+
+@contextmanager
+def refused(
+    error: type[FlowFabricError], detail: str | None = None
+) -> Iterator[pytest.ExceptionInfo[FlowFabricError]]:
+    """The block raises this very error, with this very detail where one is given."""
+    with pytest.raises(error) as caught:
+        yield caught
+    assert type(caught.value) is error
+    if detail is not None:
+        assert caught.value.detail == detail
+
+
+def stranger() -> str:
+    """A fresh id of the right form."""
+    return str(uuid4())
+
+
+def fenced(held: Held, **changes: Any) -> Held:
+    """A holding as its worker would send it from another process, with parts replaced."""
+    return msgspec.structs.replace(held, **({"record": None} | changes))
+
+
+def unfenced(execution_id: str, source: str = "") -> Held:
+    return Held(execution_id, source=source)
 
 
 class Driver:
@@ -37,9 +85,33 @@ class Driver:
         lane = {"lanes": (fields["lane"],)} if "lane" in fields else {}
         return await self.claim(**lane)
 
-    async def record(self, execution_id: str) -> Record:
-        record, _ = await self.engine.deps.record(execution_id)
-        return record
+    async def take(self, execution_id: str, lease_ms: int = LEASE_MS) -> Claimed:
+        """Lease this very execution, whatever else waits."""
+        return await self.engine.grants.issue_and_claim(execution_id, lease_ms)
+
+    async def graph(self, graph: Graph) -> FlowUnderTest:
+        return await create(self.engine, graph)
+
+    async def suspend(self, held: Held) -> None:
+        """Pause an attempt until something outside happens."""
+        assert held.record is not None
+        record = held.record
+        plan = Plan(
+            target=record.execution_id,
+            rule="suspend",
+            guard=Guard(frozenset({"active"}), version=record.version),
+            set={
+                "state": "suspended",
+                "reason": "signal",
+                "next": "resume",
+                "suspension_id": "00000000-0000-4000-8000-00000000000a",
+                "waitpoint_id": "00000000-0000-4000-8000-00000000000b",
+            },
+            attempt=PauseAttempt("00000000-0000-4000-8000-00000000000a"),
+        )
+        await self.engine.deps.push(plan)
+
+    # ---- time
 
     async def sweep(self) -> Tally:
         """Act on whatever is due now."""
@@ -48,3 +120,227 @@ class Driver:
     async def pass_time(self, ms: int) -> Tally:
         self.clock.advance(ms)
         return await self.sweep()
+
+    # ---- what is stored
+
+    async def record(self, execution_id: str) -> Record:
+        record, _ = await self.engine.deps.record(execution_id)
+        return record
+
+    async def attempts(self, execution_id: str) -> tuple[Attempt, ...]:
+        seen = await self.engine.deps.store.read(execution_id, frozenset({"attempts"}))
+        assert seen is not None
+        return seen.attempts
+
+    async def result(self, execution_id: str) -> bytes | None:
+        seen = await self.engine.deps.store.read(execution_id, frozenset({"result"}))
+        assert seen is not None
+        return seen.result
+
+    async def history(self, execution_id: str) -> tuple[HistoryEntry, ...]:
+        seen = await self.engine.deps.store.read(execution_id, frozenset({"history"}))
+        assert seen is not None
+        return seen.history
+
+    async def events(self, *families: Family) -> list[LogEntry]:
+        """Every log entry of these families, oldest first; of all when none is named."""
+        backend = self.engine.deps.store.backend
+        wanted = EventFilter(families=frozenset(families))
+        cursor = await backend.cursor("oldest")
+        found: list[LogEntry] = []
+        while True:
+            page = await backend.events(cursor, wanted, 500)
+            found.extend(event.entry for event in page.events)
+            if not page.events:
+                return found
+            cursor = page.cursor
+
+    async def completions(self) -> list[tuple[str, str]]:
+        """(execution, outcome) of every completion so far."""
+        entries = await self.events("completion")
+        return [(entry.execution_id, entry.details["outcome"]) for entry in entries]
+
+    async def snapshot(self) -> object:
+        """Everything the store shows of its executions, lanes and log, for comparing."""
+        backend = self.engine.deps.store.backend
+        records: list[Record] = []
+        for namespace in ("default", "other"):
+            cursor = ""
+            while True:
+                asked = ListRequest(filter=Filter(namespace=namespace), cursor=cursor, limit=1_000)
+                page = await backend.search(asked)
+                records.extend(page.records)
+                cursor = page.next_cursor
+                if not cursor:
+                    break
+        counts = await backend.count("default", "default")
+        config = await backend.config_list("", "", 1_000)
+        return (
+            sorted(records, key=lambda record: record.execution_id),
+            counts,
+            await self.events(),
+            config,
+        )
+
+    # ---- states
+
+    async def reach(self, situation: str, **fields: Any) -> Held:
+        """A fresh execution in the named situation, as its last holder (if any) knows it."""
+        return await _REACHED[situation](self, fields)
+
+    async def nowhere(self) -> Held:
+        """An execution that does not exist, as a worker that believes in it would name it."""
+        return Held(NOWHERE, stranger(), 1, stranger())
+
+
+async def _waiting(driver: Driver, fields: dict[str, Any]) -> Held:
+    return Held(await driver.submit(**fields))
+
+
+async def _delayed(driver: Driver, fields: dict[str, Any]) -> Held:
+    return Held(await driver.submit(delay_until=driver.clock() + 60_000, **fields))
+
+
+async def _blocked(driver: Driver, fields: dict[str, Any]) -> Held:
+    execution_id = await driver.submit(**fields)
+    await driver.engine.scheduling.block(execution_id, "paused_by_operator")
+    return Held(execution_id)
+
+
+async def _waiting_children(driver: Driver, fields: dict[str, Any]) -> Held:
+    flow = await driver.graph(
+        Graph(
+            arrows=[("parent", "child")],
+            members={"parent": Member(delay_until=driver.clock() + 86_400_000)},
+        )
+    )
+    return Held(flow.ids["child"])
+
+
+async def _active(driver: Driver, fields: dict[str, Any]) -> Held:
+    return (await driver.take(await driver.submit(**fields))).held
+
+
+async def _unmarked(driver: Driver, fields: dict[str, Any]) -> Held:
+    """Past its lease, before anybody noticed."""
+    held = (await driver.take(await driver.submit(**fields), 1_000)).held
+    driver.clock.advance(1_000)
+    return held
+
+
+async def _lease_expired(driver: Driver, fields: dict[str, Any]) -> Held:
+    held = await _unmarked(driver, fields)
+    await driver.engine.leases.mark_expired_if_due(held.execution_id)
+    return held
+
+
+async def _lease_revoked(driver: Driver, fields: dict[str, Any]) -> Held:
+    held = await _active(driver, fields)
+    await driver.engine.leases.revoke(held.execution_id)
+    return held
+
+
+async def _suspended(driver: Driver, fields: dict[str, Any]) -> Held:
+    held = await _active(driver, fields)
+    await driver.suspend(held)
+    return held
+
+
+async def _backoff(driver: Driver, fields: dict[str, Any]) -> Held:
+    held = await _active(driver, {"policy": RETRIES} | fields)
+    await driver.engine.outcomes.fail(held, TRANSIENT)
+    return held
+
+
+async def _paused(driver: Driver, fields: dict[str, Any]) -> Held:
+    """Delayed by its own worker."""
+    held = await _active(driver, fields)
+    await driver.engine.outcomes.delay(held, for_ms=60_000)
+    return held
+
+
+async def _handed_back(driver: Driver, fields: dict[str, Any]) -> Held:
+    held = await _active(driver, fields)
+    await driver.engine.outcomes.delay(held, for_ms=0)
+    return held
+
+
+async def _parked(driver: Driver, fields: dict[str, Any]) -> Held:
+    """A parent that waits for a child it named."""
+    child = Member(delay_until=driver.clock() + 86_400_000)
+    flow = await driver.graph(Graph(members={"parent": Member(), "child": child}))
+    held = (await flow.take("parent")).held
+    await driver.engine.outcomes.wait_for_children(held, (flow.ids["child"],))
+    return held
+
+
+async def _completed(driver: Driver, fields: dict[str, Any]) -> Held:
+    held = await _active(driver, fields)
+    await driver.engine.outcomes.complete(held, b"done")
+    return held
+
+
+async def _failed(driver: Driver, fields: dict[str, Any]) -> Held:
+    held = await _active(driver, fields)
+    await driver.engine.outcomes.fail(held, PERMANENT)
+    return held
+
+
+async def _cancelled(driver: Driver, fields: dict[str, Any]) -> Held:
+    held = await _active(driver, fields)
+    await driver.engine.outcomes.cancel(unfenced(held.execution_id), "enough")
+    return held
+
+
+async def _expired(driver: Driver, fields: dict[str, Any]) -> Held:
+    held = await _active(driver, {"deadline_at": driver.clock()} | fields)
+    await driver.engine.scheduling.expire(held.execution_id, "execution_deadline")
+    return held
+
+
+async def _skipped(driver: Driver, fields: dict[str, Any]) -> Held:
+    flow = await driver.graph(chain("parent", "child"))
+    await flow.fail("parent")
+    return Held(flow.ids["child"])
+
+
+_REACHED: Final[dict[str, Callable[[Driver, dict[str, Any]], Awaitable[Held]]]] = {
+    "waiting": _waiting,
+    "delayed": _delayed,
+    "blocked": _blocked,
+    "waiting_children": _waiting_children,
+    "active": _active,
+    "unmarked": _unmarked,
+    "lease_expired": _lease_expired,
+    "lease_revoked": _lease_revoked,
+    "suspended": _suspended,
+    "backoff": _backoff,
+    "paused": _paused,
+    "handed_back": _handed_back,
+    "parked": _parked,
+    "completed": _completed,
+    "failed": _failed,
+    "cancelled": _cancelled,
+    "expired": _expired,
+    "skipped": _skipped,
+}
+RUNNABLE: Final = (
+    "waiting",
+    "delayed",
+    "blocked",
+    "waiting_children",
+    "backoff",
+    "paused",
+    "handed_back",
+    "parked",
+)
+HELD: Final = ("active", "unmarked", "lease_expired", "lease_revoked")
+LIVE: Final = (*RUNNABLE, *HELD, "suspended")
+FINAL: Final = ("completed", "failed", "cancelled", "expired", "skipped")
+EVERYWHERE: Final = (*LIVE, *FINAL)
+
+
+def elsewhere(execution_id: str) -> str:
+    """The same uuid in another partition."""
+    partition, _, uuid = execution_id.removeprefix("{fp:").partition("}:")
+    return compose((int(partition) + 1) % 256, uuid)

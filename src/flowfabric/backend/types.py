@@ -113,9 +113,13 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 class DuePage(msgspec.Struct, frozen=True):
+    """`next_after` is where to go on, None when nothing more is due. Of two kinds one may have got
+    further than the other, so that something is shown twice but nothing is left out."""
+
     records: tuple[Record, ...]
     flows: tuple[Flow, ...]
     now: int
+    next_after: tuple[int, str] | None = None
 
 
 # ---- streams
@@ -314,8 +318,12 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True):
+    """`scanned` is how many entries a filter was tried on; a page may be short or empty and still
+    have a next one."""
+
     records: tuple[Record, ...]
     next_cursor: str = ""
+    scanned: int = 0
 
 
 class Queue(msgspec.Struct, frozen=True):

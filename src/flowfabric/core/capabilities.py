@@ -29,19 +29,38 @@ def required_from(value: object) -> tuple[str, ...]:
     for token in value:
         if fault := _fault(token):
             raise InvalidCapabilities(f"required:{fault}")
-    return _bounded_set(value, "required")
+    required = tuple(sorted(set(value)))
+    check_bounds(required, "required")
+    return required
 
 
 def worker_capabilities(tokens: Iterable[str]) -> tuple[str, ...]:
     """The sorted tokens a worker offers."""
+    offered = _well_formed(_listed(tokens))
+    check_bounds(offered, "worker")
+    return offered
+
+
+def offered_capabilities(tokens: Iterable[str]) -> tuple[str, ...]:
+    """The same for one named execution: empty tokens are skipped, and how many there may be is
+    judged when the execution is known."""
+    return _well_formed(token for token in _listed(tokens) if token != "")
+
+
+def _listed(tokens: Iterable[str]) -> tuple[str, ...]:
     # A bare string is an iterable of letters, which is never what was meant.
     if isinstance(tokens, str) or not isinstance(tokens, Iterable):
         raise InvalidInput("capabilities: expected a list of strings")
-    offered = tuple(tokens)
-    for token in offered:
+    return tuple(tokens)
+
+
+def _well_formed(tokens: Iterable[str]) -> tuple[str, ...]:
+    distinct = set()
+    for token in tokens:
         if fault := _fault(token):
             raise InvalidInput(f"capabilities: {token!r}: {fault}")
-    return _bounded_set(offered, "worker")
+        distinct.add(token)
+    return tuple(sorted(distinct))
 
 
 def _fault(token: object) -> str | None:
@@ -52,12 +71,6 @@ def _fault(token: object) -> str | None:
     if "," in token:
         return "comma_in_token"
     return "control_or_whitespace" if _UNPRINTABLE(token) else None
-
-
-def _bounded_set(tokens: Iterable[str], side: Side) -> tuple[str, ...]:
-    distinct = tuple(sorted(set(tokens)))
-    check_bounds(distinct, side)
-    return distinct
 
 
 def check_bounds(tokens: Sequence[str], side: Side) -> None:

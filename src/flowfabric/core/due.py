@@ -10,14 +10,13 @@ from flowfabric.core.record import Record, counting_instants
 from flowfabric.core.retry import decide_retry, may_retry_timeout
 from flowfabric.core.rules.attempts import Failure, retry_plan
 from flowfabric.core.rules.operators import at_version, ungrant
-from flowfabric.core.states import LIMIT_REASONS
+from flowfabric.core.states import LIFTED_BY_TIME
 from flowfabric.errors import Bug
 
 # Which of several due instants is acted on first; the others wait for the next look.
 _ORDER: Final = ("lease_until", "attempt_until", "wake_at", "grant_until", "pending_until")
 _SHORTEST_LOOK_MS: Final = 5_000
 _LONGEST_LOOK_MS: Final = 60_000
-_LIFTED_BY_TIME: Final = LIMIT_REASONS | {"route"}
 
 
 class Beside(msgspec.Struct, frozen=True):
@@ -62,7 +61,7 @@ def _wake(record: Record, beside: Beside, now: int) -> tuple[str, Plan]:
         return "delayed_promoter", promote(record)
     if record.state == "blocked" and record.reason == "dependencies":
         return "delayed_promoter", forget_delay(record)
-    if record.state == "blocked" and record.reason in _LIFTED_BY_TIME:
+    if record.state == "blocked" and record.reason in LIFTED_BY_TIME:
         return "unblock", _look_again(record, beside, now)
     raise Bug(f"nothing handles wake_at of {record.execution_id} in {record.state}")
 

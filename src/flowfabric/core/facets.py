@@ -69,10 +69,19 @@ _NO_WORKER: Final = "no connected worker satisfies required_capabilities"
 
 
 def facets(record: Record, scene: Scene | None = None, *, strict: bool = False) -> Facets:
-    """The vector of a record. `strict` refuses combinations that no rule writes."""
+    """The vector of a record. What no rule writes is refused when `strict`, else shown as not
+    blocked by anything."""
+    vector = _project(record, scene)
+    if is_legal(record):
+        return vector
+    if strict:
+        combination = (record.state, record.reason or "-", record.next or "-")
+        raise ValueError(f"no rule writes {' / '.join(combination)}")
+    return msgspec.structs.replace(vector, blocking_reason="none")
+
+
+def _project(record: Record, scene: Scene | None) -> Facets:
     state, reason = record.state, record.reason
-    if strict and not is_legal(record):
-        raise ValueError(f"no rule writes {state} / {reason or '-'} / {record.next or '-'}")
     if state in RUNNABLE:
         return _runnable(record, scene)
     if state in FINAL:
@@ -81,8 +90,7 @@ def facets(record: Record, scene: Scene | None = None, *, strict: bool = False) 
         return _vector(record, "active", "leased", "none", "running_attempt")
     if state == "lost":
         owner = _LOST.get(reason, "lease_expired_reclaimable")
-        blocking = "waiting_for_worker" if reason in _LOST else "none"
-        return _vector(record, "active", owner, blocking, "attempt_interrupted")
+        return _vector(record, "active", owner, "waiting_for_worker", "attempt_interrupted")
     blocking = _SUSPENDED.get(reason, "none")
     return _vector(record, "suspended", "unowned", blocking, "attempt_interrupted")
 

@@ -124,7 +124,6 @@ def _resume(record: Record, terms: LeaseTerms, changes: dict[str, Any], now: int
 
 def _begin(record: Record, terms: LeaseTerms, changes: dict[str, Any], now: int) -> Step:
     reclaiming = record.state == "lost"
-    why = record.reason if reclaiming else record.retry_reason or record.replay_reason
     attempt = Attempt(
         index=record.attempt_count,
         attempt_id=terms.attempt_id,
@@ -136,8 +135,8 @@ def _begin(record: Record, terms: LeaseTerms, changes: dict[str, Any], now: int)
         worker_instance_id=terms.worker_instance_id,
         acquired_reason=terms.reason,
         previous_attempt=record.attempt_index if reclaiming else record.previous_attempt,
-        lineage_reason=why,
-        lineage_requester=record.replay_requested_by,
+        lineage_reason=_why(record),
+        lineage_requester=record.replay_requested_by if record.next == "replay" else "",
     )
     changes.update(
         attempt=attempt,
@@ -155,6 +154,19 @@ def _begin(record: Record, terms: LeaseTerms, changes: dict[str, Any], now: int)
     ended = _interrupted(record, now) if reclaiming else None
     event = _reclaimed(record, after) if reclaiming else _acquired(terms)
     return Step(record, after, ended, entry_of(event, after, after, now))
+
+
+def _why(record: Record) -> str:
+    """What made the attempt necessary, by the kind of claim that begins it."""
+    match record.next:
+        case "reclaim":
+            return record.reason
+        case "retry":
+            return record.retry_reason
+        case "replay":
+            return record.replay_reason
+        case _:
+            return ""
 
 
 def _acquired(terms: LeaseTerms) -> Event:

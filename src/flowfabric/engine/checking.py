@@ -9,10 +9,16 @@ MAX_INSTANT: Final = 2**53 - 1
 
 def whole(value: object, field: str, low: int = 0, high: int = MAX_INSTANT) -> int:
     """An integer within bounds. Booleans and floats, NaN among them, are not integers."""
+    number = integer(value, field)
+    if not low <= number <= high:
+        raise InvalidInput(f"{field}: expected {low}..{high}, got {_short(number)}")
+    return number
+
+
+def integer(value: object, field: str) -> int:
+    """An integer of any size, for values that are clamped instead of refused."""
     if type(value) is not int:
         raise InvalidInput(f"{field}: expected an integer, got {_kind(value)}")
-    if not low <= value <= high:
-        raise InvalidInput(f"{field}: expected {low}..{high}, got {value}")
     return value
 
 
@@ -23,6 +29,11 @@ def body(value: object, field: str, most: int) -> bytes:
     if len(value) > most:
         raise PayloadTooLarge(f"{field}: at most {most} bytes, got {len(value)}")
     return value if isinstance(value, bytes) else bytes(value)
+
+
+def _short(number: int) -> str:
+    """Digits, unless there are so many that Python refuses to print them."""
+    return str(number) if number.bit_length() <= 64 else f"{number.bit_length()} bits"
 
 
 def _kind(value: object) -> str:

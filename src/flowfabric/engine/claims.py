@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -133,15 +134,14 @@ class Claims:
         return []
 
     async def _request(self, order: ClaimOrder) -> ClaimRequest:
-        lanes = await self._lanes.open_lanes(order.namespace, order.lanes)
-        sets = await self._lanes.satisfied_sets(order.namespace, lanes, order.capabilities)
+        route = await self._lanes.route(order.namespace, order.lanes, order.capabilities)
         mint = self._deps.mint
         return ClaimRequest(
             worker_id=order.worker_id,
             worker_instance_id=order.worker_instance_id,
             namespace=order.namespace,
-            lanes=lanes,
-            sets=sets,
+            lanes=route.lanes,
+            sets=route.sets,
             ids=tuple((mint(), mint()) for _ in range(order.n)),
             lease_for=order.lease_ms,
             payload=order.payload,
@@ -192,7 +192,9 @@ async def end_unclaimable(deps: Deps, offer: Offer) -> None:
     record = offer.record
     plan = exhaust(record)
     if offer.fate == "covered":
-        plan = cancel(record.execution_id, "flow cancelled", "flow_cascade", None)
+        (flow,) = await deps.store.backend.flows([record.flow_id])
+        reason = flow.cancel_reason if flow else ""
+        plan = cancel(record.execution_id, reason, "flow_cascade", None)
     try:
         answer = await deps.store.apply(plan)
     except FlowFabricError:
@@ -224,6 +226,7 @@ def claimed_from(offer: Offer) -> Claimed:
     )
 
 
+@lru_cache(maxsize=1024)
 def checked(order: ClaimOrder) -> ClaimOrder:
     """The order with sorted capabilities; anything wrong is refused before the store is asked."""
     check_worker_id(order.worker_id)

@@ -3,8 +3,8 @@
 import asyncio
 import random
 from collections.abc import Callable
+from os import urandom
 from typing import Final, TypeVar
-from uuid import uuid4
 
 import msgspec
 
@@ -20,6 +20,9 @@ from flowfabric.errors import ExecutionNotFound, RetryExhausted
 
 R = TypeVar("R")
 
+# The two bits that mark a random UUID, put over the highest bits of a hex digit.
+_VARIANTS: Final = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+
 MOST_DECISIONS: Final = 8
 _PAUSE_S: Final = 0.002
 
@@ -33,7 +36,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mint_uuid() -> str:
-    return str(uuid4())
+    """A random version 4 UUID; several times faster than going through uuid.UUID."""
+    digits = urandom(16).hex()
+    variant = _VARIANTS[digits[16]]
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
 
 class Deps:

@@ -1,7 +1,7 @@
 """Submitting executions."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -24,18 +24,17 @@ from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import clamp_priority
 from flowfabric.core.states import public_state
 from flowfabric.core.tags import submitted_tags
-from flowfabric.engine.checking import MAX_INSTANT, body, whole
+from flowfabric.engine.checking import MAX_INSTANT, body, integer, whole
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.lanes import Lanes
+from flowfabric.engine.lanes import Lane, Lanes
 from flowfabric.errors import (
     FlowAlreadyTerminal,
     FlowNotFound,
     InvalidInput,
     LaneNotAccepting,
+    PartitionMismatch,
     Unavailable,
 )
-
-_ANY_INT: Final = 2**63 - 1
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,46 +70,45 @@ class Executions:
         self._lanes = lanes
 
     async def create(self, submission: Submission) -> Submitted:
-        birth = self._birth(submission)
+        lane = await self._open_lane(submission)
+        birth = self._birth(submission, lane.lane_shards)
         record = birth.record
-        lane = self._lanes.known(record.namespace, record.lane)
-        if lane is None:
-            lane = await self._lanes.look_up(record.namespace, record.lane)
-        if lane.state in ("draining", "disabled"):
-            raise LaneNotAccepting(f"lane {record.lane} is {lane.state}")
+        self._lanes.used(record.namespace, record.lane)
         if record.required_capabilities:
             await self._lanes.register_set(record)
-        if not record.execution_id:
-            placed = msgspec.structs.replace(
-                record, execution_id=self._place(record, lane.lane_shards)
-            )
-            birth = msgspec.structs.replace(birth, record=placed)
-        return _answered(await self._deps.store.create(birth), birth.record)
+        return _answered(await self._deps.store.create(birth), record)
 
-    def _birth(self, asked: Submission) -> Birth:
-        """Everything about the new record but its instants and, without an id, its place."""
-        priority = None
+    async def _open_lane(self, asked: Submission) -> Lane:
+        """The lane the work is for, which must take some. Only the priority is judged before."""
         if asked.priority is not None:
-            priority = whole(asked.priority, "priority", -_ANY_INT, _ANY_INT)
-        namespace, lane = check_namespace(asked.namespace), check_lane(asked.lane)
+            integer(asked.priority, "priority")
+        namespace, name = check_namespace(asked.namespace), check_lane(asked.lane)
+        lane = self._lanes.known(namespace, name) or await self._lanes.look_up(namespace, name)
+        if lane.state in ("draining", "disabled"):
+            raise LaneNotAccepting(f"lane {name} is {lane.state}")
+        return lane
+
+    def _birth(self, asked: Submission, shards: int) -> Birth:
+        """Everything about the new record but its instants."""
         policy = decode_policy(asked.policy)
         delay_until = _instant(asked.delay_until, "delay_until", policy.delay_until)
+        priority = policy.priority if asked.priority is None else asked.priority
         record = Record(
-            execution_id=asked.execution_id and self._given_id(asked),
-            namespace=namespace,
-            lane=lane,
+            execution_id="" if asked.execution_id == "" else self._given_id(asked),
+            namespace=asked.namespace,
+            lane=asked.lane,
             kind=check_text(asked.kind, "execution_kind", 1024),
             creator=check_text(asked.creator, "creator_identity", 1024),
-            flow_id=asked.flow_id and parse_uuid(asked.flow_id, "flow_id"),
+            flow_id="" if asked.flow_id == "" else parse_uuid(asked.flow_id, "flow_id"),
             idempotency_key=_key(asked.idempotency_key),
             payload_encoding=check_text(asked.payload_encoding, "payload_encoding", 128),
             tags=submitted_tags(asked.tags) if asked.tags is not None else {},
-            priority=clamp_priority(policy.priority if priority is None else priority),
+            priority=clamp_priority(priority),
             **policy_fields(policy),
         )
         timeouts = policy.timeout_policy
         return Birth(
-            record=record,
+            record=self._placed(record, asked.partition, shards),
             input=body(asked.input, "input_payload", self._deps.limits.payload_bytes),
             dedup_window_ms=policy.dedup_window_ms,
             delay_until=delay_until,
@@ -121,19 +119,27 @@ class Executions:
     def _given_id(self, asked: Submission) -> str:
         execution_id = parse_execution_id(asked.execution_id, self._deps.counts)
         index = partition_of(execution_id)
-        if asked.partition is not None and asked.partition != index:
-            raise InvalidInput(f"partition_id: the id names {index}, not {asked.partition}")
         if asked.flow_id:
-            expected = self._deps.counts.of_flow(parse_uuid(asked.flow_id, "flow_id"))
+            home = self._deps.counts.of_flow(parse_uuid(asked.flow_id, "flow_id"))
+            if home != index:
+                raise PartitionMismatch(f"the flow lives in partition {home}, the id in {index}")
         elif asked.idempotency_key:
-            expected = self._deps.counts.of_key(asked.namespace, asked.idempotency_key)
-        else:
-            return execution_id
-        if expected != index:
-            raise InvalidInput(f"execution_id: expected partition {expected}, got {index}")
+            home = self._deps.counts.of_key(asked.namespace, _key(asked.idempotency_key))
+            if home != index:
+                raise InvalidInput(f"execution_id: expected partition {home}, got {index}")
         return execution_id
 
-    def _place(self, record: Record, shards: int) -> str:
+    def _placed(self, record: Record, partition: object, shards: int) -> Record:
+        """The record with its id, whose partition a caller that names one must agree with."""
+        if not record.execution_id:
+            minted = self._mint_id(record, shards)
+            record = msgspec.structs.replace(record, execution_id=minted)
+        index = partition_of(record.execution_id)
+        if partition is not None and whole(partition, "partition_id") != index:
+            raise InvalidInput(f"partition_id: the id names {index}, not {partition}")
+        return record
+
+    def _mint_id(self, record: Record, shards: int) -> str:
         counts, uuid = self._deps.counts, self._deps.mint()
         if record.flow_id:
             return for_flow(counts, record.flow_id, uuid)
@@ -172,7 +178,7 @@ def _instant(value: int | None, field: str, fallback: int | None) -> int:
 
 
 def _key(value: str) -> str:
-    return check_text(value, "idempotency_key", 1024) if value else ""
+    return check_text(value, "idempotency_key", 1024)
 
 
 def _answered(answer: CreateAnswer, record: Record) -> Submitted:

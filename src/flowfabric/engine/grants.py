@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from flowfabric.backend.types import ClaimRequest, NamedClaim, Offer
-from flowfabric.core.capabilities import worker_capabilities
+from flowfabric.core.capabilities import offered_capabilities
 from flowfabric.core.checks import (
     check_capable,
     check_claim,
@@ -20,7 +20,7 @@ from flowfabric.core.graph import is_covered
 from flowfabric.core.ids import check_text, check_worker_id, parse_execution_id, partition_of
 from flowfabric.core.lease import GrantTerms, is_exhausted
 from flowfabric.core.partitions import PartitionKey
-from flowfabric.core.plan import Plan
+from flowfabric.core.plan import Applied, Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import exhaust, grant, note
 from flowfabric.engine.checking import whole
@@ -101,14 +101,13 @@ class Grants:
         order = checked(order)
         whole(order.lease_ms, "grant_ttl_ms", 1, self._deps.limits.grant_ms_max)
         for _ in range(_ROUNDS):
-            lanes = await self._lanes.open_lanes(order.namespace, order.lanes)
-            sets = await self._lanes.satisfied_sets(order.namespace, lanes, order.capabilities)
+            route = await self._lanes.route(order.namespace, order.lanes, order.capabilities)
             request = ClaimRequest(
                 worker_id=order.worker_id,
                 worker_instance_id=order.worker_instance_id,
                 namespace=order.namespace,
-                lanes=lanes,
-                sets=sets,
+                lanes=route.lanes,
+                sets=route.sets,
                 ids=((self._deps.mint(), ""),),
                 lease_for=order.lease_ms,
                 mode="reserve",
@@ -138,10 +137,10 @@ class Grants:
     ) -> Grant | NotReclaimable | ReclaimCapExceeded:
         """Reserve one named lost execution; one at its cap ends instead."""
         terms = self._terms(order)
-        record, _ = await self._deps.record(parse_execution_id(execution_id, self._deps.counts))
-        if is_exhausted(record):
-            await self._deps.store.apply(exhaust(record))
-            return ReclaimCapExceeded(record.reclaim_count)
+        capped = await self._deps.decide(execution_id, _at_cap)
+        if isinstance(capped, Applied):
+            assert capped.record is not None
+            return ReclaimCapExceeded(capped.record.reclaim_count)
 
         def check(seen: Record, now: int, covered: bool) -> None:
             check_reclaim_offer(seen, now, covered=covered)
@@ -210,7 +209,7 @@ class Grants:
     async def _reserve(
         self, execution_id: str, order: GrantOrder, terms: GrantTerms, check: _Check
     ) -> Record:
-        offered = worker_capabilities(order.worker_capabilities)
+        offered = offered_capabilities(order.worker_capabilities)
         record, _ = await self._deps.record(parse_execution_id(execution_id, self._deps.counts))
         covered = await self._covered(record)
 
@@ -270,6 +269,11 @@ class Grants:
             return False
         (flow,) = await self._deps.store.backend.flows([record.flow_id])
         return is_covered(flow, record.state)
+
+
+def _at_cap(record: Record, _: int) -> Plan | None:
+    """What ends a lost execution that may not be reclaimed once more; None when it may."""
+    return exhaust(record) if is_exhausted(record) else None
 
 
 def _granted(record: Record) -> Grant:

@@ -22,6 +22,7 @@ MOST_SHARDS: Final = 256
 LANE_STATES: Final = ("active", "paused", "draining", "disabled")
 _FRESH_S: Final = 1.0
 _TRIES: Final = 8
+_MOST_ROUTES: Final = 1_000
 
 Name = tuple[str, str]
 
@@ -31,6 +32,13 @@ class Lane(msgspec.Struct, frozen=True, omit_defaults=True):
 
     state: str = "active"
     lane_shards: int = 1
+
+
+class Route(msgspec.Struct, frozen=True):
+    """Lanes that may be claimed from, and the requirement sets a worker meets on them."""
+
+    lanes: tuple[str, ...]
+    sets: tuple[str, ...]
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -59,6 +67,8 @@ class Lanes:
         self._backend = backend
         self._bell = backend.bells().listen(CONFIG_BELL)
         self._cache: dict[Name, _Known] = {}
+        # Answers derived from the cache; they go whenever a lane is read anew.
+        self._routes: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Route] = {}
         self._reads: dict[Name, asyncio.Task[_Known]] = {}
         self._registering: set[asyncio.Task[None]] = set()
 
@@ -68,27 +78,39 @@ class Lanes:
         return found.lane if found else None
 
     async def look_up(self, namespace: str, lane: str) -> Lane:
-        """The lane as stored. One nobody has used yet is registered beside the caller's work."""
-        found = await self._read((namespace, lane))
-        if not found.is_stored:
-            task = asyncio.ensure_future(self._register(namespace, lane))
-            self._registering.add(task)
-            task.add_done_callback(self._registering.discard)
-        return found.lane
+        """The lane as stored."""
+        return (await self._read((namespace, lane))).lane
 
-    async def open_lanes(self, namespace: str, lanes: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of the lanes that may be claimed from now."""
-        found = [(lane, await self._fresh((namespace, lane))) for lane in lanes]
-        return tuple(lane for lane, at in found if at.lane.state in ("active", "draining"))
+    def used(self, namespace: str, lane: str) -> None:
+        """Make a lane known that gets its first work, beside that work."""
+        name = (namespace, lane)
+        found = self._cache.get(name)
+        if found is None or found.is_stored:
+            return
+        self._cache[name] = msgspec.structs.replace(found, is_stored=True)
+        task = asyncio.ensure_future(self._register(namespace, lane))
+        self._registering.add(task)
+        task.add_done_callback(self._registering.discard)
 
-    async def satisfied_sets(
+    async def route(
         self, namespace: str, lanes: tuple[str, ...], capabilities: tuple[str, ...]
-    ) -> tuple[str, ...]:
-        """The requirement sets of these lanes that a worker with these capabilities meets."""
+    ) -> Route:
+        """Where a worker with these capabilities may claim now, and what it could run there."""
+        asked = (namespace, lanes, capabilities)
+        if all(self._cached((namespace, lane)) for lane in lanes):
+            remembered = self._routes.get(asked)
+            if remembered is not None:
+                return remembered
+        known = [(lane, await self._fresh((namespace, lane))) for lane in lanes]
+        claimable = [one for one in known if one[1].lane.state in ("active", "draining")]
         sets: dict[str, tuple[str, ...]] = {}
-        for lane in lanes:
-            sets.update((await self._fresh((namespace, lane))).sets)
-        return satisfied(sets, capabilities)
+        for _, found in claimable:
+            sets.update(found.sets)
+        route = Route(tuple(lane for lane, _ in claimable), satisfied(sets, capabilities))
+        if len(self._routes) >= _MOST_ROUTES:
+            self._routes.clear()
+        self._routes[asked] = route
+        return route
 
     async def register_set(self, record: Record) -> None:
         """Make the record's requirement set known before anything waits under it."""
@@ -127,11 +149,18 @@ class Lanes:
         more = len(names) > limit
         return names[:limit], names[limit - 1] if more else ""
 
+    async def drain(self) -> None:
+        """Wait until every lane used so far is known."""
+        while self._registering:
+            await asyncio.wait(self._registering)
+
     async def close(self) -> None:
         self._bell.close()
-        for task in [*self._registering, *self._reads.values()]:
+        await self.drain()
+        reads = tuple(self._reads.values())
+        for task in reads:
             task.cancel()
-        await asyncio.gather(*self._registering, *self._reads.values(), return_exceptions=True)
+        await asyncio.gather(*reads, return_exceptions=True)
 
     def _cached(self, name: Name) -> _Known | None:
         if self._bell.take():
@@ -161,6 +190,7 @@ class Lanes:
             is_stored=lane is not None,
         )
         self._cache[name] = found
+        self._routes.clear()
         return found
 
     async def _register(self, namespace: str, lane: str) -> None:

@@ -19,7 +19,7 @@ from flowfabric.core.rules.operators import (
 )
 from flowfabric.core.states import FINAL, HOLD_REASONS, LIMIT_REASONS, RUNNABLE
 from flowfabric.core.templates import release_plan
-from flowfabric.engine.checking import whole
+from flowfabric.engine.checking import integer, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.errors import (
     DepsNotSatisfied,
@@ -29,7 +29,6 @@ from flowfabric.errors import (
     NotRunnable,
 )
 
-_ANY_INT: Final = 2**63 - 1
 _WITH_GROUP: Final = frozenset[With]({"group"})
 _AUTOMATIC: Final = frozenset(
     {"waiting_for_budget", "waiting_for_quota", "waiting_for_capable_worker"}
@@ -160,7 +159,7 @@ class Scheduling:
 
     async def change_priority(self, execution_id: str, priority: int) -> tuple[int, int]:
         """Move runnable work in its queue; answers the old and the new priority."""
-        whole(priority, "new_priority", -_ANY_INT, _ANY_INT)
+        integer(priority, "new_priority")
         old = 0
 
         def decision(record: Record, _: int) -> Plan:

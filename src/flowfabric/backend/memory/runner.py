@@ -63,5 +63,11 @@ class MemoryRunner:
         with self._lock:
             return read(self._begin())
 
+    async def prepare(self) -> None:
+        """Nothing has to be opened."""
+
+    async def close(self) -> None:
+        """Nothing is held that would have to be let go."""
+
     def _begin(self) -> Transaction:
         return Transaction(self.tables, self.clock(), self.tables.searchable)

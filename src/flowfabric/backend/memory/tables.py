@@ -178,8 +178,8 @@ class MemoryTables(Tables):
         if places is not None:
             before = rows.by_key.get(key)
             self._move(
-                places(key, before) if before is not None else (),
-                places(key, value) if value is not None else (),
+                set(places(key, before)) if before is not None else set(),
+                set(places(key, value)) if value is not None else set(),
             )
         elif table is CONFIG and value is not None:
             found = rows.by_key.get(key)
@@ -189,15 +189,12 @@ class MemoryTables(Tables):
         else:
             rows.put(key, value)
 
-    def _move(self, before: Iterable[Entry], after: Iterable[Entry]) -> None:
-        left = set(before)
-        for place in after:
-            if place in left:
-                left.remove(place)
-            else:
-                self._shelves[place.view].add(place.key, place.order)
-        for place in left:
-            self._shelves[place.view].remove(place.key, place.order)
+    def _move(self, before: set[Entry], after: set[Entry]) -> None:
+        shelves = self._shelves
+        for view, key, order in after - before:
+            shelves[view].add(key, order)
+        for view, key, order in before - after:
+            shelves[view].remove(key, order)
 
     def _record_places(self, execution_id: str, record: Record) -> Iterable[Entry]:
         if self.searchable and record.tags:

@@ -84,7 +84,7 @@ class ReferenceBackend:
         await self._runner.close()
 
     async def now(self) -> int:
-        return self._runner.now()
+        return self._runner.clock()
 
     # ---- changes
 
@@ -178,9 +178,7 @@ class ReferenceBackend:
         )
 
     async def summary(self, execution_id: str, attempt: int) -> Summary | None:
-        return await self._runner.read(
-            lambda tx: appending.read_summary(tx, execution_id, attempt)
-        )
+        return await self._runner.read(lambda tx: appending.read_summary(tx, execution_id, attempt))
 
     async def journal_read(
         self, execution_id: str, after: int, limit: int

@@ -54,7 +54,7 @@ class Transaction:
     def item(self, work: Callable[[], T]) -> T:
         """Run one item of a batch; if it raises, its writes are taken back."""
         self._undo.clear()
-        logged, rings = len(self._log), set(self.rings)
+        logged = len(self._log)
         try:
             return work()
         except Exception:
@@ -63,8 +63,8 @@ class Transaction:
                     layer.pop(key, None)
                 else:
                     layer[key] = old
+            # Its rings stay: a bell too many is harmless.
             del self._log[logged:]
-            self.rings = rings
             raise
 
     def flush(self) -> None:

@@ -31,6 +31,10 @@ class Work(Generic[I, A]):
         self.start = start
         self.items = items
 
+    def part(self, items: Sequence[I]) -> "Work[I, A]":
+        """The same work on some of its items."""
+        return Work(self.name, self.start, items)
+
 
 def perform(tx: Transaction, work: Work[I, A]) -> list[A | FlowFabricError]:
     """Do a batch. An item that fails leaves nothing behind and is answered by its error."""
@@ -57,7 +61,8 @@ class Runner(Protocol):
 
     def read(self, read: Callable[[Transaction], T]) -> Awaitable[T]: ...
 
-    def now(self) -> int: ...
+    @property
+    def clock(self) -> Callable[[], int]: ...
 
     async def prepare(self) -> None: ...
 

@@ -1,131 +1,119 @@
-"""How each table of the reference lies in the file: its columns, and its statements."""
+"""How the tables of the reference lie in the file: their columns, and how values fill them."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from flowfabric.backend.reference.tables import (
-    ATTEMPTS,
-    BLOBS,
-    CONFIG,
-    DOCUMENTS,
-    EDGES,
-    FAIRNESS,
-    FLOWS,
-    FRAMES,
-    GROUPS,
-    JOURNAL,
-    KEPT,
-    KEYS,
-    STREAMS,
-    WORKERS,
-    Document,
-    KeyEntry,
-    Table,
-)
+from flowfabric.backend.reference import tables
+from flowfabric.backend.reference.tables import Document, JournalRow, KeyEntry, Numbered, Table
 from flowfabric.backend.sqlite import codecs
 from flowfabric.backend.types import ConfigDocument
 from flowfabric.core.graph import Edge, Flow
 
 Row = tuple[Any, ...]
+_EITHER: Final = (False, True)
+
+
+class Values(NamedTuple):
+    """The columns beside the key; `read` are those a value is made of again."""
+
+    columns: tuple[str, ...]
+    pack: Callable[[Any], Row]
+    read: tuple[str, ...]
+    unpack: Callable[[Row], Any]
 
 
 class Layout:
-    """The place of one table. The first key column of an owned table is the number of the
-    execution whose id the reference's key begins with."""
+    """One table. Where the reference's key begins with an execution id, the table has `owner`,
+    that execution's number, in its place."""
 
-    def __init__(
-        self,
-        table: Table[Any, Any],
-        key: tuple[str, ...],
-        values: tuple[str, ...],
-        pack: Callable[[Any], Row],
-        unpack: Callable[[Row], Any],
-    ) -> None:
+    def __init__(self, table: Table[Any, Any], key: tuple[str, ...], values: Values) -> None:
         self.name = table.name
         self.key = key
         self.is_owned = key[0] == "owner"
         self.is_single = len(key) == 1
-        self.pack = pack
-        self.unpack = unpack
-        every = (*key, *values)
-        self.select = ", ".join(values)
+        self.pack = values.pack
+        self.unpack = values.unpack
+        self._read = values.read
+        every = (*key, *values.columns)
         where = " AND ".join(f"{name} = ?" for name in key)
-        self.get = f"SELECT {self.select} FROM {self.name} WHERE {where}"
+        read = ", ".join(values.read)
+        news = ", ".join(f"{name} = excluded.{name}" for name in values.columns)
+        self.get = f"SELECT {read} FROM {self.name} WHERE {where}"
         self.get_many = (
-            f"SELECT {key[0]}, {self.select} FROM {self.name}"
+            f"SELECT {key[0]}, {read} FROM {self.name}"
             f" WHERE {key[0]} IN (SELECT value FROM json_each(?))"
         )
         self.put = (
-            f"INSERT INTO {self.name} ({', '.join(every)}) VALUES ({_marks(every)})"
-            f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET "
-            + ", ".join(f"{name} = excluded.{name}" for name in values)
+            f"INSERT INTO {self.name} ({', '.join(every)}) VALUES ({marks(every)})"
+            f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {news}"
         )
         self.delete = f"DELETE FROM {self.name} WHERE {where}"
-        self._ranges: dict[tuple[int, bool], str] = {}
-
-    def range(self, prefix: int, *, behind: bool) -> str:
-        """Rows under the first `prefix` columns of the key, in key order."""
-        statement = self._ranges.get((prefix, behind))
-        if statement is None:
-            statement = self._ranges[prefix, behind] = self._range(prefix, behind)
-        return statement
+        depths = range(len(key) + 1)
+        self.ranges = {(d, behind): self._range(d, behind) for d in depths for behind in _EITHER}
+        self.scans = {behind: self._scan(behind) for behind in _EITHER}
+        self.counts = [self._count(depth) for depth in depths]
 
     def _range(self, prefix: int, behind: bool) -> str:
-        rest = self.key[prefix:]
-        terms = [f"{name} = ?" for name in self.key[:prefix]]
+        """Rows under the first columns of the key, in key order, without those columns."""
+        fixed, rest = self.key[:prefix], self.key[prefix:]
+        terms = [f"{name} = ?" for name in fixed]
         if behind and rest:
-            terms.append(f"({', '.join(rest)}) > ({_marks(rest)})")
+            terms.append(f"({', '.join(rest)}) > ({marks(rest)})")
         where = f" WHERE {' AND '.join(terms)}" if terms else ""
+        order = f" ORDER BY {', '.join(rest)}" if rest else ""
+        shown = ", ".join((*rest, *self._read))
+        return f"SELECT {shown} FROM {self.name}{where}{order} LIMIT ?"
+
+    def _scan(self, behind: bool) -> str:
+        """All rows, in the order of the reference's keys."""
+        if not self.is_owned:
+            return self.ranges[0, behind]
+        key = ("exec.execution_id", *(f"{self.name}.{name}" for name in self.key[1:]))
+        order = ", ".join(key)
+        where = f" WHERE ({order}) > ({marks(key)})" if behind else ""
+        read = ", ".join(f"{self.name}.{name}" for name in self._read)
         return (
-            f"SELECT {', '.join(self.key)}, {self.select} FROM {self.name}{where}"
-            f" ORDER BY {', '.join(self.key)} LIMIT ?"
+            f"SELECT {order}, {read} FROM exec INDEXED BY exec_id"
+            f" CROSS JOIN {self.name} ON owner = exec.seq{where} ORDER BY {order} LIMIT ?"
         )
 
-    def walk(self, *, behind: bool) -> str:
-        """All rows of an owned table in the order of the reference's keys."""
-        rest = self.key[1:]
-        order = ", ".join(("e.execution_id", *(f"t.{name}" for name in rest)))
-        where = f" WHERE ({order}) > ({_marks(self.key)})" if behind else ""
-        values = ", ".join(f"t.{name}" for name in self.select.split(", "))
-        return (
-            f"SELECT {order}, {values} FROM exec AS e INDEXED BY exec_id"
-            f" CROSS JOIN {self.name} AS t ON t.owner = e.seq{where} ORDER BY {order} LIMIT ?"
-        )
-
-    def count(self, prefix: int) -> str:
+    def _count(self, prefix: int) -> str:
         where = " AND ".join(f"{name} = ?" for name in self.key[:prefix])
         return f"SELECT count(*) FROM {self.name}" + (f" WHERE {where}" if where else "")
 
 
-def _marks(names: Sequence[str]) -> str:
+def marks(names: Sequence[str]) -> str:
     return ", ".join("?" * len(names))
 
 
-def _packed(
-    table: Table[Any, Any], key: tuple[str, ...], decode: Callable[[bytes], Any]
-) -> Layout:
-    """A table whose value is one packed body."""
-    return Layout(table, key, ("body",), _pack, lambda row: decode(row[0]))
+def _packed(decode: Callable[[bytes], Any]) -> Values:
+    return Values(
+        ("body",),
+        lambda value: (codecs.encode(value),),
+        ("body",),
+        lambda row: decode(row[0]),
+    )
 
 
-def _pack(value: Any) -> Row:
-    return (codecs.encode(value),)
-
-
-def _bare(value: Any) -> Row:
-    return (value,)
-
-
-def _unbare(row: Row) -> Any:
-    return row[0]
+def _bare(column: str) -> Values:
+    return Values((column,), lambda value: (value,), (column,), lambda row: row[0])
 
 
 def _pack_document(document: Document) -> Row:
     return document.body, document.first_at, document.last_at
 
 
+def _pack_numbered(one: Numbered) -> Row:
+    return one.number, one.ms, one.seq
+
+
+def _pack_journal(row: JournalRow) -> Row:
+    return codecs.encode(row), row.number
+
+
 def _pack_flow(flow: Flow) -> Row:
-    return codecs.encode(flow), flow.due_at, flow.purge_at
+    is_empty = flow.purged_count >= flow.node_count
+    return codecs.encode(flow), flow.due_at, flow.purge_at if is_empty else 0
 
 
 def _pack_edge(edge: Edge) -> Row:
@@ -137,9 +125,66 @@ def _pack_key(entry: KeyEntry) -> Row:
 
 
 def _pack_config(document: ConfigDocument) -> Row:
-    return document.name, document.version, document.body, document.due_at
+    return document.version, document.body, document.due_at
 
 
-_LAYOUTS: Final = (
-    (BLOBS, Layout(BLOBS, ("owner", "name"), ("body",), _bare, _unbare)),
-)
+_DOCUMENT: Final = ("body", "first_at", "last_at")
+_NUMBERED: Final = ("number", "ms", "seq")
+_KEY: Final = ("execution_id", "expires_at")
+_CONFIG: Final = ("version", "body", "due_at")
+
+_PLACES: Final[dict[Table[Any, Any], tuple[tuple[str, ...], Values]]] = {
+    tables.BLOBS: (("owner", "name"), _bare("body")),
+    tables.DOCUMENTS: (
+        ("owner", "name"),
+        Values(_DOCUMENT, _pack_document, _DOCUMENT, lambda row: Document(*row)),
+    ),
+    tables.ATTEMPTS: (("owner", "position"), _packed(codecs.decode_attempt)),
+    tables.KEPT: (("owner", "version"), _packed(codecs.decode_entry)),
+    tables.STREAMS: (("owner", "attempt"), _packed(codecs.decode_stream)),
+    tables.FRAMES: (("owner", "attempt", "ms", "seq"), _packed(codecs.decode_frame)),
+    tables.NUMBERS: (
+        ("owner", "attempt", "slot"),
+        Values(_NUMBERED, _pack_numbered, _NUMBERED, lambda row: Numbered(*row)),
+    ),
+    tables.JOURNAL: (
+        ("owner", "name", "seq"),
+        Values(
+            ("body", "number"),
+            _pack_journal,
+            ("body",),
+            lambda row: codecs.decode_journal(row[0]),
+        ),
+    ),
+    tables.FLOWS: (
+        ("flow_id",),
+        Values(
+            ("body", "due_at", "purge_at"),
+            _pack_flow,
+            ("body",),
+            lambda row: codecs.decode_flow(row[0]),
+        ),
+    ),
+    tables.EDGES: (
+        ("edge_id",),
+        Values(
+            ("body", "flow_id", "source", "target"),
+            _pack_edge,
+            ("body",),
+            lambda row: codecs.decode_edge(row[0]),
+        ),
+    ),
+    tables.GROUPS: (("target",), _packed(codecs.decode_group)),
+    tables.KEYS: (
+        ("scope", "key"),
+        Values(_KEY, _pack_key, _KEY, lambda row: KeyEntry(*row)),
+    ),
+    tables.FAIRNESS: (("part", "namespace", "lane", "fairness_key"), _bare("last_time")),
+    tables.WORKERS: (("namespace", "instance"), _packed(codecs.decode_worker)),
+    tables.CONFIG: (
+        ("name",),
+        Values(_CONFIG, _pack_config, ("name", *_CONFIG), lambda row: ConfigDocument(*row)),
+    ),
+}
+
+LAYOUTS: Final = {table: Layout(table, *place) for table, place in _PLACES.items()}

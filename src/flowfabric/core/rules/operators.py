@@ -11,7 +11,7 @@ from flowfabric.core.graph import GraphEdit
 from flowfabric.core.lease import GrantTerms, grant_kind
 from flowfabric.core.plan import EndAttempt, Event, Guard, Plan, Timer
 from flowfabric.core.record import NO_ATTEMPT, UNGRANTED, Record
-from flowfabric.core.states import HELD, LIVE, STATES
+from flowfabric.core.states import HELD, LIFTED_BY_TIME, LIVE, STATES
 
 _LIVE: Final = frozenset[str](LIVE)
 _UNHELD: Final = frozenset[str](LIVE - HELD)
@@ -65,7 +65,10 @@ def revoke(record: Record, reason: str) -> Plan:
 
 
 class Block(msgspec.Struct, frozen=True):
-    """Why a waiting record may not run, in words, and when to look again (None: never)."""
+    """Why a waiting record may not run, in words, and when to look again (None: never).
+
+    Nobody looks at what an operator or a lane holds: only they let it go.
+    """
 
     reason: str
     detail: str = ""
@@ -73,12 +76,13 @@ class Block(msgspec.Struct, frozen=True):
 
 
 def block(execution_id: str, why: Block, grant_id: str = "") -> Plan:
+    is_looked_at = why.look_in_ms is not None and why.reason in LIFTED_BY_TIME
     return Plan(
         target=execution_id,
         rule="block",
         guard=Guard(frozenset({"waiting"}), grant_id=grant_id),
         set={"state": "blocked", "reason": why.reason, "detail": why.detail},
-        timer=None if why.look_in_ms is None else Timer(wake_in=why.look_in_ms),
+        timer=Timer(wake_in=why.look_in_ms) if is_looked_at else None,
     )
 
 
@@ -143,6 +147,7 @@ def exhaust(record: Record) -> Plan:
             ("completion", "lease"),
             {"outcome": "failed", "reason": "max_reclaims_exceeded"},
         ),
+        want="record",
     )
 
 

@@ -86,13 +86,26 @@ CREATE TABLE frame (
     PRIMARY KEY (owner, attempt, ms, seq)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE frame_number (
+    owner   INTEGER NOT NULL REFERENCES exec (seq),
+    attempt INTEGER NOT NULL,
+    slot    INTEGER NOT NULL,
+    number  INTEGER NOT NULL,
+    ms      INTEGER NOT NULL,
+    seq     INTEGER NOT NULL,
+    PRIMARY KEY (owner, attempt, slot)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE journal (
-    owner INTEGER NOT NULL REFERENCES exec (seq),
-    name  TEXT    NOT NULL,
-    seq   INTEGER NOT NULL,
-    body  BLOB    NOT NULL,
+    owner  INTEGER NOT NULL REFERENCES exec (seq),
+    name   TEXT    NOT NULL,
+    seq    INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    body   BLOB    NOT NULL,
     PRIMARY KEY (owner, name, seq)
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX journal_number ON journal (owner, number);
 
 -- The view `tag`: only of tags that this deployment searches by, which `searchable` lists.
 CREATE TABLE tag (
@@ -109,6 +122,7 @@ CREATE TABLE searchable (
     name TEXT NOT NULL PRIMARY KEY
 ) STRICT, WITHOUT ROWID;
 
+-- `purge_at` is set only when all members are gone.
 CREATE TABLE flow (
     flow_id  TEXT    NOT NULL PRIMARY KEY,
     due_at   INTEGER NOT NULL,
@@ -116,8 +130,10 @@ CREATE TABLE flow (
     body     BLOB    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX flow_due ON flow (due_at, flow_id) WHERE due_at > 0;
-CREATE INDEX flow_purge ON flow (purge_at, flow_id) WHERE purge_at > 0;
+CREATE INDEX flow_due ON flow (due_at, flow_id)
+    WHERE due_at > 0;
+CREATE INDEX flow_purge ON flow (purge_at, flow_id)
+    WHERE purge_at > 0;
 
 CREATE TABLE edge (
     edge_id TEXT NOT NULL PRIMARY KEY,
@@ -129,6 +145,7 @@ CREATE TABLE edge (
 
 CREATE INDEX edge_source ON edge (source, edge_id);
 CREATE INDEX edge_target ON edge (target, edge_id);
+CREATE INDEX edge_flow ON edge (flow_id, edge_id);
 
 CREATE TABLE edge_group (
     target TEXT NOT NULL PRIMARY KEY,
@@ -168,19 +185,15 @@ CREATE TABLE config (
     due_at  INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- The sum of all versions is the revision of the configuration; it is read at every heartbeat.
+CREATE INDEX config_version ON config (version);
+
 -- AUTOINCREMENT: a number stands in readers' cursors and must not come back after a trim.
 CREATE TABLE log (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     at     INTEGER NOT NULL,
     body   BLOB    NOT NULL
 ) STRICT;
-
-CREATE TABLE counter (
-    name  TEXT    NOT NULL PRIMARY KEY,
-    value INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-
-INSERT INTO counter VALUES ('config_revision', 0);
 
 -- Who has the file open. A row whose process is gone tells of a stop that was not clean.
 CREATE TABLE process (

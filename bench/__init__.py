@@ -1,0 +1,1 @@
+"""Benchmarks. Every figure stands beside a baseline of the same run, as a ratio."""

@@ -1,0 +1,65 @@
+"""Running many callers at once, and what a run took."""
+
+import asyncio
+import resource
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+
+class Measure(msgspec.Struct, frozen=True, kw_only=True):
+    """One run: how many cycles, how long, at what cost, and how long single ones took."""
+
+    name: str
+    callers: int
+    cycles: int
+    seconds: float
+    cpu_seconds: float
+    median_ms: float
+    p99_ms: float
+
+    @property
+    def per_second(self) -> float:
+        return self.cycles / self.seconds
+
+    @property
+    def cpu_us(self) -> float:
+        return self.cpu_seconds / self.cycles * 1e6
+
+
+Cycle = Callable[[], Awaitable[None]]
+
+
+async def measure(name: str, cycle: Cycle, callers: int, cycles: int) -> Measure:
+    """Run `cycles` cycles from `callers` concurrent callers."""
+    times: list[float] = []
+    left = cycles
+
+    async def caller() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            start = time.perf_counter()
+            await cycle()
+            times.append(time.perf_counter() - start)
+
+    cpu, start = _cpu(), time.perf_counter()
+    await asyncio.gather(*(caller() for _ in range(callers)))
+    seconds = time.perf_counter() - start
+    times.sort()
+    return Measure(
+        name=name,
+        callers=callers,
+        cycles=len(times),
+        seconds=seconds,
+        cpu_seconds=_cpu() - cpu,
+        median_ms=statistics.median(times) * 1e3,
+        p99_ms=times[int(len(times) * 0.99)] * 1e3,
+    )
+
+
+def _cpu() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime

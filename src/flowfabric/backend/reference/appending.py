@@ -1,0 +1,241 @@
+"""Mechanism `append`: frames of an attempt's stream, under the fence of its lease holder."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from flowfabric.backend.base import stream_bell
+from flowfabric.backend.reference.fencing import is_held
+from flowfabric.backend.reference.streams import (
+    counted,
+    next_id,
+    stamped,
+    summarised,
+    version_of,
+)
+from flowfabric.backend.reference.tables import (
+    ATTEMPTS,
+    FRAMES,
+    NUMBERS,
+    RECORDS,
+    STREAMS,
+    Numbered,
+    StreamMeta,
+)
+from flowfabric.backend.reference.transaction import Transaction
+from flowfabric.backend.reference.trimming import FrameKey, Oldest, StreamKey
+from flowfabric.backend.types import (
+    Append,
+    Appended,
+    Frame,
+    FramePage,
+    StoredFrame,
+    StreamRefused,
+    Summary,
+    Trim,
+)
+from flowfabric.core.record import Record
+from flowfabric.core.streams import MAX_FRAME_BYTES, Position, tail_position, upper_bound
+from flowfabric.errors import RetentionLimitExceeded
+
+MAX_SUMMARY_BYTES: Final = 256 * 1024
+# How many of a writer's own numbers are remembered. A repeat follows a lost answer at once, so
+# this is far more than any writer has under way.
+NUMBERS_KEPT: Final = 1_024
+# The id of a frame whose number was seen too long ago to know it.
+FORGOTTEN: Final = ""
+
+_replace = msgspec.structs.replace
+
+
+def start_append(
+    tx: Transaction, items: Sequence[Append]
+) -> Callable[[Append], Appended | StreamRefused]:
+    # Trims read the stored frames in order.
+    tx.flush()
+    tx.fetch(RECORDS, [item.execution_id for item in items])
+    tx.fetch(STREAMS, [(item.execution_id, item.attempt_index) for item in items])
+    return _Appending(tx).append
+
+
+def _slot(item: Append, frame: Frame) -> tuple[str, int, int]:
+    return item.execution_id, item.attempt_index, frame.seq % NUMBERS_KEPT
+
+
+class _Appending:
+    """One batch. Whatever can go wrong with an item is found before its first write."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._oldest: dict[tuple[StreamKey, str], Oldest] = {}
+
+    def append(self, item: Append) -> Appended | StreamRefused:
+        tx = self._tx
+        record = tx.record(item.execution_id)
+        stream = (item.execution_id, item.attempt_index)
+        meta = tx.get(STREAMS, stream) or StreamMeta()
+        if record is None or not _may_append(record, item, tx.now):
+            return StreamRefused(record, tx.now, version_of(meta))
+        _check_sizes(item)
+        earlier = [self._earlier(item, frame) for frame in item.frames]
+        if item.frames and None not in earlier:
+            return _answer(meta, [found or FORGOTTEN for found in earlier], tx.now)
+        if item.summary is not None and item.summary.expected_version != version_of(meta):
+            return StreamRefused(record, tx.now, version_of(meta))
+        return self._write(stream, meta, item)
+
+    def _earlier(self, item: Append, frame: Frame) -> str | None:
+        """The id a frame with this writer's number was given; None when there is none."""
+        if not frame.seq:
+            return None
+        known = self._tx.get(NUMBERS, _slot(item, frame))
+        # Writers count up: a slot that holds a lower number is free for this one.
+        if known is None or known.number < frame.seq:
+            return None
+        return str(Position(known.ms, known.seq)) if known.number == frame.seq else FORGOTTEN
+
+    def _write(self, stream: StreamKey, meta: StreamMeta, item: Append) -> Appended:
+        tx = self._tx
+        if _is_expired(meta, tx.now):
+            meta = self._drop_all(stream, meta)
+        ids, frames = self._put_frames(stream, meta, item)
+        meta = counted(meta, frames, tx.now)
+        if item.summary is not None:
+            meta = _replace(meta, summary=summarised(meta, item.summary, frames, tx.now))
+        if item.expire_ms and not meta.has_durable:
+            meta = _replace(meta, expires_at=tx.now + item.expire_ms)
+        if item.trim is not None:
+            meta = self._trim(stream, meta, item.trim)
+        tx.put(STREAMS, stream, meta)
+        tx.ring(stream_bell(*stream))
+        return _answer(meta, ids, tx.now)
+
+    def _put_frames(
+        self, stream: StreamKey, meta: StreamMeta, item: Append
+    ) -> tuple[list[str], list[Frame]]:
+        """Append what is new; the ids of all frames of the item, and the new frames."""
+        ms, seq = next_id(meta, self._tx.now)
+        version = version_of(meta)
+        ids: list[str] = []
+        new: list[Frame] = []
+        for frame in item.frames:
+            found = self._earlier(item, frame)
+            if found is None:
+                version += frame.mode == "summary"
+                frame = stamped(frame, version if item.summary else 0, self._tx.now)
+                self._put(stream, frame, ms, seq)
+                new.append(frame)
+                found = str(Position(ms, seq))
+                seq += 1
+            ids.append(found)
+        return ids, new
+
+    def _put(self, stream: StreamKey, frame: Frame, ms: int, seq: int) -> None:
+        tx = self._tx
+        key = (*stream, ms, seq)
+        tx.insert(FRAMES, key, frame)
+        self._frames_of(stream, frame.mode).append(key)
+        if frame.seq:
+            tx.put(NUMBERS, (*stream, frame.seq % NUMBERS_KEPT), Numbered(frame.seq, ms, seq))
+
+    def _frames_of(self, stream: StreamKey, mode: str) -> Oldest:
+        frames = self._oldest.get((stream, mode))
+        if frames is None:
+            meta = self._tx.get(STREAMS, stream)
+            trimmed = meta.trimmed.get(mode) if meta else None
+            frames = self._oldest[stream, mode] = Oldest(self._tx, stream, mode, trimmed)
+        return frames
+
+    def _trim(self, stream: StreamKey, meta: StreamMeta, trim: Trim) -> StreamMeta:
+        """Keep the newest of one mode. An approximate trim waits until it is worth the while."""
+        kept = meta.retained.get(trim.mode, 0)
+        excess = kept - max(0, trim.length)
+        slack = 0 if trim.exact else trim.length // 10
+        if excess <= slack:
+            return meta
+        gone = self._frames_of(stream, trim.mode).take(excess)
+        for key in gone:
+            self._tx.put(FRAMES, key, None)
+        if not gone:
+            return meta
+        return _replace(
+            meta,
+            retained={**meta.retained, trim.mode: kept - len(gone)},
+            trimmed={**meta.trimmed, trim.mode: gone[-1][2:]},
+        )
+
+    def _drop_all(self, stream: StreamKey, meta: StreamMeta) -> StreamMeta:
+        """Frames of a stream that expired; they must not come back to life with the next one."""
+        after: FrameKey | None = None
+        while rows := self._tx.tables.range(FRAMES, stream, after, 1_000):
+            for key, _ in rows:
+                self._tx.put(FRAMES, key, None)
+            after = rows[-1][0]
+        gone = dict.fromkeys(meta.retained, (meta.last_ms, meta.last_seq))
+        meta = _replace(meta, retained={}, trimmed={**meta.trimmed, **gone}, expires_at=0)
+        self._tx.put(STREAMS, stream, meta)
+        return meta
+
+
+def _may_append(record: Record, item: Append, now: int) -> bool:
+    if not is_held(record, item.fence, now) or record.attempt_index != item.attempt_index:
+        return False
+    return record.attempt is not None and not record.attempt.closed_at
+
+
+def _check_sizes(item: Append) -> None:
+    for frame in item.frames:
+        if len(frame.payload) > MAX_FRAME_BYTES:
+            raise RetentionLimitExceeded(
+                f"frame of {len(frame.payload)} bytes, at most {MAX_FRAME_BYTES}"
+            )
+    if item.summary is not None and len(item.summary.document) > MAX_SUMMARY_BYTES:
+        raise RetentionLimitExceeded(
+            f"summary of {len(item.summary.document)} bytes, at most {MAX_SUMMARY_BYTES}"
+        )
+
+
+def _answer(meta: StreamMeta, ids: Sequence[str], now: int) -> Appended:
+    retained = sum(meta.retained.values())
+    return Appended(tuple(ids), meta.frame_count, retained, now, version_of(meta))
+
+
+def read_frames(
+    tx: Transaction, execution_id: str, attempt: int, after: str, to: str, limit: int
+) -> FramePage:
+    """Frames strictly behind `after` up to and with `to`, and whether the stream has ended. An
+    empty text is the beginning, or the end."""
+    stream = (execution_id, attempt)
+    start = tail_position(after) if after else None
+    end = upper_bound(to) if to else None
+    rows: list[tuple[FrameKey, Frame]] = []
+    if not _is_expired(tx.get(STREAMS, stream), tx.now):
+        behind = (*stream, *start) if start else None
+        rows = tx.tables.range(FRAMES, stream, behind, max(0, limit))
+    frames = tuple(
+        StoredFrame(str(Position(ms, seq)), frame)
+        for (_, _, ms, seq), frame in rows
+        if end is None or (ms, seq) <= end
+    )
+    closed_at, closed_reason = _closing(tx, stream)
+    return FramePage(frames, frames[-1].id if frames else after or "0-0", closed_at, closed_reason)
+
+
+def read_summary(tx: Transaction, execution_id: str, attempt: int) -> Summary | None:
+    meta = tx.get(STREAMS, (execution_id, attempt))
+    return meta.summary if meta else None
+
+
+def _is_expired(meta: StreamMeta | None, now: int) -> bool:
+    return meta is not None and 0 < meta.expires_at <= now
+
+
+def _closing(tx: Transaction, stream: StreamKey) -> tuple[int, str]:
+    """When and why the stream was closed: the open attempt is in the record, others beside it."""
+    execution_id, index = stream
+    record = tx.record(execution_id)
+    attempt = record.attempt if record else None
+    if attempt is None or attempt.index != index:
+        attempt = tx.get(ATTEMPTS, stream)
+    return (attempt.closed_at, attempt.closed_reason) if attempt else (0, "")

@@ -1,0 +1,73 @@
+"""The log as readers see it: pages behind a cursor, and its trimming."""
+
+from typing import Final, Literal
+
+from flowfabric.backend.reference.placing import is_flow_among
+from flowfabric.backend.reference.transaction import Transaction
+from flowfabric.backend.types import EventFilter, EventPage, StoredEvent
+from flowfabric.core.events import LogEntry
+from flowfabric.core.ids import partition_of
+from flowfabric.errors import InvalidInput
+
+KEEP_MS: Final = 7 * 86_400_000
+KEEP_ENTRIES: Final = 100_000
+# A read that finds little for its filter looks at no more than this many entries.
+MOST_LOOKS: Final = 10_000
+_NUMBER_BYTES: Final = 8
+
+
+def cursor_of(tag: int, number: int) -> bytes:
+    """A position as readers keep it: the store's tag, then the number of the last entry seen."""
+    return bytes((tag,)) + number.to_bytes(_NUMBER_BYTES, "big")
+
+
+def number_of(tag: int, cursor: bytes) -> int:
+    if len(cursor) != 1 + _NUMBER_BYTES:
+        raise InvalidInput(f"cursor: expected {1 + _NUMBER_BYTES} bytes, got {len(cursor)}")
+    if cursor[0] != tag:
+        raise InvalidInput("cursor: made by another store")
+    return int.from_bytes(cursor[1:], "big")
+
+
+def cursor_at(tx: Transaction, tag: int, position: Literal["now", "oldest"]) -> bytes:
+    oldest, newest = tx.tables.log_bounds()
+    return cursor_of(tag, oldest if position == "oldest" else newest)
+
+
+def events(tx: Transaction, tag: int, cursor: bytes, wanted: EventFilter, limit: int) -> EventPage:
+    """Entries behind the cursor that the filter lets through; those it does not are passed."""
+    asked = number_of(tag, cursor)
+    oldest, newest = tx.tables.log_bounds()
+    # A cursor ahead of the log was made by one that is gone, as before a restored backup.
+    start = at = min(max(asked, oldest), newest)
+    found: list[StoredEvent] = []
+    while len(found) < limit and at - start < MOST_LOOKS:
+        rows = tx.tables.log_rows(at, limit)
+        if not rows:
+            break
+        for row in rows:
+            if len(found) == limit:
+                break
+            at = row.number
+            if _is_wanted(tx, row.entry, wanted):
+                found.append(StoredEvent(cursor_of(tag, at), row.entry))
+    return EventPage(tuple(found), cursor_of(tag, at), missed=start != asked)
+
+
+def _is_wanted(tx: Transaction, entry: LogEntry, wanted: EventFilter) -> bool:
+    if wanted.families and wanted.families.isdisjoint(entry.families):
+        return False
+    if wanted.namespace and entry.namespace != wanted.namespace:
+        return False
+    if wanted.tag is not None and entry.tags.get(wanted.tag[0]) != wanted.tag[1]:
+        return False
+    if not wanted.partitions:
+        return True
+    if entry.execution_id:
+        return partition_of(entry.execution_id) in wanted.partitions
+    return is_flow_among(tx, entry.flow_id, wanted.partitions)
+
+
+def trim(tx: Transaction, keep_ms: int = KEEP_MS, keep: int = KEEP_ENTRIES) -> int:
+    """Drop entries that are too old, or too many; how many went."""
+    return tx.tables.trim_log(tx.now - keep_ms, keep)

@@ -1,0 +1,89 @@
+"""Mechanism `journal`: named steps of an execution, each written once, under the lease's fence."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from flowfabric.backend.reference.fencing import is_held
+from flowfabric.backend.reference.tables import JOURNAL, RECORDS, JournalRow
+from flowfabric.backend.reference.transaction import Transaction
+from flowfabric.backend.types import JournalAppend, Journaled, JournalEntry
+from flowfabric.core.plan import Refused
+from flowfabric.errors import Nondeterminism, PayloadTooLarge, ResourceExhausted
+
+MAX_ENTRY_BYTES: Final = 1024 * 1024
+MAX_ENTRIES: Final = 10_000
+
+_Key = tuple[str, str, int]
+
+
+def start_journal(
+    tx: Transaction, items: Sequence[JournalAppend]
+) -> Callable[[JournalAppend], Journaled | Refused]:
+    # Entries are counted in the tables.
+    tx.flush()
+    tx.fetch(RECORDS, [item.execution_id for item in items])
+    return _Journaling(tx).append
+
+
+class _Journaling:
+    """One batch. Whatever can go wrong with an item is found before its first write."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._lengths: dict[str, int] = {}
+
+    def append(self, item: JournalAppend) -> Journaled | Refused:
+        tx = self._tx
+        record = tx.record(item.execution_id)
+        if record is None or not is_held(record, item.fence, tx.now):
+            return Refused(record, tx.now)
+        new: dict[_Key, JournalEntry] = {}
+        found = tuple(self._stored(item.execution_id, entry, new) for entry in item.entries)
+        self._write(item.execution_id, new)
+        return Journaled(found, tx.now)
+
+    def _stored(
+        self, execution_id: str, entry: JournalEntry, new: dict[_Key, JournalEntry]
+    ) -> JournalEntry | None:
+        """The entry that is at this address already; if there is none, it joins the new ones."""
+        key = (execution_id, entry.name, entry.seq)
+        row = self._tx.get(JOURNAL, key)
+        stored = row.entry if row else new.get(key)
+        if stored is None:
+            _check_size(entry)
+            new[key] = entry
+        elif stored.digest != entry.digest:
+            raise Nondeterminism(
+                f"step {entry.name!r}, use {entry.seq}: recorded {stored.digest},"
+                f" now {entry.digest}",
+                recorded=stored.digest,
+                given=entry.digest,
+            )
+        return stored
+
+    def _write(self, execution_id: str, new: dict[_Key, JournalEntry]) -> None:
+        if not new:
+            return
+        length = self._lengths.get(execution_id)
+        if length is None:
+            length = self._tx.tables.count(JOURNAL, (execution_id,))
+        if length + len(new) > MAX_ENTRIES:
+            raise ResourceExhausted(f"journal: {execution_id} has {length} of {MAX_ENTRIES}")
+        for number, (key, entry) in enumerate(new.items(), start=length + 1):
+            self._tx.insert(JOURNAL, key, JournalRow(number, entry))
+        self._lengths[execution_id] = length + len(new)
+
+
+def _check_size(entry: JournalEntry) -> None:
+    if len(entry.outcome) > MAX_ENTRY_BYTES:
+        raise PayloadTooLarge(
+            f"journal entry of {len(entry.outcome)} bytes, at most {MAX_ENTRY_BYTES}"
+        )
+
+
+def read_journal(
+    tx: Transaction, execution_id: str, after: int, limit: int
+) -> list[tuple[int, JournalEntry]]:
+    """Entries in the order they came, each with its number, behind the number `after`."""
+    rows = tx.tables.journal_rows(execution_id, after, limit)
+    return [(row.number, row.entry) for row in rows]

@@ -1,0 +1,131 @@
+"""Mechanism `purge`: what is past its retention goes, whole, and the record last."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from flowfabric.backend.reference import feed
+from flowfabric.backend.reference.presence import ends_at
+from flowfabric.backend.reference.tables import (
+    EDGES,
+    FAIRNESS,
+    FLOWS,
+    GROUPS,
+    RECORDS,
+    WORKERS,
+    Table,
+    owned_keys,
+)
+from flowfabric.backend.reference.transaction import Transaction
+from flowfabric.core.birth import FAIR_STEP_MS
+from flowfabric.core.graph import Flow
+from flowfabric.core.ids import partition_of
+from flowfabric.core.record import Record
+from flowfabric.core.step import Step, settled_record
+
+_replace = msgspec.structs.replace
+
+# What one call looks at or drops at most, of each kind of thing.
+MOST_LOOKS: Final = 10_000
+_PAGE: Final = 500
+_EDGES_AT_ONCE: Final = 1_000
+# A member waits at least this long for its flow, even if nothing is to be retained.
+_SHORTEST_WAIT_MS: Final = 1_000
+
+
+class PurgeOrder(msgspec.Struct, frozen=True):
+    """How many executions to purge, of which partitions (all, if none is named), and how much of
+    the log to keep."""
+
+    limit: int
+    partitions: frozenset[int] = frozenset()
+    keep_log_ms: int = feed.KEEP_MS
+    keep_log: int = feed.KEEP_ENTRIES
+
+
+def start_purge(tx: Transaction, orders: Sequence[PurgeOrder]) -> Callable[[PurgeOrder], int]:
+    # What is past its retention is found in views.
+    tx.flush()
+
+    def purge(order: PurgeOrder) -> int:
+        purged = _purge_executions(tx, order)
+        # A flow whose last member went just now is found by this.
+        tx.flush()
+        _purge_flows(tx, order.limit)
+        tx.tables.drop_expired_keys(tx.now, MOST_LOOKS)
+        feed.trim(tx, order.keep_log_ms, order.keep_log)
+        _drop(tx, WORKERS, lambda worker: ends_at(worker) <= tx.now)
+        _drop(tx, FAIRNESS, lambda last: last + FAIR_STEP_MS <= tx.now)
+        return purged
+
+    return purge
+
+
+def _purge_executions(tx: Transaction, order: PurgeOrder) -> int:
+    purged = 0
+    for record in _past_retention(tx):
+        if purged >= order.limit:
+            break
+        if order.partitions and partition_of(record.execution_id) not in order.partitions:
+            continue
+        flow = tx.flow(record.flow_id) if record.flow_id else None
+        if flow is not None and not flow.finished_at:
+            _put_off(tx, record)
+            continue
+        _purge(tx, record)
+        if flow is not None:
+            _count_purged(tx, flow)
+        purged += 1
+    return purged
+
+
+def _past_retention(tx: Transaction) -> Iterator[Record]:
+    after: tuple[int, str] | None = None
+    for _ in range(MOST_LOOKS // _PAGE):
+        records = tx.tables.view("final", (), after, _PAGE)
+        for record in records:
+            if record.purge_at > tx.now:
+                return
+            yield record
+        if len(records) < _PAGE:
+            return
+        after = (records[-1].purge_at, records[-1].execution_id)
+
+
+def _put_off(tx: Transaction, record: Record) -> None:
+    """A member of an unfinished flow stays: its result may still be somebody's input."""
+    wait = max(record.retention_ms, _SHORTEST_WAIT_MS)
+    tx.write(Step(record, settled_record(record, {"purge_at": tx.now + wait}, tx.now)))
+
+
+def _purge(tx: Transaction, record: Record) -> None:
+    """The idempotency key stays until its own window ends, and edges stay with the flow."""
+    for table, key in owned_keys(tx.tables, record.execution_id):
+        tx.put(table, key, None)
+    if record.flow_id:
+        tx.put(GROUPS, record.execution_id, None)
+    tx.put(RECORDS, record.execution_id, None)
+
+
+def _count_purged(tx: Transaction, flow: Flow) -> None:
+    count = flow.purged_count + 1
+    tx.put_flow(_replace(flow, purged_count=count, version=flow.version + 1, changed_at=tx.now))
+
+
+def _purge_flows(tx: Transaction, limit: int) -> None:
+    """Flows whose members are gone, and with them what told the partition. One with many edges
+    goes over several calls, itself last."""
+    for flow in tx.tables.purgeable_flows(tx.now, limit):
+        edges = tx.tables.flow_edges(flow.flow_id, "", _EDGES_AT_ONCE)
+        for edge in edges:
+            tx.put(EDGES, edge.edge_id, None)
+        if len(edges) < _EDGES_AT_ONCE:
+            tx.put(FLOWS, flow.flow_id, None)
+
+
+def _drop(tx: Transaction, table: Table[Any, Any], is_over: Callable[[Any], bool]) -> None:
+    """Drop rows that mean nothing any more from a table that stays small."""
+    for key, value in tx.tables.scan(table, None, MOST_LOOKS):
+        if is_over(value):
+            tx.put(table, key, None)

@@ -1,0 +1,161 @@
+"""Mechanism `list`: the view that fits a filter and an order best, walked page by page."""
+
+import heapq
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from flowfabric.backend.reference.cursors import read_cursor, write_cursor
+from flowfabric.backend.reference.matching import is_bucket_wanted, matcher
+from flowfabric.backend.reference.tables import RECORDS
+from flowfabric.backend.reference.transaction import Transaction
+from flowfabric.backend.types import Filter, ListRequest, Order, Page
+from flowfabric.core.record import Record
+from flowfabric.core.views import Key, sort_of
+from flowfabric.errors import InvalidInput
+
+MAX_PAGE: Final = 1_000
+# A search whose filter lets little through looks at no more than this many entries a call.
+MOST_LOOKS: Final = 10_000
+_LEAST_PAGE: Final = 100
+
+Place = Callable[[Record], Key]
+# Records strictly behind a place, at most so many.
+Read = Callable[[Key | None, int], list[Record]]
+
+
+def _by_creation(record: Record) -> Key:
+    return record.created_at, record.execution_id
+
+
+PLACES: Final[dict[Order, Place]] = {
+    "created": _by_creation,
+    "created_newest": _by_creation,
+    "id": lambda record: (record.execution_id,),
+    "view": lambda record: (sort_of(record), record.execution_id),
+    "due": lambda record: (record.due_at, record.execution_id),
+}
+
+
+def search(tx: Transaction, request: ListRequest) -> Page:
+    if request.limit < 0:
+        raise InvalidInput("limit: expected 0 or more")
+    after = read_cursor(request)
+    if not request.limit:
+        return Page((), request.cursor)
+    return _walk(request, _source(tx, request), after or _start(request))
+
+
+def _walk(request: ListRequest, read: Read, after: Key | None) -> Page:
+    limit = min(request.limit, MAX_PAGE)
+    size = max(limit + 1, _LEAST_PAGE)
+    matches, place = matcher(request.filter), PLACES[request.order]
+    is_past = _end(request)
+    found: list[Record] = []
+    looks = 0
+    while True:
+        records = read(after, size)
+        for record in records:
+            if is_past(record):
+                return Page(tuple(found), scanned=looks)
+            looks += 1
+            if matches(record):
+                if len(found) == limit:
+                    return Page(tuple(found), write_cursor(request, place(found[-1])), looks - 1)
+                found.append(record)
+            after = place(record)
+            if looks == MOST_LOOKS:
+                return Page(tuple(found), write_cursor(request, after), looks)
+        if len(records) < size:
+            return Page(tuple(found), scanned=looks)
+
+
+def _start(request: ListRequest) -> Key | None:
+    """Where the range of creation begins, in the orders of creation."""
+    wanted = request.filter
+    if request.order == "created" and wanted.created_from:
+        return wanted.created_from, ""
+    if request.order == "created_newest" and wanted.created_before:
+        return wanted.created_before, ""
+    return None
+
+
+def _end(request: ListRequest) -> Callable[[Record], bool]:
+    """Whether a record lies behind the range of creation, so that no later one is in it."""
+    wanted = request.filter
+    if request.order == "created" and wanted.created_before:
+        return lambda record: record.created_at >= wanted.created_before
+    if request.order == "created_newest" and wanted.created_from:
+        return lambda record: record.created_at < wanted.created_from
+    return lambda record: False
+
+
+def _source(tx: Transaction, request: ListRequest) -> Read:
+    wanted = request.filter
+    match request.order:
+        case "id":
+            return _by_id(tx, wanted)
+        case "view":
+            return _by_state(tx, wanted)
+        case "due":
+            return partial(tx.tables.view, "timers", ())
+        case _:
+            return _by_age(tx, wanted, newest=request.order == "created_newest")
+
+
+def _by_id(tx: Transaction, wanted: Filter) -> Read:
+    if wanted.worker_instance_id:
+        return partial(tx.tables.view, "worker", (wanted.worker_instance_id,))
+    if wanted.partition is not None:
+        return partial(tx.tables.view, "partition", (wanted.partition,))
+    return partial(_all_by_id, tx)
+
+
+def _all_by_id(tx: Transaction, after: Key | None, limit: int) -> list[Record]:
+    behind = str(after[0]) if after else None
+    return [record for _, record in tx.tables.scan(RECORDS, behind, limit)]
+
+
+def _by_age(tx: Transaction, wanted: Filter, *, newest: bool) -> Read:
+    tables = tx.tables
+    if wanted.flow_id:
+        return partial(tables.view, "flow", (wanted.flow_id,), newest=newest)
+    if wanted.tag and wanted.namespace and wanted.tag[0] in tx.searchable:
+        return partial(tables.tagged, wanted.namespace, wanted.tag, newest=newest)
+    if wanted.namespace and wanted.lane and wanted.state == "active":
+        # The only state whose records a lane lists by creation.
+        key = (wanted.namespace, wanted.lane, "active")
+        return partial(tables.view, "by_state", key, newest=newest)
+    if wanted.namespace:
+        return partial(tables.view, "all", (wanted.namespace,), newest=newest)
+    keys = [key for key, _, _ in tables.view_keys("all", ())]
+    return _merged(
+        [partial(tables.view, "all", key, newest=newest) for key in keys],
+        _by_creation,
+        newest=newest,
+    )
+
+
+def _by_state(tx: Transaction, wanted: Filter) -> Read:
+    if not (wanted.namespace and wanted.lane and (wanted.state or wanted.public_state)):
+        raise InvalidInput("order: a lane's own order needs namespace, lane and state")
+    keys = [
+        key
+        for key, _, _ in tx.tables.view_keys("by_state", (wanted.namespace, wanted.lane))
+        if is_bucket_wanted(wanted, str(key[2]))
+    ]
+    reads = [partial(tx.tables.view, "by_state", key) for key in keys]
+    return _merged(reads, PLACES["view"], newest=False)
+
+
+def _merged(reads: Sequence[Read], place: Place, *, newest: bool) -> Read:
+    """Several views in one order."""
+    if len(reads) == 1:
+        return reads[0]
+
+    def read(after: Key | None, limit: int) -> list[Record]:
+        pages = [one(after, limit) for one in reads]
+        return list(islice(heapq.merge(*pages, key=place, reverse=newest), limit))
+
+    return read

@@ -1,0 +1,58 @@
+"""Taking the oldest frames of one mode off a stream, one batch of appends at a time."""
+
+from collections import deque
+from typing import Final
+
+from flowfabric.backend.reference.tables import FRAMES
+from flowfabric.backend.reference.transaction import Transaction
+
+StreamKey = tuple[str, int]
+FrameKey = tuple[str, int, int, int]
+
+# A trim looks at no more than this many frames; what it leaves over is the next one's.
+MOST_LOOKS: Final = 10_000
+_PAGE: Final = 500
+
+
+class Oldest:
+    """The frames of one stream and mode, oldest first, behind what earlier trims took.
+
+    Pages come from the tables, which do not yet show what this batch appends; `append` tells. So
+    every frame is passed once, however many trims a batch makes.
+    """
+
+    def __init__(
+        self, tx: Transaction, stream: StreamKey, mode: str, trimmed: tuple[int, int] | None
+    ) -> None:
+        self._tx = tx
+        self._stream = stream
+        self._mode = mode
+        self._after: FrameKey | None = (*stream, *trimmed) if trimmed else None
+        self._ready: deque[FrameKey] = deque()
+        self._fresh: deque[FrameKey] = deque()
+        self._has_pages = True
+
+    def append(self, key: FrameKey) -> None:
+        self._fresh.append(key)
+
+    def take(self, most: int) -> list[FrameKey]:
+        """Up to this many, which are then no longer among them."""
+        taken: list[FrameKey] = []
+        looks = MOST_LOOKS
+        while len(taken) < most and looks > 0:
+            if not self._ready and self._has_pages:
+                looks -= self._turn_page()
+                continue
+            source = self._ready or self._fresh
+            if not source:
+                break
+            taken.append(source.popleft())
+        return taken
+
+    def _turn_page(self) -> int:
+        rows = self._tx.tables.range(FRAMES, self._stream, self._after, _PAGE)
+        self._has_pages = len(rows) == _PAGE
+        if rows:
+            self._after = rows[-1][0]
+        self._ready.extend(key for key, frame in rows if frame.mode == self._mode)
+        return _PAGE

@@ -1,0 +1,127 @@
+"""Group commit: everything that waits shares one transaction, and one bad item spoils no other."""
+
+import random
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from flowfabric.backend.reference.transaction import Transaction
+from flowfabric.backend.reference.work import AnyWork, Work, perform
+from flowfabric.backend.sqlite.faults import error_for, kind_of
+from flowfabric.backend.sqlite.mail import Call
+from flowfabric.backend.sqlite.tables import SqliteTables
+
+Caller = Call[AnyWork]
+_PAUSES_MS: Final = (5, 10)
+
+
+class Share(NamedTuple):
+    """A run of items of one call."""
+
+    call: Caller
+    items: Sequence[Any]
+
+
+class Committer:
+    """Runs groups on the writing connection; used by one thread only."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: str,
+        clock: Callable[[], int],
+        searchable: frozenset[str],
+    ) -> None:
+        # Once the file is damaged nothing more is written to it.
+        self.broken: Exception | None = None
+        self._connection = connection
+        self._path = path
+        self._clock = clock
+        self._searchable = searchable
+        self._tables = SqliteTables(connection, searchable)
+
+    def run(self, calls: Sequence[Caller]) -> set[str]:
+        """Do the work of all calls and note each one's answer; the bells to ring."""
+        rings: set[str] = set()
+        for call in calls:
+            call.result = []
+        self._attempt([Share(call, call.task.items) for call in calls], rings)
+        return rings
+
+    def _attempt(self, shares: list[Share], rings: set[str]) -> None:
+        if self.broken is not None:
+            self._fail(shares, self.broken)
+            return
+        try:
+            self._commit_patiently(shares, rings)
+        except Exception as fault:
+            kind = kind_of(fault)
+            if kind == "broken":
+                self.broken = fault
+            if kind != "item":
+                self._fail(shares, fault)
+            elif sum(len(share.items) for share in shares) <= 1:
+                self._blame(shares, fault)
+            else:
+                for half in _halves(shares):
+                    self._attempt(half, rings)
+
+    def _commit_patiently(self, shares: list[Share], rings: set[str]) -> None:
+        for pause in _PAUSES_MS:
+            try:
+                return self._commit(shares, rings)
+            except sqlite3.OperationalError as fault:
+                if kind_of(fault) != "busy":
+                    raise
+            time.sleep(pause * (1 + random.random()) / 1_000)
+        return self._commit(shares, rings)
+
+    def _commit(self, shares: list[Share], rings: set[str]) -> None:
+        """One transaction. Answers are handed out only when it is safely in the file."""
+        execute = self._connection.execute
+        tables = self._tables
+        try:
+            execute("BEGIN IMMEDIATE")
+            tables.begin()
+            tx = Transaction(tables, self._clock(), self._searchable)
+            answers = [
+                perform(tx, Work(share.call.task.name, share.call.task.start, share.items))
+                for share in shares
+            ]
+            tx.flush()
+            if tables.fault is not None:
+                raise tables.fault
+            execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                execute("ROLLBACK")
+            raise
+        for share, answered in zip(shares, answers, strict=True):
+            share.call.result += answered
+        rings |= tx.rings
+
+    def _blame(self, shares: list[Share], fault: Exception) -> None:
+        """Answer the one item that is to blame with its own error."""
+        for share in shares:
+            share.call.result += [error_for(fault, self._path) for _ in share.items]
+
+    def _fail(self, shares: list[Share], fault: Exception) -> None:
+        """Fail whole calls: what other parts of them did stands, and every call may be repeated."""
+        for share in shares:
+            share.call.error = error_for(fault, self._path)
+
+
+def _halves(shares: list[Share]) -> tuple[list[Share], list[Share]]:
+    """Cut a group in the middle of its items, if need be in the middle of a call."""
+    room = sum(len(share.items) for share in shares) // 2
+    first: list[Share] = []
+    second: list[Share] = []
+    for call, items in shares:
+        head, tail = items[:room], items[room:]
+        room -= len(head)
+        if head:
+            first.append(Share(call, head))
+        if tail:
+            second.append(Share(call, tail))
+    return first, second

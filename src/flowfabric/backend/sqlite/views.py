@@ -1,0 +1,114 @@
+"""The statements of the views: each walks its own partial index, and says so to SQLite.
+
+`INDEXED BY` turns a plan that would not use the index into an error instead of a slow answer.
+"""
+
+from functools import cache
+from typing import Final
+
+from flowfabric.backend.sqlite.layout import marks
+from flowfabric.core.views import BY_NAME, Key, View
+
+# Ids of a partition follow each other in the index of ids: no index of its own.
+PARTITION: Final = "partition"
+TAG: Final[tuple[str, ...]] = ("namespace", "name", "value", "created_at", "execution_id")
+_ROW: Final = "seq, execution_id, body"
+
+
+def index_of(view: View) -> str:
+    return "exec_id" if view.name == PARTITION else f"exec_{view.name}"
+
+
+def predicate_of(view: View) -> str:
+    """The condition of the view's partial index; SQLite wants it repeated in every query."""
+    terms: list[str] = []
+    if view.states:
+        listed = ", ".join(f"'{state}'" for state in sorted(view.states))
+        terms.append(f"state IN ({listed})")
+    terms += [f"{name} {_SET[name]}" for name in view.where]
+    terms += [f"{name} = 0" for name in view.unless]
+    return " AND ".join(terms)
+
+
+_SET: Final = {"due_at": "> 0", "flow_id": "<> ''"}
+
+
+def _source(view: View) -> str:
+    return f"FROM exec INDEXED BY {index_of(view)}"
+
+
+def _where(view: View, key: tuple[str, ...], *more: str) -> str:
+    terms = [*(f"{name} = ?" for name in key), predicate_of(view), *more]
+    given = " AND ".join(term for term in terms if term)
+    return f" WHERE {given}" if given else ""
+
+
+@cache
+def walk(name: str, *, behind: bool, newest: bool) -> str:
+    """Records under one key, in the view's order or backwards, strictly behind a place."""
+    view = BY_NAME[name]
+    order = ", ".join(view.order)
+    sign, direction = ("<", " DESC") if newest else (">", "")
+    key = view.key
+    more = [f"({order}) {sign} ({marks(view.order)})"] if behind else []
+    if name == PARTITION:
+        key = ()
+        more.append("execution_id >= ? AND execution_id < ?")
+    by = ", ".join(f"{column}{direction}" for column in view.order)
+    return f"SELECT {_ROW} {_source(view)}{_where(view, key, *more)} ORDER BY {by} LIMIT ?"
+
+
+@cache
+def sizes(name: str, prefix: int) -> str:
+    """Keys of a view that begin with some values, and how many records each holds."""
+    view = BY_NAME[name]
+    keys = ", ".join(view.key)
+    shown = f"{keys}, count(*)" if keys else "count(*)"
+    grouped = f" GROUP BY {keys}" if keys else ""
+    return f"SELECT {shown} {_source(view)}{_where(view, view.key[:prefix])}{grouped}"
+
+
+@cache
+def first(name: str) -> str:
+    """The order of the first record under one key."""
+    view = BY_NAME[name]
+    order = ", ".join(view.order)
+    return f"SELECT {order} {_source(view)}{_where(view, view.key)} ORDER BY {order} LIMIT 1"
+
+
+@cache
+def entries(name: str, *, behind: bool) -> tuple[int, str]:
+    """What the index of a view says, by key and order; with it how many columns are the key."""
+    if name == "tag":
+        width, table, place, given = 3, "FROM tag", TAG, ""
+    else:
+        view = BY_NAME[name]
+        width, table, place = len(view.key), _source(view), (*view.key, *view.order)
+        given = predicate_of(view)
+    columns = ", ".join(place)
+    after = f"({columns}) > ({marks(place)})" if behind else ""
+    terms = " AND ".join(term for term in (given, after) if term)
+    where = f" WHERE {terms}" if terms else ""
+    return width, f"SELECT {columns} {table}{where} ORDER BY {columns} LIMIT ?"
+
+
+def partition_bounds(part: object) -> tuple[str, str]:
+    """The ids of a partition lie between these; `;` follows `:`."""
+    return f"{{fp:{part}}}:", f"{{fp:{part}}};"
+
+
+def padded(name: str, after: Key) -> Key:
+    """A place named by its first value only lies before all records that have that value."""
+    return (*after, *("" for _ in BY_NAME[name].order[len(after) :]))
+
+
+_IN_PARTITION: Final = "WHERE execution_id >= ? AND execution_id < ?"
+PARTITION_SIZE: Final = f"SELECT count(*) FROM exec INDEXED BY exec_id {_IN_PARTITION}"
+PARTITION_IDS: Final = (
+    "SELECT execution_id FROM exec INDEXED BY exec_id"
+    " WHERE execution_id > ? AND execution_id < ? ORDER BY execution_id LIMIT ?"
+)
+NEXT_PARTITION: Final = (
+    "SELECT execution_id FROM exec INDEXED BY exec_id"
+    " WHERE execution_id >= ? ORDER BY execution_id LIMIT 1"
+)

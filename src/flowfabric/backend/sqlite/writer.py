@@ -1,0 +1,109 @@
+"""The one thread of this process that writes to the file."""
+
+import asyncio
+import logging
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from flowfabric.backend.reference.work import AnyWork
+from flowfabric.backend.sqlite import presence
+from flowfabric.backend.sqlite.groups import Committer
+from flowfabric.backend.sqlite.mail import Call, Inbox, deliver, post
+from flowfabric.backend.sqlite.watch import Watch
+from flowfabric.errors import Bug
+
+MOST_ITEMS: Final = 200
+
+_log = logging.getLogger("flowfabric.backend")
+
+
+class Hearers:
+    """Who wants to know of commits; told in the event loop that used the store last."""
+
+    def __init__(
+        self, on_commit: Callable[[set[str]], None], on_foreign_change: Callable[[], None]
+    ) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.on_commit = on_commit
+        self.on_foreign_change = on_foreign_change
+
+
+class Writer:
+    """Takes what waits and commits it as one group. Alone, a call is committed at once; while a
+    group is being written the next one gathers by itself."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, committer: Committer, token: str, hearers: Hearers
+    ) -> None:
+        self._connection = connection
+        self._committer = committer
+        self._token = token
+        self._hearers = hearers
+        self._watch = Watch(connection)
+        self._last: Call[None] | None = None
+
+    def start(self, inbox: Inbox[AnyWork]) -> threading.Thread:
+        # A daemon, because an application that forgets to close must still be able to end.
+        thread = threading.Thread(
+            target=self._run, args=(inbox,), name="flowfabric-sqlite-writer", daemon=True
+        )
+        thread.start()
+        return thread
+
+    def _run(self, inbox: Inbox[AnyWork]) -> None:
+        while self._last is None:
+            group = self._gather(inbox)
+            if group:
+                self._serve(group)
+            self._look_around()
+        self._shut()
+        deliver([self._last])
+
+    def _gather(self, inbox: Inbox[AnyWork]) -> list[Call[AnyWork]]:
+        """Everything that waits, up to a limit; waits itself until it is time to look around."""
+        group: list[Call[Any]] = []
+        size = 0
+        try:
+            call = inbox.get(self._watch.pause)
+            while call.task is not None:
+                group.append(call)
+                size += len(call.task.items)
+                if size >= MOST_ITEMS:
+                    return group
+                call = inbox.get_nowait()
+            self._last = call
+        except queue.Empty:
+            pass
+        return group
+
+    def _serve(self, group: list[Call[AnyWork]]) -> None:
+        rings: set[str] = set()
+        try:
+            rings = self._committer.run(group)
+        except Exception as fault:
+            _log.exception("sqlite: a group of %d calls failed", len(group))
+            for call in group:
+                call.error = Bug(f"sqlite: {type(fault).__name__}")
+        deliver(group, partial(self._hearers.on_commit, rings) if rings else None)
+
+    def _look_around(self) -> None:
+        try:
+            changed = self._watch.has_changed()
+        except sqlite3.Error:
+            # A file that cannot be read now fails the next call, which tells its caller.
+            return
+        if changed and self._hearers.loop is not None:
+            post(self._hearers.loop, self._hearers.on_foreign_change)
+
+    def _shut(self) -> None:
+        try:
+            if self._committer.broken is None:
+                presence.leave(self._connection, self._token)
+            self._connection.close()
+        except sqlite3.Error:
+            # The next process that opens the file will find this one gone, and check.
+            _log.warning("sqlite: could not close cleanly", exc_info=True)

@@ -1,0 +1,127 @@
+"""Subscriptions to the durable log: what happened, in order, from any position on."""
+
+from collections.abc import AsyncGenerator, Collection, Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from flowfabric.backend.base import LOG_BELL
+from flowfabric.backend.types import EventFilter, EventPage
+from flowfabric.core.ids import check_namespace
+from flowfabric.core.plan import Family
+from flowfabric.engine.checking import whole
+from flowfabric.engine.deps import Deps
+from flowfabric.engine.event_types import FAMILIES, Event, events_of
+from flowfabric.errors import Corruption, InvalidInput, StreamBackpressure, StreamDisconnected
+
+PAGE: Final = 256
+# How often a reader looks although no bell rang: a bell may be lost, the log is the truth.
+SAFETY_NET_S: Final = 3.0
+
+# What a subscription yields: events, and between them word of entries that were missed or that
+# cannot be read. Neither ends it; only a raised `StreamDisconnected` does.
+Item = Event | StreamBackpressure | Corruption
+Subscription = AsyncGenerator[Item, None]
+Cursor = bytes | Literal["oldest"]
+
+
+class EventScope(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose events to show; what is unset does not matter, and all that is set must hold."""
+
+    namespace: str = ""
+    instance_tag: tuple[str, str] | None = None
+    partitions: frozenset[int] = frozenset()
+
+
+_EVERYTHING: Final = EventScope()
+
+
+class Events:
+    """`searchable` are the tag keys this deployment keeps with its log entries."""
+
+    def __init__(self, deps: Deps, searchable: frozenset[str] = frozenset()) -> None:
+        self._deps = deps
+        self._searchable = searchable
+
+    async def subscribe(
+        self,
+        families: Collection[Family],
+        scope: EventScope = _EVERYTHING,
+        cursor: Cursor = b"",
+    ) -> Subscription:
+        """Follow the log. An empty cursor is the position of this very call, `oldest` the first
+        entry still kept, any other resumes strictly behind the event that carried it."""
+        wanted = self._wanted(families, scope)
+        return self._follow(wanted, await self._position(cursor, wanted))
+
+    async def subscribe_completions(
+        self, scope: EventScope = _EVERYTHING, cursor: Cursor = b""
+    ) -> Subscription:
+        return await self.subscribe(frozenset[Family]({"completion"}), scope, cursor)
+
+    async def subscribe_lease_history(
+        self, scope: EventScope = _EVERYTHING, cursor: Cursor = b""
+    ) -> Subscription:
+        return await self.subscribe(frozenset[Family]({"lease"}), scope, cursor)
+
+    async def subscribe_signal_delivery(
+        self, scope: EventScope = _EVERYTHING, cursor: Cursor = b""
+    ) -> Subscription:
+        return await self.subscribe(frozenset[Family]({"signal"}), scope, cursor)
+
+    async def _position(self, cursor: Cursor, wanted: EventFilter) -> bytes:
+        """Where to begin. A cursor of another store is refused here, not on the first event."""
+        backend = self._deps.store.backend
+        if cursor == "oldest":
+            return await backend.cursor("oldest")
+        if not isinstance(cursor, bytes):
+            raise InvalidInput("cursor: expected bytes, or oldest")
+        if not cursor:
+            return await backend.cursor("now")
+        await backend.events(cursor, wanted, 1)
+        return cursor
+
+    async def _follow(self, wanted: EventFilter, position: bytes) -> Subscription:
+        # Listening begins with the first iteration: a subscription nobody iterates holds nothing.
+        listening = self._deps.store.backend.bells().listen(LOG_BELL)
+        try:
+            while True:
+                listening.take()
+                page = await self._read(position, wanted)
+                for item in _items(page, wanted.families, position):
+                    yield item
+                if page.cursor == position:
+                    await listening.wait(SAFETY_NET_S)
+                position = page.cursor
+        finally:
+            listening.close()
+
+    async def _read(self, position: bytes, wanted: EventFilter) -> EventPage:
+        try:
+            return await self._deps.store.backend.events(position, wanted, PAGE)
+        except Exception as fault:
+            raise StreamDisconnected(f"reading the log: {fault}", cursor=position) from fault
+
+    def _wanted(self, families: Collection[Family], scope: EventScope) -> EventFilter:
+        if not families or not set(families) <= set(FAMILIES):
+            raise InvalidInput(f"families: expected some of {', '.join(FAMILIES)}")
+        if scope.namespace:
+            check_namespace(scope.namespace)
+        if scope.instance_tag is not None and scope.instance_tag[0] not in self._searchable:
+            raise InvalidInput("instance_tag: the key is not among the searchable tags")
+        for partition in scope.partitions:
+            whole(partition, "partitions", 0, self._deps.counts.flow - 1)
+        return EventFilter(
+            families=frozenset(families),
+            namespace=scope.namespace,
+            tag=scope.instance_tag,
+            partitions=scope.partitions,
+        )
+
+
+def _items(page: EventPage, wanted: frozenset[Family], before: bytes) -> Iterator[Item]:
+    if page.missed:
+        yield StreamBackpressure("entries before the first one kept were missed", cursor=before)
+    for stored in page.events:
+        yield from events_of(stored, wanted, before)
+        before = stored.cursor

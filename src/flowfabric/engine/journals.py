@@ -1,0 +1,125 @@
+"""The journal of an execution: steps that were done, so that a later attempt need not redo them."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from flowfabric.backend.types import JournalAppend, Journaled, JournalEntry
+from flowfabric.core.checks import check_lease
+from flowfabric.core.ids import check_text, parse_execution_id
+from flowfabric.engine.checking import body, whole
+from flowfabric.engine.deps import MOST_DECISIONS, Deps
+from flowfabric.engine.holding import Held, fence_of
+from flowfabric.errors import (
+    ExecutionNotFound,
+    InvalidInput,
+    Nondeterminism,
+    RetryExhausted,
+)
+
+ENTRY_BYTES: Final = 1024 * 1024
+_NAME_BYTES: Final = 1024
+_DIGEST_BYTES: Final = 128
+_PAGE: Final = 100
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The outcome that counts for a step: this call's, or the one that was there before."""
+
+    stored: bool
+    outcome: bytes
+
+
+class JournalPage(msgspec.Struct, frozen=True):
+    """Entries in order of arrival; `next_after` is 0 when there are no more."""
+
+    entries: tuple[JournalEntry, ...]
+    next_after: int = 0
+
+
+class Journals:
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+
+    async def append(self, held: Held, entries: Sequence[JournalEntry]) -> list[Kept]:
+        """Keep steps under the lease; one that was recorded with another digest is an error."""
+        checked = checked_entries(entries)
+        fence = await fence_of(self._deps, held, may_override=False)
+        return await self._append(JournalAppend(held.execution_id, fence, checked))
+
+    async def append_each(
+        self, held: Held, entries: Sequence[JournalEntry]
+    ) -> list[Kept | Nondeterminism]:
+        """Keep steps under the lease, each with its own answer, in one call to the store."""
+        checked = checked_entries(entries)
+        fence = await fence_of(self._deps, held, may_override=False)
+        items = [JournalAppend(held.execution_id, fence, (entry,)) for entry in checked]
+        answers = await asyncio.gather(*map(self._append, items), return_exceptions=True)
+        return [_own(answer) for answer in answers]
+
+    async def read(self, execution_id: str, after: int = 0, limit: int = _PAGE) -> JournalPage:
+        """Entries behind the number `after`, in order of arrival."""
+        parse_execution_id(execution_id, self._deps.counts)
+        whole(after, "after")
+        whole(limit, "limit", 1, 1_000)
+        rows = await self._deps.store.backend.journal_read(execution_id, after, limit + 1)
+        entries = tuple(entry for _, entry in rows[:limit])
+        return JournalPage(entries, rows[limit - 1][0] if len(rows) > limit else 0)
+
+    async def read_all(self, execution_id: str) -> list[JournalEntry]:
+        """The whole journal in order of arrival; empty for an execution nobody knows."""
+        entries: list[JournalEntry] = []
+        page = await self.read(execution_id)
+        entries += page.entries
+        while page.next_after:
+            page = await self.read(execution_id, page.next_after)
+            entries += page.entries
+        return entries
+
+    async def _append(self, item: JournalAppend) -> list[Kept]:
+        for _ in range(MOST_DECISIONS):
+            answer = await self._deps.store.journal(item)
+            if isinstance(answer, Journaled):
+                return [_kept(*pair) for pair in zip(item.entries, answer.found, strict=True)]
+            if answer.seen is None:
+                raise ExecutionNotFound(item.execution_id)
+            check_lease(answer.seen, item.fence, answer.now)
+        raise RetryExhausted(f"journal of {item.execution_id}: try again")
+
+
+def checked_entries(entries: Sequence[JournalEntry]) -> tuple[JournalEntry, ...]:
+    """The entries as they are sent to the store, or the first thing that is wrong with them."""
+    if not entries:
+        raise InvalidInput("entries: expected at least one")
+    return tuple(_checked(entry) for entry in entries)
+
+
+def _checked(entry: JournalEntry) -> JournalEntry:
+    check_text(entry.name, "name", _NAME_BYTES, allow_empty=False)
+    whole(entry.seq, "seq")
+    check_text(entry.digest, "digest", _DIGEST_BYTES)
+    outcome = body(entry.outcome, "outcome", ENTRY_BYTES)
+    return entry if outcome is entry.outcome else msgspec.structs.replace(entry, outcome=outcome)
+
+
+def _kept(entry: JournalEntry, before: JournalEntry | None) -> Kept:
+    if before is None:
+        return Kept(True, entry.outcome)
+    if before.digest == entry.digest:
+        return Kept(False, before.outcome)
+    raise Nondeterminism(
+        f"step {entry.name!r}, use {entry.seq}: recorded {before.digest}, now {entry.digest}",
+        recorded=before.digest,
+        given=entry.digest,
+    )
+
+
+def _own(answer: list[Kept] | BaseException) -> Kept | Nondeterminism:
+    """The answer of one entry; what is wrong with the whole call is raised."""
+    if isinstance(answer, Nondeterminism):
+        return answer
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer[0]

@@ -1,0 +1,268 @@
+"""Listings: many executions at a time, in the order of the view that shows them."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+import msgspec
+
+from flowfabric.backend.types import Filter, ListRequest, Order, Page, Queue
+from flowfabric.core.ids import check_lane, check_namespace, parse_execution_id
+from flowfabric.core.record import Record
+from flowfabric.core.states import BLOCK_REASONS, public_state
+from flowfabric.core.views import LAST, sort_of
+from flowfabric.engine.checking import whole
+from flowfabric.engine.deps import Deps
+from flowfabric.engine.searches import check_search
+from flowfabric.engine.snapshots import (
+    ExecutionSummary,
+    ExpiredLease,
+    expired_lease_of,
+    stored_id,
+    summary_of,
+)
+from flowfabric.errors import InvalidInput
+
+PAGE: Final = 50
+MOST_LISTED: Final = 1_000
+MOST_EXPIRED: Final = 10_000
+# Further into a lane a search with a cursor is the way: an offset is walked every time.
+MOST_OFFSET: Final = 10_000
+
+Place = tuple[int, str]
+
+# What each name of a lane's listing stands for. Reserved executions are `waiting` like others, and
+# a lost lease is publicly `active`.
+_VIEWS: Final[dict[str, Filter]] = {
+    "eligible": Filter(state="waiting"),
+    "delayed": Filter(state="delayed"),
+    "active": Filter(public_state="active"),
+    "suspended": Filter(state="suspended"),
+    "terminal": Filter(state="terminal"),
+    **{f"blocked:{why}": Filter(state="blocked", reason=why) for why in sorted(BLOCK_REASONS)},
+}
+
+
+class IdPage(msgspec.Struct, frozen=True):
+    execution_ids: tuple[str, ...]
+    next_cursor: str = ""
+
+
+class LaneListing(msgspec.Struct, frozen=True, kw_only=True):
+    """Which part of a lane to show: `eligible`, `delayed`, `active`, `suspended`, `terminal` or
+    `blocked:<reason>`."""
+
+    lane: str
+    state: str
+    namespace: str = "default"
+    offset: int = 0
+    limit: int = PAGE
+
+
+class Suspended(msgspec.Struct, frozen=True, kw_only=True):
+    execution_id: str
+    suspended_at_ms: int
+    timeout_at_ms: int
+    reason: str
+
+
+class SuspendedPage(msgspec.Struct, frozen=True):
+    executions: tuple[Suspended, ...]
+    next_cursor: Place | None = None
+
+
+class ExpiredLeasesQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Leases that ended up to `as_of` (None: the store's now), behind `after`."""
+
+    as_of: int | None = None
+    after: Place | None = None
+    limit: int = MOST_LISTED
+    namespace: str = ""
+
+
+class ExpiredLeasePage(msgspec.Struct, frozen=True):
+    leases: tuple[ExpiredLease, ...]
+    next_cursor: Place | None = None
+
+
+class Listings:
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+
+    async def search(
+        self,
+        wanted: Filter,
+        order: Order = "created_newest",
+        cursor: str = "",
+        limit: int = PAGE,
+    ) -> Page:
+        """Executions that match, across partitions. A page may be short and yet have a next one."""
+        check_search(wanted, order, self._deps.counts)
+        whole(limit, "limit", 1, MOST_LISTED)
+        return await self._search(wanted, order, cursor, limit)
+
+    async def list_executions(self, partition: int, cursor: str = "", limit: int = PAGE) -> IdPage:
+        """Ids of one partition in byte order, strictly behind the cursor, which is an id."""
+        whole(partition, "partition", 0, self._deps.counts.flow - 1)
+        limit = min(whole(limit, "limit"), MOST_LISTED)
+        if cursor:
+            _check_cursor(cursor)
+        if limit == 0:
+            return IdPage(())
+        rows = await self._first(Filter(partition=partition), "id", limit + 1, cursor)
+        ids = tuple(stored_id(record.execution_id) for record in rows[:limit])
+        return IdPage(ids, ids[-1] if len(rows) > limit else "")
+
+    async def list_lane(self, asked: LaneListing) -> tuple[ExecutionSummary, ...]:
+        """One view of a lane in its own order."""
+        namespace, lane = check_namespace(asked.namespace), check_lane(asked.lane)
+        if asked.state not in _VIEWS:
+            names = "eligible, delayed, active, suspended, terminal, blocked:<reason>"
+            raise InvalidInput(f"state: expected one of {names}, got {asked.state!r}")
+        offset = whole(asked.offset, "offset", 0, MOST_OFFSET)
+        end = offset + min(whole(asked.limit, "limit"), MOST_LISTED)
+        wanted = msgspec.structs.replace(_VIEWS[asked.state], namespace=namespace, lane=lane)
+        rows = await self._first(wanted, "view", end) if end > offset else []
+        return tuple(summary_of(record) for record in rows[offset:])
+
+    async def list_suspended(
+        self, partition: int, cursor: Place | None = None, limit: int = PAGE
+    ) -> SuspendedPage:
+        """Suspended executions of a partition, the next to time out first."""
+        whole(partition, "partition", 0, self._deps.counts.flow - 1)
+        limit = min(whole(limit, "limit"), MOST_LISTED)
+        if limit == 0:
+            return SuspendedPage(())
+        walk = self._walk(Filter(partition=partition, state="suspended"), "id")
+        rows = await _least(walk, _in_view, cursor, limit + 1)
+        shown = rows[:limit]
+        more = len(rows) > limit
+        return SuspendedPage(
+            tuple(suspended_of(record) for record in shown), _in_view(shown[-1]) if more else None
+        )
+
+    async def list_expired_leases(
+        self, asked: ExpiredLeasesQuery | None = None
+    ) -> ExpiredLeasePage:
+        """Leases that ran out, marked or not, and leases that were taken; the oldest end first."""
+        asked = asked or ExpiredLeasesQuery()
+        limit = whole(asked.limit, "limit", 1, MOST_EXPIRED)
+        if asked.namespace:
+            check_namespace(asked.namespace)
+        as_of = asked.as_of
+        if as_of is None:
+            as_of = await self._deps.store.backend.now()
+        ended = self._ended_leases(asked.namespace, whole(as_of, "as_of"))
+        rows = await _least(ended, _lease_place, asked.after, limit)
+        leases = tuple(lease for record in rows if (lease := expired_lease_of(record)))
+        return ExpiredLeasePage(leases, _lease_place(rows[-1]) if len(rows) == limit else None)
+
+    async def count(self, namespace: str, lane: str = "") -> dict[str, int]:
+        """How many executions a lane, or the whole namespace, has in each public state."""
+        check_namespace(namespace)
+        if lane:
+            check_lane(lane)
+        return public_counts(await self._deps.store.backend.count(namespace, lane))
+
+    async def queues(self, namespace: str, lane: str) -> list[Queue]:
+        """What waits in a lane, per requirement set."""
+        check_namespace(namespace)
+        check_lane(lane)
+        return await self._deps.store.backend.queues(namespace, lane)
+
+    async def _ended_leases(self, namespace: str, as_of: int) -> AsyncIterator[Record]:
+        async for record in self._walk(Filter(namespace=namespace, state="lost"), "created"):
+            if record.lease_until <= as_of and expired_lease_of(record):
+                yield record
+        # An active record's timer is never later than the end of its lease.
+        async for record in self._walk(Filter(namespace=namespace, state="active"), "due"):
+            if record.due_at > as_of:
+                return
+            if record.lease_until <= as_of and expired_lease_of(record):
+                yield record
+
+    async def _walk(self, wanted: Filter, order: Order) -> AsyncIterator[Record]:
+        cursor = ""
+        while True:
+            page = await self._search(wanted, order, cursor, MOST_LISTED)
+            for record in page.records:
+                yield record
+            cursor = page.next_cursor
+            if not cursor:
+                return
+
+    async def _first(
+        self, wanted: Filter, order: Order, most: int, cursor: str = ""
+    ) -> list[Record]:
+        rows: list[Record] = []
+        while len(rows) < most:
+            page = await self._search(wanted, order, cursor, min(most - len(rows), MOST_LISTED))
+            rows += page.records
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        return rows
+
+    async def _search(self, wanted: Filter, order: Order, cursor: str, limit: int) -> Page:
+        request = ListRequest(filter=wanted, order=order, cursor=cursor, limit=limit)
+        return await self._deps.store.backend.search(request)
+
+
+def public_counts(counts: dict[str, int]) -> dict[str, int]:
+    """Counts per bucket of a lane folded into the states users know."""
+    folded: dict[str, int] = {}
+    for bucket, n in counts.items():
+        state, _, reason = bucket.partition(":")
+        shown = public_state(state, reason)
+        folded[shown] = folded.get(shown, 0) + n
+    return folded
+
+
+_SUSPENSION_REASONS: Final = {
+    "signal": "waiting_for_signal",
+    "approval": "waiting_for_approval",
+    "callback": "waiting_for_callback",
+    "tool_result": "waiting_for_tool_result",
+    "operator": "waiting_for_operator_review",
+    "policy": "paused_by_policy",
+    "budget": "paused_by_budget",
+}
+
+
+def suspended_of(record: Record) -> Suspended:
+    return Suspended(
+        execution_id=record.execution_id,
+        suspended_at_ms=record.moved_at,
+        timeout_at_ms=record.wake_at or LAST,
+        reason=_SUSPENSION_REASONS.get(record.reason, ""),
+    )
+
+
+def _check_cursor(cursor: str) -> None:
+    try:
+        parse_execution_id(cursor)
+    except InvalidInput as fault:
+        raise InvalidInput(f"invalid cursor: {fault.detail}") from fault
+
+
+def _in_view(record: Record) -> Place:
+    return sort_of(record), record.execution_id
+
+
+def _lease_place(record: Record) -> Place:
+    return record.lease_until, record.execution_id
+
+
+async def _least(
+    records: AsyncIterator[Record], place: Callable[[Record], Place], after: Place | None, most: int
+) -> list[Record]:
+    """The first `most` records behind a place, in order, keeping no more than twice as many."""
+    found: list[Record] = []
+    async for record in records:
+        if after is not None and place(record) <= after:
+            continue
+        found.append(record)
+        if len(found) >= 2 * most:
+            found.sort(key=place)
+            del found[most:]
+    found.sort(key=place)
+    return found[:most]

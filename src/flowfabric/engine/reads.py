@@ -1,0 +1,124 @@
+"""Reads: what is known of one execution. Nothing here changes anything."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from flowfabric.backend.types import Seen, With
+from flowfabric.core.events import HistoryEntry
+from flowfabric.core.facets import Scene
+from flowfabric.core.ids import parse_execution_id
+from flowfabric.core.record import Attempt, Record
+from flowfabric.engine.deps import Deps
+from flowfabric.engine.lanes import Lanes
+from flowfabric.engine.listings import Listings
+from flowfabric.engine.snapshots import (
+    ExecutionInfo,
+    ExecutionSnapshot,
+    attempts_of,
+    info_of,
+    snapshot_of,
+    stored_flow_id,
+    stored_public_state,
+)
+from flowfabric.engine.workers import Workers
+from flowfabric.errors import ExecutionNotFound, InvalidInput
+
+HISTORY_KEPT: Final = 1_000
+_NOTHING: Final = frozenset[With]()
+_INPUT: Final = frozenset[With]({"input"})
+_RESULT: Final = frozenset[With]({"result"})
+_ATTEMPTS: Final = frozenset[With]({"attempts"})
+_HISTORY: Final = frozenset[With]({"history"})
+
+
+class ExecutionContext(msgspec.Struct, frozen=True):
+    """What a handler is given to work on."""
+
+    input_payload: bytes
+    execution_kind: str
+    tags: Mapping[str, str]
+
+
+class Reads(Listings):
+    """One execution at a time here, many at a time in `Listings`."""
+
+    def __init__(self, deps: Deps, lanes: Lanes, workers: Workers) -> None:
+        super().__init__(deps)
+        self._lanes = lanes
+        self._workers = workers
+
+    async def read_execution_state(self, execution_id: str) -> str | None:
+        """The public state; None when there is no such execution."""
+        seen = await self._seen(execution_id)
+        return stored_public_state(seen.record) if seen else None
+
+    async def read_execution_info(self, execution_id: str) -> ExecutionInfo | None:
+        seen = await self._seen(execution_id)
+        return info_of(seen.record, await self._scene(seen)) if seen else None
+
+    async def describe_execution(self, execution_id: str) -> ExecutionSnapshot | None:
+        seen = await self._seen(execution_id)
+        return snapshot_of(seen.record, await self._scene(seen)) if seen else None
+
+    async def get_execution_result(self, execution_id: str) -> bytes | None:
+        """The result as it was completed with; None without one. An empty one is b""."""
+        seen = await self._seen(execution_id, _RESULT)
+        return seen.result if seen else None
+
+    async def read_execution_context(self, execution_id: str) -> ExecutionContext:
+        """Input, kind and tags, for whoever has just claimed it."""
+        seen = await self._seen(execution_id, _INPUT)
+        if seen is None:
+            raise InvalidInput(f"execution_id: there is no execution {execution_id}")
+        return ExecutionContext(seen.input or b"", seen.record.kind, seen.record.tags)
+
+    async def read_current_attempt_index(self, execution_id: str) -> int:
+        """The current or last attempt; 0 before the first and without an execution."""
+        seen = await self._seen(execution_id)
+        return seen.record.attempt_index if seen else 0
+
+    async def read_total_attempt_count(self, execution_id: str) -> int:
+        """The index the next attempt will have."""
+        seen = await self._seen(execution_id)
+        return seen.record.attempt_count if seen else 0
+
+    async def resolve_execution_flow_id(self, execution_id: str) -> str | None:
+        seen = await self._seen(execution_id)
+        return stored_flow_id(seen.record) if seen else None
+
+    async def attempts(self, execution_id: str) -> tuple[Attempt, ...]:
+        """Every attempt by index, the open one last."""
+        seen = await self._needed(execution_id, _ATTEMPTS)
+        return attempts_of(seen.record, seen.attempts)
+
+    async def history(self, execution_id: str) -> tuple[HistoryEntry, ...]:
+        """The last lease events, newest last."""
+        return (await self._needed(execution_id, _HISTORY)).history[-HISTORY_KEPT:]
+
+    async def _seen(self, execution_id: str, beside: frozenset[With] = _NOTHING) -> Seen | None:
+        parse_execution_id(execution_id, self._deps.counts)
+        return await self._deps.store.read(execution_id, beside)
+
+    async def _needed(self, execution_id: str, beside: frozenset[With]) -> Seen:
+        seen = await self._seen(execution_id, beside)
+        if seen is None:
+            raise ExecutionNotFound(execution_id)
+        return seen
+
+    async def _scene(self, seen: Seen) -> Scene | None:
+        """What else keeps a waiting execution from running; no other state asks for it."""
+        record = seen.record
+        if record.state != "waiting":
+            return None
+        return Scene(await self._lane_state(record), await self._is_served(record, seen.now))
+
+    async def _lane_state(self, record: Record) -> str:
+        lane = self._lanes.known(record.namespace, record.lane)
+        lane = lane or await self._lanes.look_up(record.namespace, record.lane)
+        return lane.state
+
+    async def _is_served(self, record: Record, now: int) -> bool:
+        required = record.required_capabilities
+        return await self._workers.serves(record.namespace, record.lane, required, now)

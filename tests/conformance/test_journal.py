@@ -1,0 +1,156 @@
+"""The journal: steps kept under the lease, each once, for the attempts that follow."""
+
+import pytest
+
+from flowfabric.backend.types import JournalEntry
+from flowfabric.engine.journals import Kept
+from flowfabric.errors import (
+    ExecutionNotActive,
+    ExecutionNotFound,
+    FenceRequired,
+    FlowFabricError,
+    LeaseExpired,
+    LeaseRevoked,
+    Nondeterminism,
+    PartialFenceTriple,
+    StaleLease,
+)
+from tests.conformance.driver import (
+    FINAL,
+    RUNNABLE,
+    TRANSIENT,
+    Driver,
+    fenced,
+    refused,
+    stranger,
+    unfenced,
+)
+
+FETCH = JournalEntry("fetch", 0, "d1", b"\x00\xff")
+STORE = JournalEntry("store", 0, "d2", b"")
+
+
+async def test_a_step_is_stored_once_and_found_again(driver: Driver) -> None:
+    held = (await driver.started()).held
+    journals = driver.engine.journals
+    assert await journals.append(held, [FETCH, STORE]) == [Kept(True, b"\x00\xff"), Kept(True, b"")]
+    repeat = JournalEntry("fetch", 0, "d1", b"something else")
+    assert await journals.append(held, [repeat]) == [Kept(False, b"\x00\xff")]
+    assert await journals.read_all(held.execution_id) == [FETCH, STORE]
+
+
+async def test_each_use_of_a_name_is_a_step_of_its_own(driver: Driver) -> None:
+    held = (await driver.started()).held
+    steps = [JournalEntry("fetch", n, f"d{n}", b"%d" % n) for n in (2, 0, 1)]
+    for step in steps:
+        await driver.engine.journals.append(held, [step])
+    assert await driver.engine.journals.read_all(held.execution_id) == steps
+
+
+async def test_another_digest_is_nondeterminism(driver: Driver) -> None:
+    held = (await driver.started()).held
+    journals = driver.engine.journals
+    await journals.append(held, [FETCH])
+    with refused(Nondeterminism) as caught:
+        await journals.append(held, [JournalEntry("fetch", 0, "d9", b"")])
+    assert caught.value.details == {"recorded": "d1", "given": "d9"}
+    assert await journals.read_all(held.execution_id) == [FETCH]
+
+
+async def test_one_contradiction_does_not_spoil_the_other_steps(driver: Driver) -> None:
+    held = (await driver.started()).held
+    journals = driver.engine.journals
+    await journals.append(held, [FETCH])
+    wrong = JournalEntry("fetch", 0, "d9", b"")
+    first, second, third = await journals.append_each(held, [FETCH, wrong, STORE])
+    assert first == Kept(False, FETCH.outcome)
+    assert isinstance(second, Nondeterminism)
+    assert third == Kept(True, b"")
+    assert await journals.read_all(held.execution_id) == [FETCH, STORE]
+
+
+async def test_the_journal_outlives_attempts(driver: Driver) -> None:
+    policy = {"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 10}}}
+    first = await driver.started(policy=policy)
+    journals = driver.engine.journals
+    await journals.append(first.held, [FETCH])
+    await driver.engine.outcomes.fail(first.held, TRANSIENT)
+    await driver.pass_time(10)
+    second = await driver.claim()
+    assert second.journal_length == 1
+    assert await journals.append(second.held, [FETCH]) == [Kept(False, FETCH.outcome)]
+    assert await journals.append(second.held, [STORE]) == [Kept(True, b"")]
+    assert await journals.read_all(first.execution_id) == [FETCH, STORE]
+
+
+async def test_a_replay_begins_with_an_empty_journal(driver: Driver) -> None:
+    claimed = await driver.started()
+    journals = driver.engine.journals
+    await journals.append(claimed.held, [FETCH])
+    await driver.engine.outcomes.complete(claimed.held)
+    assert await journals.read_all(claimed.execution_id) == [FETCH]
+    await driver.engine.replays.replay(claimed.execution_id)
+    assert await journals.read_all(claimed.execution_id) == []
+    again = await driver.claim()
+    other = JournalEntry("fetch", 0, "d9", b"new")
+    assert await journals.append(again.held, [other]) == [Kept(True, b"new")]
+
+
+async def test_reading_in_pages(driver: Driver) -> None:
+    held = (await driver.started()).held
+    journals = driver.engine.journals
+    steps = [JournalEntry("step", n, "d", b"%d" % n) for n in range(250)]
+    await journals.append(held, steps)
+    first = await journals.read(held.execution_id, limit=2)
+    assert list(first.entries) == steps[:2]
+    second = await journals.read(held.execution_id, first.next_after, 248)
+    assert list(second.entries) == steps[2:]
+    assert second.next_after == 0
+    assert await journals.read_all(held.execution_id) == steps
+
+
+async def test_an_unknown_execution_has_an_empty_journal(driver: Driver) -> None:
+    held = await driver.nowhere()
+    assert await driver.engine.journals.read_all(held.execution_id) == []
+
+
+@pytest.mark.parametrize(
+    ("situation", "error"),
+    [
+        *[(situation, ExecutionNotActive) for situation in (*RUNNABLE, "suspended", *FINAL)],
+        ("unmarked", LeaseExpired),
+        ("lease_expired", LeaseExpired),
+        ("lease_revoked", LeaseRevoked),
+    ],
+)
+async def test_without_a_live_lease_nothing_is_kept(
+    driver: Driver, situation: str, error: type[FlowFabricError]
+) -> None:
+    held = await driver.reach(situation)
+    if not held.lease_id:
+        held = fenced(held, lease_id=stranger(), lease_epoch=1, attempt_id=stranger())
+    with refused(error):
+        await driver.engine.journals.append(held, [FETCH])
+    assert await driver.engine.journals.read_all(held.execution_id) == []
+
+
+@pytest.mark.parametrize("part", ["lease_id", "lease_epoch", "attempt_id"])
+async def test_another_owner_keeps_nothing(driver: Driver, part: str) -> None:
+    held = await driver.reach("active")
+    wrong = held.lease_epoch + 1 if part == "lease_epoch" else stranger()
+    with refused(StaleLease):
+        await driver.engine.journals.append(fenced(held, **{part: wrong}), [FETCH])
+    with refused(StaleLease):
+        await driver.engine.journals.append_each(fenced(held, **{part: wrong}), [FETCH, STORE])
+    assert await driver.engine.journals.read_all(held.execution_id) == []
+
+
+async def test_the_fence_must_be_whole(driver: Driver) -> None:
+    held = await driver.reach("active")
+    journals = driver.engine.journals
+    with refused(ExecutionNotFound):
+        await journals.append(await driver.nowhere(), [FETCH])
+    with refused(FenceRequired):
+        await journals.append(unfenced(held.execution_id), [FETCH])
+    with refused(PartialFenceTriple):
+        await journals.append(fenced(held, attempt_id=""), [FETCH])

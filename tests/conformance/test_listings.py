@@ -1,0 +1,346 @@
+"""Listings: whole partitions, views of a lane, ended leases, counts and searches."""
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from flowfabric.backend.types import Filter
+from flowfabric.core.ids import compose, partition_of
+from flowfabric.core.plan import Guard, PauseAttempt, Plan, Timer
+from flowfabric.core.views import LAST
+from flowfabric.engine.holding import Held
+from flowfabric.engine.listings import ExpiredLeasesQuery, LaneListing
+from flowfabric.errors import InvalidInput
+from tests.conformance.driver import FINAL, LEASE_MS, Driver, refused
+
+
+async def lane(driver: Driver, state: str, **fields: Any) -> list[str]:
+    asked = LaneListing(**({"lane": "default", "state": state} | fields))
+    return [line.execution_id for line in await driver.engine.reads.list_lane(asked)]
+
+
+# ---- partitions
+
+
+async def test_a_partition_lists_its_ids_in_byte_order(driver: Driver) -> None:
+    ids = [await driver.submit(execution_id=compose(9, str(uuid4()))) for _ in range(7)]
+    await driver.submit(execution_id=compose(10, str(uuid4())))
+    page = await driver.engine.reads.list_executions(9)
+    assert page.execution_ids == tuple(sorted(ids))
+    assert page.next_cursor == ""
+
+
+async def test_pages_of_a_partition_follow_each_other(driver: Driver) -> None:
+    ids = sorted([await driver.submit(execution_id=compose(9, str(uuid4()))) for _ in range(7)])
+    seen: list[str] = []
+    cursor = ""
+    for size in (3, 3, 1):
+        page = await driver.engine.reads.list_executions(9, cursor, 3)
+        assert len(page.execution_ids) == size
+        seen += page.execution_ids
+        cursor = page.next_cursor
+        assert cursor == ("" if len(seen) == 7 else seen[-1])
+    assert seen == ids
+
+
+async def test_a_full_last_page_has_no_next_one(driver: Driver) -> None:
+    for _ in range(3):
+        await driver.submit(execution_id=compose(9, str(uuid4())))
+    assert (await driver.engine.reads.list_executions(9, limit=3)).next_cursor == ""
+    assert (await driver.engine.reads.list_executions(9, limit=5_000)).next_cursor == ""
+    assert (await driver.engine.reads.list_executions(8)).execution_ids == ()
+
+
+async def test_a_cursor_need_not_exist_any_more(driver: Driver) -> None:
+    ids = sorted([await driver.submit(execution_id=compose(9, str(uuid4()))) for _ in range(3)])
+    between = compose(9, "00000000-0000-0000-0000-000000000000")
+    page = await driver.engine.reads.list_executions(9, between)
+    assert list(page.execution_ids) == ids
+
+
+# ---- views of a lane
+
+
+@pytest.mark.parametrize(
+    ("situation", "name"),
+    [
+        ("waiting", "eligible"),
+        ("handed_back", "eligible"),
+        ("delayed", "delayed"),
+        ("backoff", "delayed"),
+        ("blocked", "blocked:operator"),
+        ("waiting_children", "blocked:dependencies"),
+        ("active", "active"),
+        ("unmarked", "active"),
+        ("lease_expired", "active"),
+        ("lease_revoked", "active"),
+        ("suspended", "suspended"),
+        *[(situation, "terminal") for situation in FINAL],
+    ],
+)
+async def test_every_state_is_in_exactly_one_view(
+    driver: Driver, situation: str, name: str
+) -> None:
+    held = await driver.reach(situation)
+    names = (
+        "eligible",
+        "delayed",
+        "active",
+        "suspended",
+        "terminal",
+        "blocked:operator",
+        "blocked:dependencies",
+        "blocked:budget",
+    )
+    assert [each for each in names if held.execution_id in await lane(driver, each)] == [name]
+
+
+async def test_a_reserved_execution_is_still_eligible(driver: Driver) -> None:
+    execution_id = await driver.submit()
+    record = await driver.record(execution_id)
+    await driver.engine.deps.push(
+        Plan(
+            target=execution_id,
+            rule="grant",
+            guard=Guard(frozenset({"waiting"}), version=record.version),
+            set={"grant_id": "g", "grant_worker": "pool", "grant_instance": "pool-1"},
+            timer=Timer(grant_for=5_000),
+        )
+    )
+    assert await lane(driver, "eligible") == [execution_id]
+
+
+async def test_eligible_work_is_in_the_order_it_will_be_claimed(driver: Driver) -> None:
+    ids = []
+    for priority in (0, 5, 0, 9):
+        ids.append(await driver.submit(priority=priority))
+        driver.clock.advance(1)
+    listed = await lane(driver, "eligible")
+    assert listed == [ids[3], ids[1], ids[0], ids[2]]
+    claimed = [await driver.claim() for _ in ids]
+    assert [each.execution_id for each in claimed] == listed
+
+
+async def test_delayed_work_is_listed_by_when_it_wakes(driver: Driver) -> None:
+    now = driver.clock()
+    ids = [await driver.submit(delay_until=now + ms) for ms in (300, 100, 200)]
+    assert await lane(driver, "delayed") == [ids[1], ids[2], ids[0]]
+
+
+async def test_ended_work_is_listed_by_when_it_ended(driver: Driver) -> None:
+    ended = []
+    for situation in ("failed", "completed", "cancelled", "expired", "completed"):
+        ended.append((await driver.reach(situation)).execution_id)
+        driver.clock.advance(1)
+    assert await lane(driver, "terminal") == ended
+
+
+async def test_offset_and_limit_cut_a_window(driver: Driver) -> None:
+    ids = []
+    for _ in range(6):
+        ids.append(await driver.submit())
+        driver.clock.advance(1)
+    assert await lane(driver, "eligible", offset=2, limit=3) == ids[2:5]
+    assert await lane(driver, "eligible", offset=5, limit=3) == ids[5:]
+    assert await lane(driver, "eligible", offset=6) == []
+    assert await lane(driver, "eligible", limit=0) == []
+
+
+async def test_a_lane_shows_neither_other_lanes_nor_other_namespaces(driver: Driver) -> None:
+    own = await driver.submit()
+    other = await driver.submit(lane="other")
+    foreign = await driver.submit(namespace="foreign")
+    assert await lane(driver, "eligible") == [own]
+    assert await lane(driver, "eligible", lane="other") == [other]
+    assert await lane(driver, "eligible", namespace="foreign") == [foreign]
+
+
+async def test_a_line_shows_what_a_list_needs(driver: Driver) -> None:
+    execution_id = await driver.submit(kind="train", priority=3)
+    asked = LaneListing(lane="default", state="eligible")
+    (line,) = await driver.engine.reads.list_lane(asked)
+    assert line.execution_id == execution_id
+    assert (line.namespace, line.lane_id, line.execution_kind) == ("default", "default", "train")
+    assert (line.public_state, line.priority, line.created_at) == ("waiting", 3, driver.clock())
+
+
+# ---- suspended
+
+
+async def suspend(driver: Driver, held: Held, timeout_at: int | None) -> None:
+    assert held.record is not None
+    plan = Plan(
+        target=held.execution_id,
+        rule="suspend",
+        guard=Guard(frozenset({"active"}), version=held.record.version),
+        set={"state": "suspended", "reason": "approval", "next": "resume"},
+        timer=None if timeout_at is None else Timer(wake_at=timeout_at),
+        attempt=PauseAttempt("00000000-0000-4000-8000-00000000000a"),
+    )
+    await driver.engine.deps.push(plan)
+
+
+async def test_suspended_work_is_listed_by_when_it_times_out(driver: Driver) -> None:
+    now = driver.clock()
+    ids = {}
+    for timeout in (300, None, 100, 200):
+        execution_id = await driver.submit(execution_id=compose(9, str(uuid4())), lane="any")
+        claimed = await driver.take(execution_id)
+        await suspend(driver, claimed.held, timeout and now + timeout)
+        ids[timeout] = execution_id
+    reads = driver.engine.reads
+    page = await reads.list_suspended(9)
+    assert [(line.execution_id, line.timeout_at_ms) for line in page.executions] == [
+        (ids[100], now + 100),
+        (ids[200], now + 200),
+        (ids[300], now + 300),
+        (ids[None], LAST),
+    ]
+    assert {line.suspended_at_ms for line in page.executions} == {now}
+    assert {line.reason for line in page.executions} == {"waiting_for_approval"}
+    first = await reads.list_suspended(9, limit=2)
+    assert first.next_cursor == (now + 200, ids[200])
+    rest = await reads.list_suspended(9, first.next_cursor, 2)
+    assert [line.execution_id for line in rest.executions] == [ids[300], ids[None]]
+    assert rest.next_cursor is None
+    assert (await reads.list_suspended(10)).executions == ()
+
+
+# ---- ended leases
+
+
+async def ended(driver: Driver, **fields: Any) -> list[str]:
+    page = await driver.engine.reads.list_expired_leases(ExpiredLeasesQuery(**fields))
+    return [lease.execution_id for lease in page.leases]
+
+
+async def test_ended_leases_are_shown_marked_or_not_and_revoked_ones_too(driver: Driver) -> None:
+    marked = await driver.reach("lease_expired")
+    unmarked = await driver.reach("unmarked")
+    revoked = await driver.reach("lease_revoked")
+    running = await driver.reach("active")
+    await driver.reach("completed")
+    await driver.reach("waiting")
+    assert await ended(driver) == [marked.execution_id, unmarked.execution_id]
+    # A revoked lease is shown once it would have ended.
+    later = await ended(driver, as_of=driver.clock() + LEASE_MS)
+    assert later[:2] == [marked.execution_id, unmarked.execution_id]
+    assert sorted(later[2:]) == sorted([revoked.execution_id, running.execution_id])
+
+
+async def test_a_lease_has_ended_at_its_very_end(driver: Driver) -> None:
+    held = await driver.reach("active")
+    end = driver.clock() + LEASE_MS
+    assert await ended(driver, as_of=end - 1) == []
+    assert await ended(driver, as_of=end) == [held.execution_id]
+    page = await driver.engine.reads.list_expired_leases(ExpiredLeasesQuery(as_of=end))
+    (lease,) = page.leases
+    assert (lease.lease_id, lease.lease_epoch, lease.attempt_index) == (held.lease_id, 1, 0)
+    assert (lease.expires_at_ms, lease.worker_instance_id) == (end, "operator")
+    assert page.next_cursor is None
+
+
+async def test_ended_leases_page_by_end_and_id(driver: Driver) -> None:
+    leases = []
+    for length in (5_000, 1_000, 3_000, 1_000, 5_000, 2_000):
+        claimed = await driver.take(await driver.submit(lane=f"lane {length}"), length)
+        leases.append((driver.clock() + length, claimed.execution_id))
+    driver.clock.advance(10_000)
+    await driver.engine.leases.mark_expired_if_due(leases[2][1])
+    reads = driver.engine.reads
+    seen: list[tuple[int, str]] = []
+    after = None
+    while True:
+        page = await reads.list_expired_leases(ExpiredLeasesQuery(limit=2, after=after))
+        seen += [(lease.expires_at_ms, lease.execution_id) for lease in page.leases]
+        after = page.next_cursor
+        if after is None:
+            break
+        assert after == seen[-1]
+    assert seen == sorted(leases)
+
+
+async def test_ended_leases_of_one_namespace(driver: Driver) -> None:
+    own = await driver.reach("unmarked")
+    foreign = await driver.reach("unmarked", namespace="foreign")
+    lost = await driver.reach("lease_expired", namespace="foreign")
+    assert await ended(driver, namespace="default") == [own.execution_id]
+    assert await ended(driver, namespace="foreign") == [foreign.execution_id, lost.execution_id]
+    assert len(await ended(driver)) == 3
+
+
+async def test_a_deadline_before_the_lease_ends_hides_nothing(driver: Driver) -> None:
+    early = await driver.reach("active", deadline_at=driver.clock() + 10)
+    held = await driver.reach("active")
+    as_of = driver.clock() + LEASE_MS
+    assert sorted(await ended(driver, as_of=as_of)) == sorted(
+        [early.execution_id, held.execution_id]
+    )
+
+
+# ---- counts, queues, search
+
+
+async def test_counts_are_by_public_state(driver: Driver) -> None:
+    for situation in ("active", "lease_revoked", "completed", "failed", "delayed", "blocked"):
+        await driver.reach(situation)
+    await driver.reach("waiting")
+    await driver.reach("waiting", lane="other")
+    reads = driver.engine.reads
+    counts = {"active": 2, "completed": 1, "failed": 1, "delayed": 1, "waiting": 2}
+    assert await reads.count("default", "default") == counts
+    assert await reads.count("default", "other") == {"waiting": 1}
+    assert await reads.count("default") == {**counts, "waiting": 3}
+    assert await reads.count("foreign", "default") == {}
+
+
+async def test_queues_show_what_waits_for_whom(driver: Driver) -> None:
+    policy = {"routing_requirements": {"required_capabilities": ["gpu"]}}
+    plain = await driver.record(await driver.submit())
+    driver.clock.advance(5)
+    await driver.submit()
+    needy = await driver.record(await driver.submit(policy=policy))
+    queues = await driver.engine.reads.queues("default", "default")
+    assert {queue.req_set: (queue.depth, queue.best_rank) for queue in queues} == {
+        "-": (2, plain.rank),
+        needy.req_set: (1, needy.rank),
+    }
+
+
+async def test_a_search_walks_across_partitions_newest_first(driver: Driver) -> None:
+    ids = []
+    for partition in (3, 200, 7, 7):
+        ids.append(await driver.submit(execution_id=compose(partition, str(uuid4()))))
+        driver.clock.advance(1)
+    reads = driver.engine.reads
+    page = await reads.search(Filter(namespace="default"), limit=3)
+    assert [record.execution_id for record in page.records] == ids[:0:-1]
+    rest = await reads.search(Filter(namespace="default"), cursor=page.next_cursor, limit=3)
+    assert [record.execution_id for record in rest.records] == ids[:1]
+    assert rest.next_cursor == ""
+    assert {partition_of(record.execution_id) for record in page.records} == {200, 7}
+
+
+async def test_a_search_by_tag_and_state(driver: Driver) -> None:
+    wanted = await driver.submit(tags={"app.team": "blue"})
+    await driver.submit(tags={"app.team": "red"})
+    done = await driver.reach("completed", tags={"app.team": "blue"})
+    reads = driver.engine.reads
+    team = Filter(namespace="default", tag=("app.team", "blue"))
+    found = await reads.search(team, "created")
+    assert {record.execution_id for record in found.records} == {wanted, done.execution_id}
+    waiting = Filter(namespace="default", tag=("app.team", "blue"), public_state="waiting")
+    (only,) = (await reads.search(waiting)).records
+    assert only.execution_id == wanted
+
+
+async def test_the_cursor_of_another_search_is_refused(driver: Driver) -> None:
+    for _ in range(3):
+        await driver.submit()
+    reads = driver.engine.reads
+    page = await reads.search(Filter(namespace="default"), limit=1)
+    with refused(InvalidInput):
+        await reads.search(Filter(namespace="foreign"), cursor=page.next_cursor)
+    with refused(InvalidInput):
+        await reads.search(Filter(namespace="default"), cursor="nonsense")

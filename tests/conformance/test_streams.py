@@ -1,0 +1,420 @@
+"""Output of an attempt: who may append, what is kept, how it is read and followed."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from flowfabric.backend.types import Frame
+from flowfabric.engine.holding import Held
+from flowfabric.engine.streams import StreamPage, StreamRange, Tail, frame_fields
+from flowfabric.errors import (
+    ExecutionNotFound,
+    FenceRequired,
+    FlowFabricError,
+    PartialFenceTriple,
+    RetentionLimitExceeded,
+    StaleOwnerCannotAppend,
+    StreamClosed,
+)
+from tests.conformance.driver import (
+    FINAL,
+    LEASE_MS,
+    NOWHERE,
+    RUNNABLE,
+    TRANSIENT,
+    Driver,
+    fenced,
+    refused,
+    stranger,
+    unfenced,
+)
+
+SOON_S = 2.0
+
+
+def frame(payload: bytes = b"x", **fields: Any) -> Frame:
+    return Frame(frame_type=fields.pop("frame_type", "stdout"), payload=payload, **fields)
+
+
+async def read(driver: Driver, execution_id: str, attempt: int = 0, **fields: Any) -> StreamPage:
+    asked = StreamRange(execution_id=execution_id, attempt_index=attempt, **fields)
+    return await driver.engine.streams.read_stream(asked)
+
+
+async def tail(driver: Driver, execution_id: str, attempt: int = 0, **fields: Any) -> StreamPage:
+    asked = Tail(execution_id=execution_id, attempt_index=attempt, **fields)
+    return await driver.engine.streams.tail_stream(asked)
+
+
+def payloads(page: StreamPage) -> list[bytes]:
+    return [stored.frame.payload for stored in page.frames]
+
+
+async def append(driver: Driver, held: Held, *frames: Frame, attempt: int = 0) -> list[str]:
+    return list((await driver.engine.streams.append(held, attempt, frames)).ids)
+
+
+# ---- appending
+
+
+async def test_frames_come_back_as_they_were_appended(driver: Driver) -> None:
+    held = (await driver.started()).held
+    everything = bytes(range(256))
+    answer = await driver.engine.streams.append(
+        held,
+        0,
+        [frame(b"one"), frame(everything, frame_type="blob", correlation_id="c", ts=5)],
+    )
+    assert answer.frame_count == 2
+    page = await read(driver, held.execution_id)
+    assert [stored.id for stored in page.frames] == list(answer.ids)
+    assert (page.closed_at, page.closed_reason) == (None, None)
+    first, second = (frame_fields(stored) for stored in page.frames)
+    assert first == {
+        "encoding": "utf8",
+        "frame_type": "stdout",
+        "mode": "durable",
+        "payload": b"one",
+        "source": "worker",
+        "ts": driver.clock(),
+    }
+    assert second["payload"] == everything
+    assert (second["encoding"], second["correlation_id"], second["ts"]) == ("base64", "c", 5)
+
+
+async def test_ids_go_up_although_the_clock_stands(driver: Driver) -> None:
+    held = (await driver.started()).held
+    ids = [*await append(driver, held, frame(), frame()), *await append(driver, held, frame())]
+    now = driver.clock.advance(1)
+    ids += await append(driver, held, frame())
+    places = [tuple(map(int, name.split("-"))) for name in ids]
+    assert places == sorted(set(places))
+    assert places[-1] == (now, 0)
+
+
+async def test_the_record_is_not_written(driver: Driver) -> None:
+    held = (await driver.started()).held
+    before = await driver.record(held.execution_id)
+    await append(driver, held, frame())
+    assert await driver.record(held.execution_id) == before
+
+
+async def test_a_number_already_seen_answers_the_earlier_id(driver: Driver) -> None:
+    held = (await driver.started()).held
+    first = await append(driver, held, frame(b"a", seq=1), frame(b"b", seq=2))
+    driver.clock.advance(5)
+    answer = await driver.engine.streams.append(held, 0, [frame(b"b", seq=2), frame(b"c", seq=3)])
+    assert answer.ids[0] == first[1]
+    assert answer.frame_count == 3
+    assert payloads(await read(driver, held.execution_id)) == [b"a", b"b", b"c"]
+
+
+async def test_a_frame_may_have_64_kib_and_not_a_byte_more(driver: Driver) -> None:
+    held = (await driver.started()).held
+    with refused(RetentionLimitExceeded):
+        await append(driver, held, frame(b"small"), frame(b"x" * 65_537))
+    await append(driver, held, frame(b"x" * 65_536))
+    assert [len(body) for body in payloads(await read(driver, held.execution_id))] == [65_536]
+
+
+async def test_the_policy_says_how_many_frames_are_kept(driver: Driver) -> None:
+    claimed = await driver.started(policy={"stream_policy": {"retention_maxlen": 5}})
+    bodies = [b"%d" % n for n in range(12)]
+    for body in bodies[:9]:
+        await append(driver, claimed.held, frame(body))
+    # A caller that knows nothing of the claim has the same policy.
+    answer = await driver.engine.streams.append(
+        fenced(claimed.held), 0, [frame(body) for body in bodies[9:]]
+    )
+    assert answer.frame_count == 12
+    assert payloads(await read(driver, claimed.execution_id)) == bodies[-5:]
+
+
+@pytest.mark.parametrize("maxlen", [None, 0])
+async def test_without_a_limit_about_ten_thousand_are_kept(
+    driver: Driver, maxlen: int | None
+) -> None:
+    policy = {} if maxlen is None else {"stream_policy": {"retention_maxlen": maxlen}}
+    held = (await driver.started(policy=policy)).held
+    batch = [frame(b"") for _ in range(2_000)]
+    for _ in range(7):
+        answer = await driver.engine.streams.append(held, 0, batch)
+    assert answer.frame_count == 14_000
+    page = await read(driver, held.execution_id, count_limit=10_000)
+    assert len(page.frames) == 10_000
+    rest = await tail(driver, held.execution_id, after=page.next_after, count_limit=10_000)
+    assert len(rest.frames) <= (0 if maxlen is None else 2_000)
+
+
+# ---- who may not append
+
+
+@pytest.mark.parametrize(
+    ("situation", "error"),
+    [
+        *[(situation, StreamClosed) for situation in (*RUNNABLE, "suspended", *FINAL)],
+        ("unmarked", StaleOwnerCannotAppend),
+        ("lease_expired", StaleOwnerCannotAppend),
+        ("lease_revoked", StaleOwnerCannotAppend),
+    ],
+)
+async def test_only_a_live_lease_may_append(
+    driver: Driver, situation: str, error: type[FlowFabricError]
+) -> None:
+    held = await driver.reach(situation)
+    if not held.lease_id:
+        held = fenced(held, lease_id=stranger(), lease_epoch=1, attempt_id=stranger())
+    before = await driver.record(held.execution_id)
+    with refused(error):
+        await append(driver, held, frame())
+    assert await driver.record(held.execution_id) == before
+    assert (await read(driver, held.execution_id)).frames == ()
+
+
+@pytest.mark.parametrize("part", ["lease_id", "lease_epoch", "attempt_id"])
+async def test_another_owner_may_not_append(driver: Driver, part: str) -> None:
+    held = await driver.reach("active")
+    wrong = held.lease_epoch + 1 if part == "lease_epoch" else stranger()
+    with refused(StaleOwnerCannotAppend):
+        await append(driver, fenced(held, **{part: wrong}), frame())
+
+
+async def test_another_attempt_may_not_be_written(driver: Driver) -> None:
+    held = await driver.reach("active")
+    with refused(StaleOwnerCannotAppend):
+        await append(driver, held, frame(), attempt=1)
+
+
+async def test_who_is_missing_is_told_before_a_missing_fence(driver: Driver) -> None:
+    held = await driver.reach("active")
+    with refused(ExecutionNotFound):
+        await append(driver, await driver.nowhere(), frame())
+    with refused(ExecutionNotFound):
+        await append(driver, unfenced(NOWHERE), frame())
+    with refused(FenceRequired):
+        await append(driver, unfenced(held.execution_id), frame())
+    with refused(PartialFenceTriple):
+        await append(driver, fenced(held, lease_id=""), frame())
+
+
+async def test_an_old_lease_may_not_append_after_a_reclaim(driver: Driver) -> None:
+    old = await driver.started()
+    await driver.pass_time(LEASE_MS)
+    new = await driver.claim()
+    with refused(StaleOwnerCannotAppend):
+        await append(driver, old.held, frame(), attempt=0)
+    with refused(StaleOwnerCannotAppend):
+        await append(driver, old.held, frame(), attempt=1)
+    await append(driver, new.held, frame(b"mine"), attempt=1)
+    assert payloads(await read(driver, new.execution_id, 1)) == [b"mine"]
+
+
+# ---- reading
+
+
+async def test_ranges_include_both_ends(driver: Driver) -> None:
+    held = (await driver.started()).held
+    start = driver.clock()
+    await append(driver, held, frame(b"a"), frame(b"b"))
+    driver.clock.advance(10)
+    await append(driver, held, frame(b"c"), frame(b"d"))
+    own = held.execution_id
+    assert payloads(await read(driver, own)) == [b"a", b"b", b"c", b"d"]
+    assert payloads(await read(driver, own, start=f"{start}-1", end=f"{start + 10}-0")) == [
+        b"b",
+        b"c",
+    ]
+    assert payloads(await read(driver, own, start=str(start), end=str(start))) == [b"a", b"b"]
+    assert payloads(await read(driver, own, start=str(start + 1))) == [b"c", b"d"]
+    assert payloads(await read(driver, own, start=f"{start + 10}-0")) == [b"c", b"d"]
+    assert payloads(await read(driver, own, end=str(start + 9))) == [b"a", b"b"]
+    assert payloads(await read(driver, own, start="end")) == []
+    assert payloads(await read(driver, own, end="99999999999999999999")) == [b"a", b"b", b"c", b"d"]
+
+
+async def test_a_limit_cuts_and_the_last_id_goes_on(driver: Driver) -> None:
+    held = (await driver.started()).held
+    await append(driver, held, *(frame(b"%d" % n) for n in range(5)))
+    page = await read(driver, held.execution_id, count_limit=2)
+    assert payloads(page) == [b"0", b"1"]
+    assert page.next_after == page.frames[-1].id
+    rest = await tail(driver, held.execution_id, after=page.next_after, count_limit=10)
+    assert payloads(rest) == [b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("visibility", ["all", "exclude_best_effort"])
+async def test_what_nobody_wrote_reads_as_empty_and_open(driver: Driver, visibility: str) -> None:
+    execution_id = await driver.submit()
+    for own, attempt in ((execution_id, 0), (execution_id, 7), (NOWHERE, 0)):
+        page = await read(driver, own, attempt, visibility=visibility)
+        assert page == StreamPage((), "0-0")
+        assert await tail(driver, own, attempt, after="5-1") == StreamPage((), "5-1")
+
+
+async def test_durable_frames_are_visible_either_way(driver: Driver) -> None:
+    held = (await driver.started()).held
+    await append(driver, held, *(frame(b"%d" % n) for n in range(5)))
+    page = await read(driver, held.execution_id, count_limit=3, visibility="exclude_best_effort")
+    assert payloads(page) == [b"0", b"1", b"2"]
+    assert page.next_after == page.frames[-1].id
+
+
+# ---- closing
+
+
+@pytest.mark.parametrize(
+    ("situation", "reason"),
+    [
+        ("completed", "attempt_success"),
+        ("failed", "attempt_failure"),
+        ("backoff", "attempt_failure"),
+        ("cancelled", "attempt_cancelled"),
+        ("expired", "expired"),
+        ("lease_expired", "lease_expired"),
+        ("lease_revoked", "lease_revoked"),
+    ],
+)
+async def test_what_ends_an_attempt_closes_its_stream(
+    driver: Driver, situation: str, reason: str
+) -> None:
+    held = await driver.reach(situation)
+    page = await read(driver, held.execution_id)
+    assert (page.closed_at, page.closed_reason) == (driver.clock(), reason)
+
+
+@pytest.mark.parametrize("situation", ["suspended", "paused", "handed_back", "parked", "unmarked"])
+async def test_a_pause_leaves_the_stream_open(driver: Driver, situation: str) -> None:
+    held = await driver.reach(situation)
+    assert (await read(driver, held.execution_id)).closed_at is None
+
+
+async def test_a_resumed_attempt_goes_on_with_its_stream(driver: Driver) -> None:
+    first = await driver.started()
+    await append(driver, first.held, frame(b"before"))
+    await driver.engine.outcomes.delay(first.held, for_ms=0)
+    second = await driver.claim()
+    await append(driver, second.held, frame(b"after"))
+    assert payloads(await read(driver, first.execution_id)) == [b"before", b"after"]
+
+
+async def test_a_retry_has_a_stream_of_its_own(driver: Driver) -> None:
+    policy = {"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 10}}}
+    first = await driver.started(policy=policy)
+    await append(driver, first.held, frame(b"first"))
+    await driver.engine.outcomes.fail(first.held, TRANSIENT)
+    await driver.pass_time(10)
+    second = await driver.claim()
+    await append(driver, second.held, frame(b"second"), attempt=1)
+    one, two = (await read(driver, first.execution_id, index) for index in (0, 1))
+    assert (payloads(one), one.closed_reason) == ([b"first"], "attempt_failure")
+    assert (payloads(two), two.closed_reason) == ([b"second"], None)
+
+
+async def test_a_reclaim_overwrites_why_the_stream_closed(driver: Driver) -> None:
+    claimed = await driver.started()
+    await driver.pass_time(LEASE_MS)
+    lost_at = driver.clock()
+    driver.clock.advance(500)
+    await driver.claim()
+    page = await read(driver, claimed.execution_id)
+    assert (page.closed_at, page.closed_reason) == (lost_at, "reclaimed")
+
+
+# ---- tailing
+
+
+async def test_a_tail_shows_only_what_lies_behind_its_position(driver: Driver) -> None:
+    held = (await driver.started()).held
+    first, second = await append(driver, held, frame(b"a"), frame(b"b"))
+    assert payloads(await tail(driver, held.execution_id)) == [b"a", b"b"]
+    assert payloads(await tail(driver, held.execution_id, after=first)) == [b"b"]
+    assert await tail(driver, held.execution_id, after=second) == StreamPage((), second)
+
+
+async def test_a_waiting_tail_wakes_on_a_frame(driver: Driver) -> None:
+    held = (await driver.started()).held
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        waiting = group.create_task(tail(driver, held.execution_id, block_ms=30_000))
+        await asyncio.sleep(0)
+        await append(driver, held, frame(b"hello"))
+    assert payloads(waiting.result()) == [b"hello"]
+
+
+async def test_a_close_wakes_a_tail_on_a_stream_nobody_wrote_to(driver: Driver) -> None:
+    held = (await driver.started()).held
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        waiting = group.create_task(tail(driver, held.execution_id, block_ms=30_000))
+        await asyncio.sleep(0)
+        await driver.engine.outcomes.complete(held)
+    page = waiting.result()
+    assert (page.frames, page.closed_at) == ((), driver.clock())
+    assert page.closed_reason == "attempt_success"
+
+
+@pytest.mark.parametrize("how", ["expiry", "revoke"])
+async def test_a_lost_lease_wakes_a_tail(driver: Driver, how: str) -> None:
+    claimed = await driver.started()
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        waiting = group.create_task(tail(driver, claimed.execution_id, block_ms=30_000))
+        await asyncio.sleep(0)
+        if how == "expiry":
+            await driver.pass_time(LEASE_MS)
+        else:
+            await driver.engine.leases.revoke(claimed.execution_id)
+    expected = {"expiry": "lease_expired", "revoke": "lease_revoked"}
+    assert waiting.result().closed_reason == expected[how]
+
+
+async def test_a_tail_that_waited_in_vain_is_empty_and_open(driver: Driver) -> None:
+    held = (await driver.started()).held
+    (last,) = await append(driver, held, frame())
+    page = await tail(driver, held.execution_id, after=last, block_ms=20)
+    assert page == StreamPage((), last)
+
+
+async def test_a_tail_on_a_closed_stream_does_not_wait(driver: Driver) -> None:
+    held = (await driver.started()).held
+    await append(driver, held, frame(b"last words"))
+    await driver.engine.outcomes.complete(held)
+    async with asyncio.timeout(SOON_S):
+        page = await tail(driver, held.execution_id, block_ms=30_000)
+        assert payloads(page) == [b"last words"]
+        assert page.closed_reason == "attempt_success"
+        end = await tail(driver, held.execution_id, after=page.next_after, block_ms=30_000)
+    assert (end.frames, end.closed_reason) == ((), "attempt_success")
+
+
+async def test_many_tails_wait_at_once_and_delay_nobody(driver: Driver) -> None:
+    held = (await driver.started()).held
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        tails = [
+            group.create_task(tail(driver, held.execution_id, block_ms=30_000)) for _ in range(100)
+        ]
+        await asyncio.sleep(0)
+        assert (await driver.record(held.execution_id)).state == "active"
+        await append(driver, held, frame(b"to all"))
+    assert all(payloads(task.result()) == [b"to all"] for task in tails)
+
+
+async def test_a_consumer_follows_a_stream_to_its_end(driver: Driver) -> None:
+    held = (await driver.started()).held
+    seen: list[bytes] = []
+
+    async def consume() -> None:
+        after = "0-0"
+        while True:
+            page = await tail(
+                driver, held.execution_id, after=after, block_ms=30_000, count_limit=3
+            )
+            seen.extend(payloads(page))
+            after = page.next_after
+            if page.closed_at is not None and not page.frames:
+                return
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        group.create_task(consume())
+        for n in range(20):
+            await append(driver, held, frame(b"%d" % n))
+        await driver.engine.outcomes.complete(held)
+    assert seen == [b"%d" % n for n in range(20)]

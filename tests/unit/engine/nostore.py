@@ -1,0 +1,20 @@
+"""Dependencies whose store must not be asked: what is refused is refused before any I/O."""
+
+from typing import Any, cast
+
+from flowfabric.backend.base import Backend
+from flowfabric.backend.coalesce import Store
+from flowfabric.core.partitions import PartitionCounts
+from flowfabric.engine.deps import Deps
+
+
+class _Untouchable:
+    def __getattr__(self, mechanism: str) -> Any:
+        async def refuse(*_: object, **__: object) -> None:
+            raise AssertionError(f"the store was asked to {mechanism}")
+
+        return refuse
+
+
+def deps_without_store() -> Deps:
+    return Deps(Store(cast(Backend, _Untouchable())), PartitionCounts())
