@@ -162,6 +162,7 @@ class Driver:
 
     async def snapshot(self) -> object:
         """Everything the store shows of its executions, lanes and log, for comparing."""
+        await self.engine.lanes.drain()
         backend = self.engine.deps.store.backend
         records: list[Record] = []
         for namespace in ("default", "other"):

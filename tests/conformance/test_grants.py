@@ -438,8 +438,9 @@ async def test_an_operator_cannot_take_what_is_not_there(driver: Driver) -> None
 
 
 async def reserve(driver: Driver, **fields: Any) -> Grant | None:
-    worker = {"worker_id": "pool", "worker_instance_id": "pool-1", "lease_ms": 5_000}
-    return await driver.engine.grants.claim_for_worker(ClaimOrder(**(worker | fields)))
+    asked: dict[str, Any] = {"lease_ms": 5_000} | fields
+    order = ClaimOrder(worker_id="pool", worker_instance_id="pool-1", **asked)
+    return await driver.engine.grants.claim_for_worker(order)
 
 
 async def test_a_grant_request_reserves_the_best_admissible_work(driver: Driver) -> None:

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from flowfabric.backend.types import Frame
+from flowfabric.backend.types import Append, Appended, Frame
+from flowfabric.core.fence import Fence
+from flowfabric.engine import streams as streams_module
 from flowfabric.engine.holding import Held
 from flowfabric.engine.streams import StreamPage, StreamRange, Tail, frame_fields
 from flowfabric.errors import (
@@ -30,7 +32,13 @@ from tests.conformance.driver import (
     unfenced,
 )
 
-SOON_S = 2.0
+SOON_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the bell wakes a tail here."""
+    monkeypatch.setattr(streams_module, "SAFETY_NET_S", 600.0)
 
 
 def frame(payload: bytes = b"x", **fields: Any) -> Frame:
@@ -138,9 +146,9 @@ async def test_without_a_limit_about_ten_thousand_are_kept(
     policy = {} if maxlen is None else {"stream_policy": {"retention_maxlen": maxlen}}
     held = (await driver.started(policy=policy)).held
     batch = [frame(b"") for _ in range(2_000)]
-    for _ in range(7):
-        answer = await driver.engine.streams.append(held, 0, batch)
-    assert answer.frame_count == 14_000
+    for _ in range(6):
+        await driver.engine.streams.append(held, 0, batch)
+    assert (await driver.engine.streams.append(held, 0, batch)).frame_count == 14_000
     page = await read(driver, held.execution_id, count_limit=10_000)
     assert len(page.frames) == 10_000
     rest = await tail(driver, held.execution_id, after=page.next_after, count_limit=10_000)
@@ -260,6 +268,58 @@ async def test_durable_frames_are_visible_either_way(driver: Driver) -> None:
     assert page.next_after == page.frames[-1].id
 
 
+async def append_live(driver: Driver, held: Held, *bodies: bytes) -> None:
+    """Short-lived frames, as the store takes them."""
+    item = Append(
+        execution_id=held.execution_id,
+        attempt_index=0,
+        fence=Fence(held.lease_id, held.lease_epoch, held.attempt_id),
+        frames=tuple(frame(body, mode="best_effort") for body in bodies),
+    )
+    answer = await driver.engine.deps.store.append(item)
+    assert isinstance(answer, Appended)
+
+
+async def test_hidden_frames_are_passed_over_before_counting(driver: Driver) -> None:
+    held = (await driver.started()).held
+    for n in range(4):
+        await append_live(driver, held, *[b"live"] * 5)
+        await append(driver, held, frame(b"%d" % n))
+    await append_live(driver, held, b"live")
+    own, hidden = held.execution_id, "exclude_best_effort"
+    assert len((await read(driver, own)).frames) == 25
+    page = await read(driver, own, count_limit=3, visibility=hidden)
+    assert payloads(page) == [b"0", b"1", b"2"]
+    rest = await tail(driver, own, after=page.next_after, visibility=hidden)
+    assert payloads(rest) == [b"3"]
+    assert rest.next_after > rest.frames[-1].id
+    assert (await tail(driver, own, after=rest.next_after)).frames == ()
+
+
+async def test_a_filtered_tail_waits_through_hidden_frames(driver: Driver) -> None:
+    held = (await driver.started()).held
+    hidden = "exclude_best_effort"
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        waiting = group.create_task(
+            tail(driver, held.execution_id, block_ms=30_000, visibility=hidden)
+        )
+        await asyncio.sleep(0)
+        for _ in range(3):
+            await append_live(driver, held, b"live")
+        await append(driver, held, frame(b"kept"))
+    assert payloads(waiting.result()) == [b"kept"]
+    await append_live(driver, held, b"live", b"live")
+    page = await tail(
+        driver,
+        held.execution_id,
+        after=waiting.result().next_after,
+        block_ms=20,
+        visibility=hidden,
+    )
+    assert page.frames == ()
+    assert page.next_after > waiting.result().next_after
+
+
 # ---- closing
 
 
@@ -306,7 +366,7 @@ async def test_a_retry_has_a_stream_of_its_own(driver: Driver) -> None:
     await driver.pass_time(10)
     second = await driver.claim()
     await append(driver, second.held, frame(b"second"), attempt=1)
-    one, two = (await read(driver, first.execution_id, index) for index in (0, 1))
+    one, two = [await read(driver, first.execution_id, index) for index in (0, 1)]
     assert (payloads(one), one.closed_reason) == ([b"first"], "attempt_failure")
     assert (payloads(two), two.closed_reason) == ([b"second"], None)
 
@@ -387,7 +447,7 @@ async def test_a_tail_on_a_closed_stream_does_not_wait(driver: Driver) -> None:
 
 async def test_many_tails_wait_at_once_and_delay_nobody(driver: Driver) -> None:
     held = (await driver.started()).held
-    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         tails = [
             group.create_task(tail(driver, held.execution_id, block_ms=30_000)) for _ in range(100)
         ]
@@ -412,7 +472,7 @@ async def test_a_consumer_follows_a_stream_to_its_end(driver: Driver) -> None:
             if page.closed_at is not None and not page.frames:
                 return
 
-    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         group.create_task(consume())
         for n in range(20):
             await append(driver, held, frame(b"%d" % n))

@@ -4,6 +4,8 @@
 6. flow counters  7. event. Doorbells ring after the batch, outside of here.
 """
 
+import msgspec
+
 from flowfabric.core.members import finish_flow, move_member
 from flowfabric.core.plan import Answer, Applied, Brief, Plan, Refused
 from flowfabric.core.record import Record
@@ -36,6 +38,8 @@ def _perform(rows: Rows, plan: Plan, done: Step) -> Answer:
     more = _settle(rows, plan, done) if after.flow_id else False
     if after.state == "blocked":
         after = _release_if_met(rows, after)
+        if plan.op and after.state != "blocked":
+            after = _remember_answer(rows, after)
     if after.flow_id:
         finish_flow(rows, after.flow_id)
     was = done.before.state if done.before else ""
@@ -60,6 +64,13 @@ def _release_if_met(rows: Rows, after: Record) -> Record:
     if record.state == "blocked" and record.reason == "dependencies":
         return release_if_open(rows, record)
     return record
+
+
+def _remember_answer(rows: Rows, released: Record) -> Record:
+    """A repeat is to be answered like the call that parked and was released in the same step."""
+    told = msgspec.structs.replace(released, op_state=released.state, op_wake_at=released.wake_at)
+    rows.write(Step(released, told))
+    return told
 
 
 def _write_beside(rows: Rows, plan: Plan) -> None:

@@ -9,13 +9,12 @@ from flowfabric.core.policy import read_policy
 from flowfabric.core.record import Record, counting_instants
 from flowfabric.core.retry import decide_retry, may_retry_timeout
 from flowfabric.core.rules.attempts import Failure, retry_plan
-from flowfabric.core.rules.operators import at_version, ungrant
+from flowfabric.core.rules.operators import SHORTEST_LOOK_MS, at_version, ungrant
 from flowfabric.core.states import LIFTED_BY_TIME
 from flowfabric.errors import Bug
 
 # Which of several due instants is acted on first; the others wait for the next look.
 _ORDER: Final = ("lease_until", "attempt_until", "wake_at", "grant_until", "pending_until")
-_SHORTEST_LOOK_MS: Final = 5_000
 _LONGEST_LOOK_MS: Final = 60_000
 
 
@@ -149,4 +148,4 @@ def _look_again(record: Record, beside: Beside, now: int) -> Plan:
 
 def next_look_ms(record: Record, now: int) -> int:
     """Half the time it has been blocked, within bounds: long blocks are looked at less often."""
-    return min(max((now - record.moved_at) // 2, _SHORTEST_LOOK_MS), _LONGEST_LOOK_MS)
+    return min(max((now - record.moved_at) // 2, SHORTEST_LOOK_MS), _LONGEST_LOOK_MS)

@@ -33,7 +33,7 @@ def entry_of(event: Event, holder: Record, record: Record, now: int) -> LogEntry
     """The entry an event becomes: `holder` is the record whose lease it tells about.
 
     A blind plan does not know whether anybody held the record, so the family `lease` falls away
-    here when nobody did.
+    here when nobody did. The epoch stays, like the record's own: it orders what shares an instant.
     """
     held = holder.state in HELD
     families = event.families
@@ -49,7 +49,7 @@ def entry_of(event: Event, holder: Record, record: Record, now: int) -> LogEntry
         kind=event.kind,
         families=families,
         lease_id=holder.lease_id if held else "",
-        lease_epoch=holder.lease_epoch if held else 0,
+        lease_epoch=holder.lease_epoch,
         attempt_id=holder.attempt_id if held else "",
         attempt_index=holder.attempt_index if held else NO_ATTEMPT,
         worker_id=holder.worker_id if held else "",
@@ -147,7 +147,7 @@ def _kept(entry: LogEntry) -> _Row:
     index = "" if entry.attempt_index == NO_ATTEMPT else entry.attempt_index
     fields: dict[str, object] = {
         "lease_id": entry.lease_id,
-        "lease_epoch": entry.lease_epoch or "",
+        "lease_epoch": entry.lease_epoch if entry.lease_id else "",
         "attempt_id": entry.attempt_id,
         "attempt_index": index,
         "worker_id": entry.worker_id,

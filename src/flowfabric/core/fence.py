@@ -2,7 +2,7 @@
 
 import msgspec
 
-from flowfabric.errors import PartialFenceTriple
+from flowfabric.errors import InvalidInput, PartialFenceTriple
 
 
 class Fence(msgspec.Struct, frozen=True):
@@ -18,9 +18,18 @@ def fence_from(
 ) -> Fence | None:
     """The fence a caller sent, or None when it sent none of it."""
     if lease_id and lease_epoch and attempt_id:
+        _check_types(lease_id, lease_epoch, attempt_id)
         return Fence(lease_id, lease_epoch, attempt_id)
     parts = {"lease_id": lease_id, "lease_epoch": lease_epoch, "attempt_id": attempt_id}
     absent = [name for name, value in parts.items() if not value]
     if len(absent) == len(parts):
         return None
     raise PartialFenceTriple(f"missing {', '.join(absent)}")
+
+
+def _check_types(lease_id: object, lease_epoch: object, attempt_id: object) -> None:
+    if type(lease_epoch) is not int or lease_epoch < 1:
+        raise InvalidInput("lease_epoch: expected a positive integer")
+    for name, value in (("lease_id", lease_id), ("attempt_id", attempt_id)):
+        if not isinstance(value, str):
+            raise InvalidInput(f"{name}: expected a string, got {type(value).__name__}")

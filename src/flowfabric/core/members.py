@@ -32,7 +32,9 @@ def move_member(rows: Rows, done: Step) -> None:
 def finish_flow(rows: Rows, flow_id: str) -> None:
     """Close the flow when its last live member has ended."""
     flow = rows.flow(flow_id)
-    if flow is None or flow.incomplete or flow.finished_at or live_members(flow):
+    if flow is None or not flow.node_count or flow.incomplete or flow.finished_at:
+        return
+    if live_members(flow):
         return
     ended = _replace(
         flow,

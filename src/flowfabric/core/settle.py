@@ -1,7 +1,9 @@
 """Settling: what the end of a member does to the graph behind it, in the same step.
 
-Work goes breadth first and is bounded; what a step leaves over is remembered on the flow by
-position, never edge by edge, and taken up again newest first, which keeps that list short.
+Edges are settled first, breadth first, and siblings are cut when no edge is left: only then is it
+known whom nobody needs any more, and the end is the same however small the steps were. Work is
+bounded; what a step leaves over is remembered on the flow by position, never edge by edge, and
+taken up again newest first, which keeps that list short.
 """
 
 from collections import deque
@@ -21,7 +23,7 @@ from flowfabric.core.graph import (
     judge,
     resolve_edge,
 )
-from flowfabric.core.members import move_member
+from flowfabric.core.members import finish_flow, move_member
 from flowfabric.core.plan import Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rows import Rows
@@ -60,8 +62,11 @@ def settle_edges(rows: Rows, flow_id: str, edges: Iterable[Edge], *, successes_o
 def continue_flow(rows: Rows, flow: Flow) -> bool:
     """Take up what earlier steps left; whether there is still more."""
     keep, work = flow.unsettled[:-_PAGE], flow.unsettled[-_PAGE:]
-    rows.put_flow(_replace(flow, unsettled=keep))
-    return _Walk(rows, flow.flow_id, work).run()
+    due_at = flow.due_at if flow.due_at > rows.now else 0
+    rows.put_flow(_replace(flow, unsettled=keep, due_at=due_at))
+    more = _Walk(rows, flow.flow_id, work).run()
+    finish_flow(rows, flow.flow_id)
+    return more
 
 
 def release_if_open(rows: Rows, record: Record) -> Record:
@@ -86,23 +91,27 @@ class _Walk:
     def __init__(self, rows: Rows, flow_id: str, work: Iterable[Unsettled]) -> None:
         self._rows = rows
         self._flow_id = flow_id
-        self._queue = deque(work)
+        self._settles = deque[Unsettled]()
+        self._cuts = deque[Unsettled]()
+        for one in work:
+            (self._settles if one.work == "settle" else self._cuts).append(one)
         self._edges_left = EDGES_PER_STEP
         self._bytes_left = BYTES_PER_STEP
 
     def run(self) -> bool:
-        while self._queue and self._has_room():
-            work = self._queue.popleft()
-            if work.work == "settle":
-                self._settle(work)
+        while self._has_room():
+            if self._settles:
+                self._settle(self._settles.popleft())
+            elif self._cuts and not self._has_edges_left_over():
+                self._cut(self._cuts.popleft())
             else:
-                self._cut(work)
+                break
         return self._remember()
 
     def take(self, edge: Edge, outcome: str) -> None:
         """Settle one edge now, or leave it to its source's list when the step is full."""
         if not self._has_room():
-            self._queue.append(Unsettled("settle", edge.source))
+            self._settles.append(Unsettled("settle", edge.source))
             return
         self._edges_left -= 1
         self._resolve(edge, outcome)
@@ -110,16 +119,20 @@ class _Walk:
     def _has_room(self) -> bool:
         return self._edges_left > 0 and self._bytes_left > 0
 
+    def _has_edges_left_over(self) -> bool:
+        flow = self._rows.flow(self._flow_id)
+        return flow is not None and any(one.work == "settle" for one in flow.unsettled)
+
     def _remember(self) -> bool:
         """Keep what is left on the flow, and wake its timer; whether anything is left."""
         flow = self._rows.flow(self._flow_id)
         if flow is None:
             return False
-        if not self._queue:
-            return bool(flow.unsettled)
-        left = (*flow.unsettled, *reversed(self._queue))
-        self._rows.put_flow(_replace(flow, unsettled=left, due_at=self._rows.now))
-        return True
+        # The end of the list is taken up first, so cuts stand before everything else.
+        left = (*self._cuts, *flow.unsettled, *reversed(self._settles))
+        if left and (left != flow.unsettled or not flow.due_at):
+            self._rows.put_flow(_replace(flow, unsettled=left, due_at=self._rows.now))
+        return bool(left)
 
     def _settle(self, work: Unsettled) -> None:
         source = self._rows.record(work.execution_id)
@@ -137,7 +150,7 @@ class _Walk:
             if edge.state == "open":
                 self._resolve(edge, outcome)
         if (edges and after != edges[-1].edge_id) or len(edges) == _PAGE:
-            self._queue.appendleft(Unsettled("settle", work.execution_id, after))
+            self._settles.appendleft(Unsettled("settle", work.execution_id, after))
 
     def _resolve(self, edge: Edge, outcome: str) -> None:
         rows = self._rows
@@ -160,14 +173,14 @@ class _Walk:
         rows = self._rows
         if group.on_satisfied == "cancel_remaining":
             group = _replace(group, cancel_reason=f"sibling_quorum_{group.state}")
-            self._queue.append(Unsettled("cut", group.target))
+            self._cuts.append(Unsettled("cut", group.target))
         rows.put_group(group)
         target = rows.record(group.target)
         if target is None or target.state in FINAL:
             return
         if group.state == "impossible":
             _write(rows, target, skip_plan(target.execution_id))
-            self._queue.append(Unsettled("settle", target.execution_id))
+            self._settles.append(Unsettled("settle", target.execution_id))
         elif target.state == "blocked" and target.reason == "dependencies":
             _write(rows, target, release_plan(target, rows.now))
 
@@ -184,14 +197,14 @@ class _Walk:
             after = edge.edge_id
             self._cut_source(edge, group.cancel_reason)
         if (edges and after != edges[-1].edge_id) or len(edges) == _PAGE:
-            self._queue.appendleft(Unsettled("cut", work.execution_id, after))
+            self._cuts.appendleft(Unsettled("cut", work.execution_id, after))
 
     def _cut_source(self, edge: Edge, reason: str) -> None:
         source = self._rows.record(edge.source)
         if source is None or source.state in FINAL or self._is_needed(edge):
             return
         _write(self._rows, source, cut_plan(source.execution_id, reason))
-        self._queue.append(Unsettled("settle", source.execution_id))
+        self._settles.append(Unsettled("settle", source.execution_id))
 
     def _is_needed(self, edge: Edge) -> bool:
         """Whether an unfired group of another target still waits for this source."""

@@ -40,6 +40,7 @@ STATES: Final = frozenset[State](LIVE | FINAL)
 DELAY_REASONS: Final = frozenset({"delay", "retry_backoff", "resume_delay"})
 LIMIT_REASONS: Final = frozenset({"budget", "quota", "concurrency"})
 HOLD_REASONS: Final = frozenset({"route", "operator", "lane_state"})
+# What the passing of time may lift; the other holds wait for a person.
 LIFTED_BY_TIME: Final = LIMIT_REASONS | {"route"}
 BLOCK_REASONS: Final = LIMIT_REASONS | HOLD_REASONS | {"dependencies", "flow_cancel"}
 LOST_REASONS: Final = frozenset({"lease_expired", "lease_revoked"})

@@ -226,9 +226,24 @@ def claimed_from(offer: Offer) -> Claimed:
     )
 
 
-@lru_cache(maxsize=1024)
 def checked(order: ClaimOrder) -> ClaimOrder:
     """The order with sorted capabilities; anything wrong is refused before the store is asked."""
+    # Numbers stay out of the cache below: it would take True or 1.0 for a 1 it has seen.
+    whole(order.n, "n", 1, MOST_CLAIMED)
+    whole(order.lease_ms, "lease_ms", 1, 3_600_000)
+    whole(order.wait_ms, "wait_ms", 0, MOST_WAIT_MS)
+    # A bare string is a sequence of letters, which is never what was meant.
+    for name in ("lanes", "capabilities"):
+        if not isinstance(getattr(order, name), tuple):
+            raise InvalidInput(f"{name}: expected a list of strings")
+    try:
+        return _with_checked_names(order)
+    except TypeError:
+        raise InvalidInput("lanes, capabilities: expected strings") from None
+
+
+@lru_cache(maxsize=1024)
+def _with_checked_names(order: ClaimOrder) -> ClaimOrder:
     check_worker_id(order.worker_id)
     check_worker_id(order.worker_instance_id, "worker_instance_id")
     check_namespace(order.namespace)
@@ -236,9 +251,6 @@ def checked(order: ClaimOrder) -> ClaimOrder:
         raise InvalidInput(f"lanes: expected 1..{MOST_LANES}, got {len(order.lanes)}")
     for lane in order.lanes:
         check_lane(lane)
-    whole(order.n, "n", 1, MOST_CLAIMED)
-    whole(order.lease_ms, "lease_ms", 1, 3_600_000)
-    whole(order.wait_ms, "wait_ms", 0, MOST_WAIT_MS)
     if not order.capabilities:
         return order
     return msgspec.structs.replace(order, capabilities=worker_capabilities(order.capabilities))

@@ -12,7 +12,13 @@ from flowfabric.core.plan import Family
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.event_types import FAMILIES, Event, events_of
-from flowfabric.errors import Corruption, InvalidInput, StreamBackpressure, StreamDisconnected
+from flowfabric.errors import (
+    Corruption,
+    InvalidInput,
+    StreamBackpressure,
+    StreamDisconnected,
+    Unavailable,
+)
 
 PAGE: Final = 256
 # How often a reader looks although no bell rang: a bell may be lost, the log is the truth.
@@ -68,6 +74,10 @@ class Events:
         self, scope: EventScope = _EVERYTHING, cursor: Cursor = b""
     ) -> Subscription:
         return await self.subscribe(frozenset[Family]({"signal"}), scope, cursor)
+
+    async def subscribe_instance_tags(self) -> Subscription:
+        """Reserved. To find what bears a tag, search for it."""
+        raise Unavailable("subscribe_instance_tags: no store offers it; search by tag instead")
 
     async def _position(self, cursor: Cursor, wanted: EventFilter) -> bytes:
         """Where to begin. A cursor of another store is refused here, not on the first event."""

@@ -73,10 +73,11 @@ class Executions:
         lane = await self._open_lane(submission)
         birth = self._birth(submission, lane.lane_shards)
         record = birth.record
-        self._lanes.used(record.namespace, record.lane)
         if record.required_capabilities:
             await self._lanes.register_set(record)
-        return _answered(await self._deps.store.create(birth), record)
+        submitted = _answered(await self._deps.store.create(birth), record)
+        self._lanes.used(record.namespace, record.lane)
+        return submitted
 
     async def _open_lane(self, asked: Submission) -> Lane:
         """The lane the work is for, which must take some. Only the priority is judged before."""

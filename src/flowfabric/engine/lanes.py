@@ -82,12 +82,13 @@ class Lanes:
         return (await self._read((namespace, lane))).lane
 
     def used(self, namespace: str, lane: str) -> None:
-        """Make a lane known that gets its first work, beside that work."""
+        """Make a lane known that got its first work. Doing it twice is harmless."""
         name = (namespace, lane)
         found = self._cache.get(name)
-        if found is None or found.is_stored:
-            return
-        self._cache[name] = msgspec.structs.replace(found, is_stored=True)
+        if found is not None:
+            if found.is_stored:
+                return
+            self._cache[name] = msgspec.structs.replace(found, is_stored=True)
         task = asyncio.ensure_future(self._register(namespace, lane))
         self._registering.add(task)
         task.add_done_callback(self._registering.discard)

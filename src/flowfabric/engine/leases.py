@@ -121,11 +121,13 @@ class Leases:
         return "marked_expired" if isinstance(answer, Applied) else answer
 
     async def _check_index(self, held: Held, fence: Fence, index: int) -> None:
-        """An attempt index that is not the holder's own is as stale as a wrong id."""
-        record = held.record
-        if record is None or record.lease_epoch != fence.lease_epoch:
-            record, now = await self._deps.record(held.execution_id)
-            check_lease(record, fence, now)
+        """An attempt index that is not the holder's own is as stale as a wrong id; a lost lease
+        comes before either."""
+        known = held.record
+        if known and known.attempt_id == fence.attempt_id and known.attempt_index == index:
+            return
+        record, now = await self._deps.record(held.execution_id)
+        check_lease(record, fence, now)
         if record.attempt_index != index:
             raise StaleLease(f"attempt_index {index} is not the current one")
 

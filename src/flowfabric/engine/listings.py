@@ -130,6 +130,7 @@ class Listings:
         """Suspended executions of a partition, the next to time out first."""
         whole(partition, "partition", 0, self._deps.counts.flow - 1)
         limit = min(whole(limit, "limit"), MOST_LISTED)
+        _check_place(cursor, "cursor")
         if limit == 0:
             return SuspendedPage(())
         walk = self._walk(Filter(partition=partition, state="suspended"), "id")
@@ -148,6 +149,7 @@ class Listings:
         limit = whole(asked.limit, "limit", 1, MOST_EXPIRED)
         if asked.namespace:
             check_namespace(asked.namespace)
+        _check_place(asked.after, "after")
         as_of = asked.as_of
         if as_of is None:
             as_of = await self._deps.store.backend.now()
@@ -242,6 +244,13 @@ def _check_cursor(cursor: str) -> None:
         parse_execution_id(cursor)
     except InvalidInput as fault:
         raise InvalidInput(f"invalid cursor: {fault.detail}") from fault
+
+
+def _check_place(place: Place | None, field: str) -> None:
+    if place is not None:
+        instant, execution_id = place
+        whole(instant, field)
+        parse_execution_id(execution_id)
 
 
 def _in_view(record: Record) -> Place:

@@ -5,12 +5,14 @@ from typing import Final
 import msgspec
 
 from flowfabric.backend.types import With
-from flowfabric.core.checks import PRIVILEGED
+from flowfabric.core.checks import PRIVILEGED, check_lease, not_active
+from flowfabric.core.fence import Fence
 from flowfabric.core.ids import check_text, parse_execution_id, partition_of
 from flowfabric.core.plan import Applied, Plan, Timer
+from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Children, Failure, complete, delay, fail, park
 from flowfabric.core.rules.operators import cancel
-from flowfabric.core.states import public_state
+from flowfabric.core.states import FINAL, public_state
 from flowfabric.engine.checking import MAX_INSTANT, body, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.holding import Held, fence_of, given_fence
@@ -19,8 +21,11 @@ from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotFound,
     ExecutionNotInFlow,
+    FlowFabricError,
     InvalidInput,
+    PartialFenceTriple,
     PartitionMismatch,
+    SelfReferencingEdge,
 )
 
 _REASON_BYTES: Final = 4096
@@ -82,7 +87,7 @@ class Outcomes:
     ) -> Done:
         """Park until the named members have ended, or until nothing inbound is open."""
         fence = await fence_of(self._deps, held, may_override=True)
-        named = await self._children(held, children) if children else None
+        named = await self._children(held, fence, children) if children else None
         plan = park(held.execution_id, fence, named, _op(op, "park"))
         return self._done(held, await self._push(plan, held))
 
@@ -91,13 +96,23 @@ class Outcomes:
         parse_execution_id(held.execution_id, self._deps.counts)
         check_text(reason, "reason", _REASON_BYTES)
         source = _SYNONYMS.get(held.source, held.source)
-        fence = None if source in PRIVILEGED else await given_fence(self._deps, held)
+        fence = None if source in PRIVILEGED else await self._cancelling_fence(held)
         plan = cancel(held.execution_id, reason, source, fence)
         try:
             return self._done(held, await self._push(plan, held))
         except ExecutionNotActive as refusal:
             if source in PRIVILEGED and refusal.details["terminal_outcome"] == "cancelled":
                 return Done(held.execution_id, "cancelled", was="cancelled", replayed=True)
+            raise
+
+    async def _cancelling_fence(self, held: Held) -> Fence | None:
+        """The fence of a worker that cancels; an execution that ended comes before half of one."""
+        try:
+            return await given_fence(self._deps, held)
+        except PartialFenceTriple:
+            record, _ = await self._deps.record(held.execution_id)
+            if record.state in FINAL:
+                raise not_active(record) from None
             raise
 
     async def _push(self, plan: Plan, held: Held) -> Applied:
@@ -118,22 +133,34 @@ class Outcomes:
             replayed=applied.replayed,
         )
 
-    async def _children(self, held: Held, children: tuple[str, ...]) -> Children:
-        unique = tuple(dict.fromkeys(children))
-        for child in unique:
-            parse_execution_id(child, self._deps.counts)
-            if partition_of(child) != partition_of(held.execution_id):
-                raise PartitionMismatch(f"{child} and {held.execution_id} are not of one flow")
+    async def _children(self, held: Held, fence: Fence, children: tuple[str, ...]) -> Children:
         seen = await self._deps.store.read(held.execution_id, _WITH_GROUP)
         if seen is None:
             raise ExecutionNotFound(held.execution_id)
-        record = seen.record
-        found = await self._deps.store.backend.read(unique, frozenset())
-        for child, member in zip(unique, found, strict=True):
-            if member is None or member.record.flow_id != record.flow_id or not record.flow_id:
-                raise ExecutionNotInFlow(f"{child} is no member of {record.flow_id or 'a flow'}")
+        unique = tuple(dict.fromkeys(children))
+        try:
+            await self._check_children(seen.record, unique)
+        except FlowFabricError:
+            # Whether the caller holds the lease comes before what it asks for.
+            check_lease(seen.record, fence, seen.now)
+            raise
         edges = tuple((self._deps.mint(), child) for child in unique)
-        return Children(record.flow_id, edges, seen.group)
+        return Children(seen.record.flow_id, edges, seen.group)
+
+    async def _check_children(self, parent: Record, children: tuple[str, ...]) -> None:
+        """Whether all of them are members of the parent's flow, and none the parent itself."""
+        for child in children:
+            parse_execution_id(child, self._deps.counts)
+            if child == parent.execution_id:
+                raise SelfReferencingEdge(f"{child} cannot wait for itself")
+            if partition_of(child) != partition_of(parent.execution_id):
+                raise PartitionMismatch(f"{child} and {parent.execution_id} are not of one flow")
+        found = await self._deps.store.backend.read(children, frozenset())
+        for child, member in zip(children, found, strict=True):
+            if member is None:
+                raise ExecutionNotFound(child)
+            if not parent.flow_id or member.record.flow_id != parent.flow_id:
+                raise ExecutionNotInFlow(f"{child} is no member of {parent.flow_id or 'a flow'}")
 
 
 def _op(given: str, rule: str) -> str:

@@ -25,7 +25,6 @@ from flowfabric.engine.snapshots import (
 from flowfabric.engine.workers import Workers
 from flowfabric.errors import ExecutionNotFound, InvalidInput
 
-HISTORY_KEPT: Final = 1_000
 _NOTHING: Final = frozenset[With]()
 _INPUT: Final = frozenset[With]({"input"})
 _RESULT: Final = frozenset[With]({"result"})
@@ -95,7 +94,7 @@ class Reads(Listings):
 
     async def history(self, execution_id: str) -> tuple[HistoryEntry, ...]:
         """The last lease events, newest last."""
-        return (await self._needed(execution_id, _HISTORY)).history[-HISTORY_KEPT:]
+        return (await self._needed(execution_id, _HISTORY)).history
 
     async def _seen(self, execution_id: str, beside: frozenset[With] = _NOTHING) -> Seen | None:
         parse_execution_id(execution_id, self._deps.counts)

@@ -2,8 +2,10 @@
 
 from typing import Final, Literal
 
+import msgspec
+
 from flowfabric.backend.types import Seen, With
-from flowfabric.core.checks import BLOCKING, check_block, check_priority
+from flowfabric.core.checks import BLOCKING, check_block, check_priority, check_unblock
 from flowfabric.core.due import expire, promote, time_out
 from flowfabric.core.graph import Group
 from flowfabric.core.ids import check_text, parse_execution_id
@@ -20,13 +22,15 @@ from flowfabric.core.rules.operators import (
 from flowfabric.core.states import FINAL, HOLD_REASONS, LIMIT_REASONS, RUNNABLE
 from flowfabric.core.templates import release_plan
 from flowfabric.engine.checking import integer, whole
-from flowfabric.engine.deps import Deps
+from flowfabric.engine.deps import MOST_DECISIONS, Deps
 from flowfabric.errors import (
     DepsNotSatisfied,
     ExecutionNotFound,
     InvalidBlockingReason,
+    InvalidInput,
     NotBlockedByDeps,
     NotRunnable,
+    RetryExhausted,
 )
 
 _WITH_GROUP: Final = frozenset[With]({"group"})
@@ -75,6 +79,9 @@ class Scheduling:
         parse_execution_id(execution_id, self._deps.counts)
         if automatic and expected not in _AUTOMATIC:
             raise InvalidBlockingReason(f"{expected!r} is not lifted automatically")
+        if expected and expected not in BLOCKING:
+            record, _ = await self._deps.record(execution_id)
+            check_unblock(record, (expected,))
         await self._deps.push(unblock(execution_id, _reasons(expected)))
 
     async def promote_delayed(self, execution_id: str) -> Promoted:
@@ -99,6 +106,8 @@ class Scheduling:
         reason: Literal["attempt_timeout", "execution_deadline"] = "attempt_timeout",
     ) -> Expired:
         """End an execution whose time is up, as the timer does; never an error."""
+        if reason not in ("attempt_timeout", "execution_deadline"):
+            raise InvalidInput(f"reason: {reason!r} is not a timer of an execution")
         jitter = self._deps.chance()
 
         def decision(record: Record, now: int) -> Plan | Expired:
@@ -120,27 +129,14 @@ class Scheduling:
 
     async def promote_blocked(self, execution_id: str) -> None:
         """Release a member whose dependencies are met but which still waits for them."""
-        seen = await self._seen(execution_id)
-        record = seen.record
-        if record.state not in RUNNABLE:
-            raise NotRunnable(f"{execution_id} is {record.state}")
-        if record.state != "blocked" or record.reason != "dependencies":
-            raise NotBlockedByDeps(f"{execution_id} does not wait for dependencies")
-        unmet, unresolved = _open_dependencies(seen.group)
-        if unmet:
-            raise DepsNotSatisfied(
-                f"{unmet} unsatisfied, {unresolved} unresolved",
-                unsatisfied=unmet,
-                unresolved=unresolved,
-            )
-
-        def decision(current: Record, now: int) -> Plan:
-            plan = release_plan(current, now)
-            return Plan(
-                target=execution_id, rule="release", guard=at_version(current), set=plan.set
-            )
-
-        await self._deps.decide(execution_id, decision)
+        for _ in range(MOST_DECISIONS):
+            seen = await self._seen(execution_id)
+            _check_releasable(seen)
+            plan = release_plan(seen.record, seen.now)
+            plan = msgspec.structs.replace(plan, guard=at_version(seen.record))
+            if isinstance(await self._deps.store.apply(plan), Applied):
+                return
+        raise RetryExhausted(f"promoting {execution_id} lost every race; try again")
 
     async def evaluate(self, execution_id: str) -> Eligibility:
         """Whether its dependencies would let the execution run; reads only."""
@@ -179,12 +175,25 @@ class Scheduling:
         return seen
 
 
+def _check_releasable(seen: Seen) -> None:
+    record = seen.record
+    if record.state not in RUNNABLE:
+        raise NotRunnable(f"{record.execution_id} is {record.state}")
+    if record.state != "blocked" or record.reason != "dependencies":
+        raise NotBlockedByDeps(f"{record.execution_id} does not wait for dependencies")
+    unmet, unresolved = _open_dependencies(seen.group)
+    if unmet:
+        raise DepsNotSatisfied(
+            f"{unmet} unsatisfied, {unresolved} unresolved",
+            unsatisfied=unmet,
+            unresolved=unresolved,
+        )
+
+
 def _reasons(expected: str) -> frozenset[str]:
     if not expected:
         return LIMIT_REASONS | HOLD_REASONS
-    reason = BLOCKING.get(expected)
-    if reason is None:
-        raise InvalidBlockingReason(f"{expected!r}; known: {', '.join(sorted(BLOCKING))}")
+    reason = BLOCKING[expected]
     return frozenset({"quota", "concurrency"}) if reason == "quota" else frozenset({reason})
 
 

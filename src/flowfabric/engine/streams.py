@@ -23,7 +23,7 @@ from flowfabric.core.streams import (
     tail_position,
     upper_bound,
 )
-from flowfabric.engine.checking import whole
+from flowfabric.engine.checking import MAX_INSTANT, body, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.holding import Held, fence_of
 from flowfabric.errors import (
@@ -88,7 +88,7 @@ class FramesAppended(msgspec.Struct, frozen=True):
 class Streams:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
-        self._limits: OrderedDict[str, int] = OrderedDict()
+        self._maxlens: OrderedDict[str, int] = OrderedDict()
 
     async def append(
         self, held: Held, attempt_index: int, frames: Sequence[Frame]
@@ -172,12 +172,12 @@ class Streams:
         record = held.record
         if record is not None:
             return _maxlen(record)
-        known = self._limits.get(fence.attempt_id)
+        known = self._maxlens.get(fence.attempt_id)
         if known is None:
             record, _ = await self._deps.record(held.execution_id)
-            known = self._limits[fence.attempt_id] = _maxlen(record)
-            if len(self._limits) > _REMEMBERED:
-                self._limits.popitem(last=False)
+            known = self._maxlens[fence.attempt_id] = _maxlen(record)
+            if len(self._maxlens) > _REMEMBERED:
+                self._maxlens.popitem(last=False)
         return known
 
     def _check_stream(self, execution_id: str, attempt_index: int) -> None:
@@ -189,9 +189,10 @@ def checked_frames(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     """The frames as they are sent to the store, or the first thing that is wrong with them."""
     if not frames:
         raise InvalidInput("frames: expected at least one")
-    if sum(len(frame.payload) for frame in frames) > _CALL_BYTES:
+    checked = tuple(_checked(frame) for frame in frames)
+    if sum(len(frame.payload) for frame in checked) > _CALL_BYTES:
         raise PayloadTooLarge(f"frames: at most {_CALL_BYTES} bytes in one call")
-    return tuple(_checked(frame) for frame in frames)
+    return checked
 
 
 def frame_fields(stored: StoredFrame) -> dict[str, object]:
@@ -223,13 +224,15 @@ def _checked(frame: Frame) -> Frame:
     whole(frame.seq, "seq")
     if frame.encoding not in _ENCODINGS:
         raise InvalidInput(f"encoding: expected utf8 or base64, got {frame.encoding!r}")
-    if len(frame.payload) > MAX_FRAME_BYTES:
+    payload = body(frame.payload, "payload", MAX_INSTANT)
+    if len(payload) > MAX_FRAME_BYTES:
         raise RetentionLimitExceeded(
-            f"payload: at most {MAX_FRAME_BYTES} bytes, got {len(frame.payload)}"
+            f"payload: at most {MAX_FRAME_BYTES} bytes, got {len(payload)}"
         )
-    if frame.encoding == "utf8" and not _is_utf8(frame.payload):
-        return msgspec.structs.replace(frame, encoding="base64")
-    return frame
+    encoding = frame.encoding if _is_utf8(payload) else "base64"
+    if payload is frame.payload and encoding == frame.encoding:
+        return frame
+    return msgspec.structs.replace(frame, payload=payload, encoding=encoding)
 
 
 def _is_utf8(payload: bytes) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 from flowfabric.backend import types
 from flowfabric.core.capabilities import worker_capabilities
 from flowfabric.core.ids import check_lane, check_namespace, check_text, check_worker_id
-from flowfabric.engine.checking import whole
+from flowfabric.engine.checking import MAX_INSTANT, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.errors import InvalidInput, Unavailable
 
@@ -169,7 +169,7 @@ def _checked(asked: Registration) -> types.Worker:
         worker_id=asked.worker_id,
         lanes=tuple(sorted({check_lane(lane) for lane in asked.lanes})),
         capabilities=worker_capabilities(asked.capabilities),
-        ttl_ms=whole(asked.liveness_ttl_ms, "liveness_ttl_ms", 1),
+        ttl_ms=whole(asked.liveness_ttl_ms, "liveness_ttl_ms", 1, MAX_INSTANT // 2),
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.core.plan import Guard, Plan, check_plan
+from flowfabric.core.plan import Guard, Plan, Timer, check_plan
 from flowfabric.core.rules.operators import Block, block
 from tests.unit.core.records import EXECUTION, FENCE
 
@@ -39,10 +39,11 @@ def test_a_plan_no_store_could_apply_is_refused_before_it_is_sent(
 
 
 @pytest.mark.parametrize("reason", ["budget", "quota", "concurrency", "route"])
-def test_a_block_by_a_limit_is_looked_at_again(reason: str) -> None:
-    timer = block(EXECUTION, Block(reason, look_in_ms=5_000)).timer
-    assert timer is not None
-    assert timer.wake_in == 5_000
+@pytest.mark.parametrize(("asked", "look_in"), [(None, 5_000), (0, 0), (700, 700)])
+def test_a_block_by_a_limit_is_looked_at_again(
+    reason: str, asked: int | None, look_in: int
+) -> None:
+    assert block(EXECUTION, Block(reason, look_in_ms=asked)).timer == Timer(wake_in=look_in)
 
 
 @pytest.mark.parametrize("reason", ["operator", "lane_state"])

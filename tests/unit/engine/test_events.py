@@ -18,7 +18,7 @@ from flowfabric.engine.event_types import (
     events_of,
 )
 from flowfabric.engine.events import Events, EventScope
-from flowfabric.errors import Corruption, InvalidInput
+from flowfabric.errors import Corruption, InvalidInput, Unavailable
 from tests.unit.engine.nostore import deps_without_store
 
 ID = "{fp:7}:00000000-0000-4000-8000-000000000001"
@@ -198,6 +198,11 @@ def test_a_family_nobody_asked_for_gives_nothing() -> None:
 
 def test_every_family_has_its_events() -> None:
     assert set(FAMILIES) == set(get_args(Family))
+
+
+async def test_instance_tags_cannot_be_subscribed_to() -> None:
+    with pytest.raises(Unavailable):
+        await Events(deps_without_store()).subscribe_instance_tags()
 
 
 @pytest.mark.parametrize(

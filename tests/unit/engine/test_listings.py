@@ -91,7 +91,16 @@ async def test_a_partition_must_exist(partition: Any) -> None:
         await listings.list_suspended(partition)
 
 
-@pytest.mark.parametrize("fields", [{"limit": 0}, {"limit": 10_001}, {"namespace": "a b"}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"limit": 0},
+        {"limit": 10_001},
+        {"namespace": "a b"},
+        {"after": (-1, ID)},
+        {"after": (1, "x")},
+    ],
+)
 async def test_expired_leases_check_their_arguments(fields: dict[str, Any]) -> None:
     listings = Listings(deps_without_store())
     with pytest.raises(InvalidInput):

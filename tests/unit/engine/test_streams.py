@@ -142,6 +142,7 @@ def test_bytes_that_are_no_text_are_marked_as_base64() -> None:
         ([Frame(frame_type="t", payload=b"x" * 65_537)], RetentionLimitExceeded, "65536"),
         ([Frame(frame_type="t", payload=b"x" * 65_536)] * 129, PayloadTooLarge, "one call"),
         ([Frame(frame_type="t", payload=b"", encoding="hex")], InvalidInput, "encoding"),
+        ([Frame(frame_type="t", payload="text")], InvalidInput, "payload"),  # type: ignore[arg-type]
         ([Frame(frame_type="t", payload=b"", ts=-1)], InvalidInput, "ts"),
         ([Frame(frame_type="t", payload=b"", seq=-1)], InvalidInput, "seq"),
         ([Frame(frame_type="t", payload=b"", mode="summary")], Unavailable, "summary"),

@@ -11,7 +11,9 @@ FrameKey = tuple[str, int, int, int]
 
 # A trim looks at no more than this many frames; what it leaves over is the next one's.
 MOST_LOOKS: Final = 10_000
-_PAGE: Final = 500
+# Most trims want one frame, and it is the first; others may have to pass many of other modes.
+_FIRST_PAGE: Final = 4
+_LARGEST_PAGE: Final = 512
 
 
 class Oldest:
@@ -31,6 +33,7 @@ class Oldest:
         self._ready: deque[FrameKey] = deque()
         self._fresh: deque[FrameKey] = deque()
         self._has_pages = True
+        self._page = _FIRST_PAGE
 
     def append(self, key: FrameKey) -> None:
         self._fresh.append(key)
@@ -50,9 +53,11 @@ class Oldest:
         return taken
 
     def _turn_page(self) -> int:
-        rows = self._tx.tables.range(FRAMES, self._stream, self._after, _PAGE)
-        self._has_pages = len(rows) == _PAGE
+        size = self._page
+        rows = self._tx.tables.range(FRAMES, self._stream, self._after, size)
+        self._has_pages = len(rows) == size
         if rows:
             self._after = rows[-1][0]
         self._ready.extend(key for key, frame in rows if frame.mode == self._mode)
-        return _PAGE
+        self._page = min(4 * size, _LARGEST_PAGE)
+        return size

@@ -31,7 +31,7 @@ def write_changes(session: Session, changes: Changes, searchable: frozenset[str]
 
 def _put_records(session: Session, puts: Sequence[Put]) -> None:
     inserts: list[Row] = []
-    updates: dict[tuple[int, ...], list[Row]] = {}
+    updates: dict[tuple[str, ...], list[Row]] = {}
     for execution_id, after, before in puts:
         if after is None:
             continue

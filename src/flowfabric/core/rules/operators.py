@@ -17,6 +17,7 @@ _LIVE: Final = frozenset[str](LIVE)
 _UNHELD: Final = frozenset[str](LIVE - HELD)
 _ACTIVE: Final = frozenset({"active"})
 MAX_PRIORITY: Final = 9000
+SHORTEST_LOOK_MS: Final = 5_000
 
 
 def at_version(record: Record) -> Guard:
@@ -65,7 +66,7 @@ def revoke(record: Record, reason: str) -> Plan:
 
 
 class Block(msgspec.Struct, frozen=True):
-    """Why a waiting record may not run, in words, and when to look again (None: never).
+    """Why a waiting record may not run, in words, and when to look at the limit again.
 
     Nobody looks at what an operator or a lane holds: only they let it go.
     """
@@ -76,13 +77,13 @@ class Block(msgspec.Struct, frozen=True):
 
 
 def block(execution_id: str, why: Block, grant_id: str = "") -> Plan:
-    is_looked_at = why.look_in_ms is not None and why.reason in LIFTED_BY_TIME
+    look_in = SHORTEST_LOOK_MS if why.look_in_ms is None else why.look_in_ms
     return Plan(
         target=execution_id,
         rule="block",
         guard=Guard(frozenset({"waiting"}), grant_id=grant_id),
         set={"state": "blocked", "reason": why.reason, "detail": why.detail},
-        timer=Timer(wake_in=why.look_in_ms) if is_looked_at else None,
+        timer=Timer(wake_in=look_in) if why.reason in LIFTED_BY_TIME else None,
     )
 
 

@@ -1,5 +1,7 @@
 """Frames of an attempt's stream: who may append, ids, trims, expiry and the summary."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -27,21 +29,21 @@ from flowfabric.errors import InvalidInput, RetentionLimitExceeded
 from tests.unit.backend.reference.world import LEASE_MS, World, fence_of
 
 
-def frame(payload: bytes = b"x", **fields: object) -> Frame:
-    return Frame(frame_type="stdout", payload=payload, **fields)  # type: ignore[arg-type]
+def frame(payload: bytes = b"x", **fields: Any) -> Frame:
+    return Frame(frame_type="stdout", payload=payload, **fields)
 
 
-def appending(record: Record, *frames: Frame, **fields: object) -> Append:
+def appending(record: Record, *frames: Frame, **fields: Any) -> Append:
     return Append(
         execution_id=record.execution_id,
         attempt_index=record.attempt_index,
         fence=fence_of(record),
         frames=frames or (frame(),),
-        **fields,  # type: ignore[arg-type]
+        **fields,
     )
 
 
-def append(world: World, record: Record, *frames: Frame, **fields: object) -> Appended:
+def append(world: World, record: Record, *frames: Frame, **fields: Any) -> Appended:
     answer = world.do(start_append, appending(record, *frames, **fields))
     assert isinstance(answer, Appended)
     return answer
@@ -80,7 +82,7 @@ def test_a_frame_without_a_time_of_its_own_gets_the_stores(world: World) -> None
     ],
 )
 def test_anybody_else_is_refused_and_nothing_is_written(
-    world: World, stale: dict[str, object]
+    world: World, stale: dict[str, Any]
 ) -> None:
     held = world.started()
     answer = world.do(start_append, appending(msgspec.structs.replace(held, **stale)))
@@ -188,17 +190,16 @@ def test_later_items_of_a_batch_follow_earlier_ones(world: World) -> None:
 
 def test_an_exact_trim_keeps_exactly_so_many_and_counts_all(world: World) -> None:
     held = world.started()
-    for n in range(12):
-        answer = append(world, held, frame(str(n).encode()), trim=Trim("durable", 5))
-    assert (answer.frame_count, answer.retained) == (12, 5)
+    trim = Trim("durable", 5)
+    answers = [append(world, held, frame(str(n).encode()), trim=trim) for n in range(12)]
+    assert (answers[-1].frame_count, answers[-1].retained) == (12, 5)
     assert payloads(world, held) == [b"7", b"8", b"9", b"10", b"11"]
 
 
 def test_an_approximate_trim_waits_for_a_tenth_more(world: World) -> None:
     held = world.started()
-    lengths = []
-    for _ in range(25):
-        lengths.append(append(world, held, trim=Trim("durable", 20, exact=False)).retained)
+    trim = Trim("durable", 20, exact=False)
+    lengths = [append(world, held, trim=trim).retained for _ in range(25)]
     assert max(lengths) == 22
     assert lengths[-3:] == [20, 21, 22]
 

@@ -8,6 +8,7 @@ from flowfabric.backend.memory import MemoryTables
 from flowfabric.backend.reference.applying import start_apply
 from flowfabric.backend.reference.claiming import start_claim
 from flowfabric.backend.reference.creating import start_create, start_create_graph
+from flowfabric.backend.reference.tables import RECORDS, Changes
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.verifying import verify
 from flowfabric.backend.reference.work import Work, perform
@@ -38,10 +39,19 @@ def fence_of(record: Record) -> Fence:
     return Fence(record.lease_id, record.lease_epoch, record.attempt_id)
 
 
+class StrictTables(MemoryTables):
+    """Refuses changes that are wrong about what is stored: other stores build on that."""
+
+    def write(self, changes: Changes) -> None:
+        for put in changes.puts.get(RECORDS, ()):
+            assert put.before == self.get(RECORDS, put.key), f"{put.key}: not what was stored"
+        super().write(changes)
+
+
 class World:
     def __init__(self, searchable: frozenset[str] = frozenset()) -> None:
         self.clock = VirtualClock()
-        self.tables = MemoryTables(searchable)
+        self.tables = StrictTables(searchable)
         self.rings: set[str] = set()
         self._made = 0
 

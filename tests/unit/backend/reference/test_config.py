@@ -1,0 +1,50 @@
+"""Config documents: compare-and-set, one global revision, listed by prefix."""
+
+from flowfabric.backend.base import CONFIG_BELL
+from flowfabric.backend.reference.config import get, listed, start_put
+from flowfabric.backend.types import ConfigDocument, ConfigPut, PutAnswer
+from tests.unit.backend.reference.world import World
+
+
+def names(world: World, prefix: str, after: str = "", limit: int = 10) -> list[str]:
+    return [document.name for document in world.read(listed, prefix, after, limit)]
+
+
+def test_a_put_of_the_expected_version_is_stored_and_rings(world: World) -> None:
+    first = world.do(start_put, ConfigPut("lanes", 0, b"1"))
+    assert first == PutAnswer(True, ConfigDocument("lanes", 1, b"1"))
+    assert world.rings == {CONFIG_BELL}
+    second = world.do(start_put, ConfigPut("lanes", 1, b"2", due_at=5))
+    assert second.document == ConfigDocument("lanes", 2, b"2", 5)
+    assert world.read(get, ["lanes", "none"]) == [second.document, None]
+
+
+def test_a_put_of_another_version_is_answered_with_what_is_stored(world: World) -> None:
+    world.do(start_put, ConfigPut("lanes", 0, b"1"))
+    stored = ConfigDocument("lanes", 1, b"1")
+    answers = world.answers(start_put, ConfigPut("lanes", 0, b"x"), ConfigPut("lanes", 2, b"x"))
+    assert answers == [PutAnswer(False, stored)] * 2
+    missing = world.do(start_put, ConfigPut("none", 1, b"x"))
+    assert missing == PutAnswer(False, ConfigDocument("none", 0, b""))
+    assert world.rings == set()
+
+
+def test_of_two_puts_in_one_batch_the_second_sees_the_first(world: World) -> None:
+    answers = world.answers(start_put, ConfigPut("a", 0, b"1"), ConfigPut("a", 0, b"2"))
+    assert [getattr(answer, "applied", None) for answer in answers] == [True, False]
+
+
+def test_every_put_raises_the_revision(world: World) -> None:
+    world.answers(start_put, ConfigPut("a", 0, b""), ConfigPut("a", 1, b""), ConfigPut("b", 0, b""))
+    world.do(start_put, ConfigPut("b", 0, b""))
+    assert world.tables.config_revision() == 3
+
+
+def test_documents_are_listed_by_prefix_in_pages(world: World) -> None:
+    for name in ("lane", "lane/a", "lane/b", "lanes", "key", "lane/"):
+        world.do(start_put, ConfigPut(name, 0, b""))
+    assert names(world, "lane/") == ["lane/", "lane/a", "lane/b"]
+    assert names(world, "lane/", limit=2) == ["lane/", "lane/a"]
+    assert names(world, "lane/", after="lane/a") == ["lane/b"]
+    assert names(world, "", limit=2) == ["key", "lane"]
+    assert names(world, "lane/", limit=0) == []
