@@ -12,7 +12,7 @@ from flowfabric.backend.types import EventFilter, Filter, ListRequest
 from flowfabric.core.events import HistoryEntry, LogEntry
 from flowfabric.core.ids import compose
 from flowfabric.core.plan import Family, Guard, PauseAttempt, Plan
-from flowfabric.core.record import Attempt, Record
+from flowfabric.core.record import RELEASED, Attempt, Record
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.duties.tally import Tally
@@ -22,7 +22,7 @@ from flowfabric.engine.executions import Submission
 from flowfabric.engine.holding import Held
 from flowfabric.errors import FlowFabricError
 from tests.clock import VirtualClock
-from tests.conformance.graphs import FlowUnderTest, Graph, Member, chain, create
+from tests.conformance.graphs import FlowUnderTest, Graph, Member, create
 
 LEASE_MS: Final = 30_000
 NOWHERE: Final = "{fp:7}:00000000-0000-4000-8000-000000000000"
@@ -48,6 +48,11 @@ def refused(
 def stranger() -> str:
     """A fresh id of the right form."""
     return str(uuid4())
+
+
+def guess(execution_id: str) -> Held:
+    """A whole fence that nobody ever held."""
+    return Held(execution_id, stranger(), 7, stranger())
 
 
 def fenced(held: Held, **changes: Any) -> Held:
@@ -160,6 +165,24 @@ class Driver:
         entries = await self.events("completion")
         return [(entry.execution_id, entry.details["outcome"]) for entry in entries]
 
+    async def assert_released(self, held: Held) -> None:
+        """The lease is gone; its epoch and the attempt's place stay."""
+        record = await self.record(held.execution_id)
+        left = {name: getattr(record, name) for name in RELEASED}
+        assert left == RELEASED
+        assert (record.lease_epoch, record.attempt_index) == (held.lease_epoch, 0)
+
+    async def assert_final(self, held: Held, state: str, outcome: str) -> None:
+        """The execution has just ended this way, and told so once."""
+        record, now = await self.record(held.execution_id), self.clock()
+        assert (record.state, record.reason, record.detail) == (state, "", "")
+        assert (record.completed_at, record.moved_at, record.changed_at) == (now, now, now)
+        assert record.purge_at == now + record.retention_ms
+        assert (record.due_at, record.wake_at, record.grant_id) == (0, 0, "")
+        assert (record.suspension_id, record.waitpoint_id) == ("", "")
+        assert await self.completions() == [(held.execution_id, outcome)]
+        await self.assert_released(held)
+
     async def snapshot(self) -> object:
         """Everything the store shows of its executions, lanes and log, for comparing."""
         await self.engine.lanes.drain()
@@ -191,7 +214,7 @@ class Driver:
 
     async def nowhere(self) -> Held:
         """An execution that does not exist, as a worker that believes in it would name it."""
-        return Held(NOWHERE, stranger(), 1, stranger())
+        return guess(NOWHERE)
 
 
 async def _waiting(driver: Driver, fields: dict[str, Any]) -> Held:
@@ -209,12 +232,9 @@ async def _blocked(driver: Driver, fields: dict[str, Any]) -> Held:
 
 
 async def _waiting_children(driver: Driver, fields: dict[str, Any]) -> Held:
-    flow = await driver.graph(
-        Graph(
-            arrows=[("parent", "child")],
-            members={"parent": Member(delay_until=driver.clock() + 86_400_000)},
-        )
-    )
+    parent = Member(delay_until=driver.clock() + 86_400_000)
+    members = {"parent": parent, "child": Member(**fields)}
+    flow = await driver.graph(Graph(arrows=[("parent", "child")], members=members))
     return Held(flow.ids["child"])
 
 
@@ -269,7 +289,7 @@ async def _handed_back(driver: Driver, fields: dict[str, Any]) -> Held:
 async def _parked(driver: Driver, fields: dict[str, Any]) -> Held:
     """A parent that waits for a child it named."""
     child = Member(delay_until=driver.clock() + 86_400_000)
-    flow = await driver.graph(Graph(members={"parent": Member(), "child": child}))
+    flow = await driver.graph(Graph(members={"parent": Member(**fields), "child": child}))
     held = (await flow.take("parent")).held
     await driver.engine.outcomes.wait_for_children(held, (flow.ids["child"],))
     return held
@@ -300,7 +320,8 @@ async def _expired(driver: Driver, fields: dict[str, Any]) -> Held:
 
 
 async def _skipped(driver: Driver, fields: dict[str, Any]) -> Held:
-    flow = await driver.graph(chain("parent", "child"))
+    graph = Graph(arrows=[("parent", "child")], members={"child": Member(**fields)})
+    flow = await driver.graph(graph)
     await flow.fail("parent")
     return Held(flow.ids["child"])
 

@@ -33,6 +33,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     input: bytes = b""
     policy: Mapping[str, object] | None = None
     delay_until: int = 0
+    deadline_at: int = 0
     lane: str = "default"
     priority: int = 0
 
@@ -149,6 +150,7 @@ def _member(flow_id: str, execution_id: str, member: Member, has_dependencies: b
         record=record,
         input=member.input,
         delay_until=member.delay_until,
+        deadline_at=member.deadline_at,
         has_dependencies=has_dependencies,
     )
 

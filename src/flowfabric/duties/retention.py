@@ -20,6 +20,6 @@ class Retention:
         for _ in range(MOST_BATCHES):
             purged = await self._backend.purge(BATCH)
             tally.processed(self.name, purged)
-            if purged < BATCH:
+            if not purged:
                 break
         return tally

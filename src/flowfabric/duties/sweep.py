@@ -38,10 +38,9 @@ class TimerSweep:
             page = await self._engine.deps.store.backend.due(PAGE, after)
             await self._settle_flows(page, tally)
             await self._act(page, tally)
-            if len(page.records) < PAGE:
+            after = page.next_after
+            if after is None:
                 break
-            last = page.records[-1]
-            after = (last.due_at, last.execution_id)
         return tally
 
     async def _act(self, page: DuePage, tally: Tally) -> None:

@@ -104,11 +104,13 @@ class Graph:
 
     def claim(self, number: int) -> Fence:
         record = self.record(number)
-        terms = LeaseTerms("pool", "pool-1", f"lease-{number}", f"attempt-{number}", 60_000)
+        name = f"{number}-{record.lease_epoch}"
+        terms = LeaseTerms("pool", "pool-1", f"lease-{name}", f"attempt-{name}", 60_000)
         done = lease(record, terms, self.rows.now)
         self.rows.write(done)
         move_member(self.rows, done)
-        return Fence(f"lease-{number}", done.after.lease_epoch, f"attempt-{number}")
+        after = done.after
+        return Fence(after.lease_id, after.lease_epoch, after.attempt_id)
 
     def plan_to_end(self, number: int, outcome: Outcome) -> Plan:
         """How a member comes to that end: by its worker, its deadline or an operator."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from flowfabric.core import settle
 from flowfabric.core.graph import GroupPolicy, OnSatisfied, live_members
 from flowfabric.core.states import FINAL
-from tests.unit.core.graphs import FLOW, Graph, Inbound, Judge, Outcome, Shape, edge_id, member
+from tests.unit.core.graphs import Graph, Inbound, Judge, Outcome, Shape, member
 
 _POLICIES: Final[tuple[GroupPolicy, ...]] = ("all_of", "any_of", "quorum")
 _CUTS: Final[tuple[OnSatisfied, ...]] = ("cancel_remaining", "let_run")
@@ -47,6 +47,9 @@ def assert_agrees(graph: Graph, judge: Judge) -> None:
             expected = judge.group(target)
             assert {name: getattr(group, name) for name in expected} == expected
             assert bool(group.fired_at) == (group.state != "pending")
+    for number, reasons in judge.reasons.items():
+        assert graph.record(number).cancellation_reason in reasons
+        assert graph.record(number).cancelled_by == "sibling_cut"
     flow = graph.flow()
     assert flow.counts == judge.counts()
     assert bool(flow.finished_at) == (live_members(flow) == 0)
@@ -138,8 +141,3 @@ def test_a_cascade_overtaken_by_other_ends_is_late_but_never_wrong(
             ]
             assert group.state != "pending"
     assert_told_once(graph)
-
-
-def test_ids_of_edges_and_members_are_apart() -> None:
-    assert edge_id(1, 2) != member(1)
-    assert FLOW not in member(1)

@@ -154,15 +154,15 @@ class _Appending:
         slack = 0 if trim.exact else trim.length // 10
         if excess <= slack:
             return meta
-        gone = self._frames_of(stream, trim.mode).take(excess)
+        frames = self._frames_of(stream, trim.mode)
+        gone = frames.take(excess)
         for key in gone:
             self._tx.put(FRAMES, key, None)
-        if not gone:
-            return meta
+        passed = frames.passed()
         return _replace(
             meta,
             retained={**meta.retained, trim.mode: kept - len(gone)},
-            trimmed={**meta.trimmed, trim.mode: gone[-1][2:]},
+            trimmed={**meta.trimmed, trim.mode: passed} if passed else meta.trimmed,
         )
 
     def _drop_all(self, stream: StreamKey, meta: StreamMeta) -> StreamMeta:

@@ -34,6 +34,7 @@ class Oldest:
         self._fresh: deque[FrameKey] = deque()
         self._has_pages = True
         self._page = _FIRST_PAGE
+        self._taken: FrameKey | None = None
 
     def append(self, key: FrameKey) -> None:
         self._fresh.append(key)
@@ -42,15 +43,24 @@ class Oldest:
         """Up to this many, which are then no longer among them."""
         taken: list[FrameKey] = []
         looks = MOST_LOOKS
-        while len(taken) < most and looks > 0:
+        while len(taken) < most:
             if not self._ready and self._has_pages:
+                if looks <= 0:
+                    break
                 looks -= self._turn_page()
                 continue
             source = self._ready or self._fresh
             if not source:
                 break
-            taken.append(source.popleft())
+            self._taken = source.popleft()
+            taken.append(self._taken)
         return taken
+
+    def passed(self) -> tuple[int, int] | None:
+        """The id up to which no frame of this mode is left; None when that is unknown."""
+        looked = None if self._ready else self._after
+        ends = [key[2:] for key in (self._taken, looked) if key is not None]
+        return max(ends, default=None)
 
     def _turn_page(self) -> int:
         size = self._page

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from flowfabric.backend.base import stream_bell
+from flowfabric.backend.reference import trimming
 from flowfabric.backend.reference.appending import (
     FORGOTTEN,
     NUMBERS_KEPT,
@@ -212,6 +213,22 @@ def test_a_trim_leaves_the_frames_of_other_modes_alone(world: World) -> None:
             live = frame(b"l%d%d" % (n, i), mode="best_effort")
             append(world, held, live, trim=Trim("best_effort", 2))
     assert payloads(world, held) == [b"d1", b"d2", b"d3", b"l31", b"l32"]
+
+
+def test_a_trim_that_looked_enough_is_taken_up_by_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trimming, "MOST_LOOKS", 5)
+    held = world.started()
+    append(world, held, *(frame(b"d") for _ in range(30)))
+    trim = Trim("best_effort", 1)
+    lengths = [
+        append(world, held, frame(b"l", mode="best_effort"), trim=trim).retained - 30
+        for _ in range(12)
+    ]
+    assert max(lengths) > 1
+    assert lengths[-1] == 1
+    assert payloads(world, held) == [b"d"] * 30 + [b"l"]
 
 
 def test_best_effort_frames_end_and_stay_ended(world: World) -> None:

@@ -1,12 +1,16 @@
 """Listings: every order, every filter, and pages that neither repeat nor lose."""
 
+import random
 from typing import Any, get_args
 
 import pytest
 
 from flowfabric.backend.reference import searching
-from flowfabric.backend.reference.searching import search
+from flowfabric.backend.reference.matching import matcher
+from flowfabric.backend.reference.searching import PLACES, search
+from flowfabric.backend.reference.tables import RECORDS
 from flowfabric.backend.types import Filter, ListRequest, Order, Page
+from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import Block, block, revoke
 from flowfabric.errors import InvalidInput
 from tests.unit.backend.reference.world import FLOW, World
@@ -215,3 +219,50 @@ def test_a_page_tells_how_many_entries_were_looked_at(world: World) -> None:
     made(world, 4, kind="common")
     page = world.read(search, ListRequest(filter=Filter(kind="rare")))
     assert (page.records, page.next_cursor, page.scanned) == ((), "", 4)
+
+
+def _crowd(world: World) -> list[Record]:
+    """Executions of many kinds, in many states, some of the same age."""
+    chance = random.Random(5)
+    for _ in range(60):
+        world.create(
+            partition=chance.randrange(3),
+            namespace=chance.choice("ab"),
+            lane=chance.choice("xy"),
+            kind=chance.choice(("mail", "render")),
+            priority=chance.randrange(3),
+            tags=chance.choice(({}, {"app.team": "blue"}, {"app.team": "red"})),
+            delay_until=chance.choice((0, 0, world.clock() + chance.randrange(1, 90))),
+        )
+        world.clock.advance(chance.randrange(2))
+    for namespace, lane in ("ax", "by"):
+        held = world.claim(4, lane, namespace)
+        world.complete(held[0])
+        world.apply(revoke(held[1], "operator"))
+    return [record for _, record in world.tables.scan(RECORDS, None, 1_000)]
+
+
+@pytest.mark.parametrize("order", get_args(Order))
+@pytest.mark.parametrize("limit", [1, 7, 100])
+def test_a_walk_shows_what_a_look_at_everything_would(
+    world: World, order: Order, limit: int
+) -> None:
+    records = _crowd(world)
+    start = records[0].created_at
+    lane: dict[str, Any] = {"namespace": "a", "lane": "x"} if order == "view" else {}
+    states = ("waiting", "delayed", "active", "terminal", "lost", "completed")
+    filters = [Filter(state=state, **lane) for state in states]
+    filters += [Filter(public_state="active", **lane), Filter(state="waiting", kind="mail", **lane)]
+    if order != "view":
+        filters += [
+            Filter(),
+            Filter(namespace="b", tag=("app.team", "red")),
+            Filter(partition=1, worker_instance_id="pool-1"),
+            Filter(created_from=start + 3, created_before=start + 12),
+        ]
+    for wanted in filters:
+        matches = matcher(wanted)
+        expected = [each for each in records if matches(each) and (order != "due" or each.due_at)]
+        expected.sort(key=PLACES[order], reverse=order == "created_newest")
+        shown = [own for page in walked(world, wanted, order, limit) for own in page]
+        assert shown == [record.execution_id for record in expected], wanted

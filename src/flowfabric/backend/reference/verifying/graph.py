@@ -60,8 +60,9 @@ def check_flow(flow: Flow, members: Iterator[Record]) -> Iterator[Discrepancy]:
     total = sum(seen.values()) + flow.purged_count
     if total != flow.node_count and not flow.incomplete:
         yield Discrepancy("node_count", own, str(flow.node_count), str(total))
-    over = bool(flow.node_count) and not flow.incomplete and not live_members(flow)
-    if bool(flow.finished_at) != over:
+    over = not flow.incomplete and not live_members(flow)
+    # A flow without members is over only when it is cancelled.
+    if flow.node_count and bool(flow.finished_at) != over:
         yield Discrepancy("finished_at", own, str(flow.finished_at), "set" if over else "unset")
     if bool(flow.purge_at) != bool(flow.finished_at):
         yield Discrepancy("purge_at", own, str(flow.purge_at), "set once finished")

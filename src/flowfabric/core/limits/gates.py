@@ -1,0 +1,203 @@
+"""Gates: quotas and concurrency keys, which let work start.
+
+A gate counts *entries*, executions that started within the sliding window, and *slots*, executions
+that run now. A slot carries its own end, so that one nobody gives back ends by itself; both are
+trimmed before anything is counted.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+_replace = msgspec.structs.replace
+
+# A raised limit or a reset wakes no more than this many at once.
+MOST_WOKEN: Final = 100
+
+
+class Quota(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How many executions may start per window and how many may run; 0 means any number."""
+
+    quota_policy_id: str
+    window_seconds: int = 0
+    max_requests_per_window: int = 0
+    max_concurrent: int = 0
+    jitter_ms: int = 0
+    created_at: int = 0
+
+    @property
+    def window_ms(self) -> int:
+        return self.window_seconds * 1_000
+
+
+class Gate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A quota with its counts, or, without one, the counts of a concurrency key."""
+
+    quota: Quota | None = None
+    slots: int = 0
+    entries: int = 0
+    # When the last of them ends; from then on nothing here means anything but the quota.
+    ends_at: int = 0
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """One running execution: the reservation or lease that holds the slot, and until when."""
+
+    holder: str
+    until: int
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One start within the window, and on whose account it happened."""
+
+    at: int
+    holder: str
+
+
+class Waiter(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution the limit turned away: its place among the others, how long it is listed, and
+    what it needs. `grant_id` names the reservation that keeps a lost one back."""
+
+    rank: int
+    until: int
+    needs_entry: bool = True
+    cap: int = 0
+    grant_id: str = ""
+
+
+class Woken(msgspec.Struct, frozen=True):
+    """A waiter that may try again."""
+
+    execution_id: str
+    grant_id: str = ""
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How one execution stands at a gate that has just been trimmed."""
+
+    gate: Gate
+    slot: Slot | None = None
+    entry: Entry | None = None
+    oldest_at: int = 0
+
+
+class Bid(msgspec.Struct, frozen=True):
+    """Who wants in, for how long, and how many may be in at once. A resumed execution has started
+    before: it spends no entry."""
+
+    holder: str
+    hold_ms: int
+    cap: int
+    rate: bool = True
+
+
+class Passed(msgspec.Struct, frozen=True):
+    """Let through: what the gate and the execution's rows become, and what is new about them."""
+
+    gate: Gate
+    slot: Slot | None
+    entry: Entry | None
+    new_slot: bool
+    new_entry: bool
+
+
+class TooFast(msgspec.Struct, frozen=True):
+    """As many as may start within the window have started."""
+
+    retry_after_ms: int
+
+
+class Full(msgspec.Struct, frozen=True):
+    """As many as may run are running."""
+
+    cap: int
+
+
+def quota_gate(quota_policy_id: str) -> str:
+    return f"q:{quota_policy_id}"
+
+
+def key_gate(namespace: str, key: str) -> str:
+    """A namespace has no colon, so no two pairs share a name."""
+    return f"k:{namespace}:{key}"
+
+
+def budget_list(budget_id: str) -> str:
+    """The name under which a budget keeps its waiters."""
+    return f"b:{budget_id}"
+
+
+def bid_of(gate: Gate, holder: str, hold_ms: int, *, cap: int, rate: bool) -> Bid:
+    """What an execution bids for: a quota brings its own cap, a key that of the execution."""
+    quota = gate.quota
+    if quota is None:
+        return Bid(holder, hold_ms, cap, rate=False)
+    limited = rate and quota.max_requests_per_window > 0
+    return Bid(holder, hold_ms, quota.max_concurrent, rate=limited)
+
+
+def enter(standing: Standing, bid: Bid, now: int) -> Passed | TooFast | Full:
+    """Let an execution in, or say why not. What it has already it keeps and need not get again."""
+    gate, slot, entry = standing.gate, standing.slot, standing.entry
+    new_entry = bid.rate and entry is None
+    new_slot = bid.cap > 0 and slot is None
+    quota = gate.quota
+    if new_entry and quota is not None and gate.entries >= quota.max_requests_per_window:
+        return TooFast(max(0, standing.oldest_at + quota.window_ms - now))
+    if new_slot and gate.slots >= bid.cap:
+        return Full(bid.cap)
+    until = now + bid.hold_ms
+    if slot is not None:
+        until = max(until, slot.until)
+    slot = Slot(bid.holder, until) if bid.cap > 0 else slot
+    entry = Entry(now, bid.holder) if new_entry else entry
+    window_end = now + quota.window_ms if new_entry and quota is not None else 0
+    after = _replace(
+        gate,
+        slots=gate.slots + new_slot,
+        entries=gate.entries + new_entry,
+        ends_at=max(gate.ends_at, until if bid.cap > 0 else 0, window_end),
+    )
+    return Passed(after, slot, entry, new_slot, new_entry)
+
+
+def extend(gate: Gate, slot: Slot | None, holder: str, until: int) -> tuple[Gate, Slot] | None:
+    """Keep a running execution's slot, or give it one; None where nobody counts slots."""
+    if gate.quota is not None and not gate.quota.max_concurrent:
+        return None
+    counted = _replace(
+        gate, slots=gate.slots + (slot is None), ends_at=max(gate.ends_at, until)
+    )
+    return counted, Slot(holder, until)
+
+
+def choose(
+    gate: Gate, waiting: Iterable[tuple[str, Waiter]], now: int
+) -> tuple[list[tuple[str, Waiter]], list[str]]:
+    """The best waiters that fit in now, one per free slot and entry, and those no longer waiting.
+
+    `waiting` comes by rank.
+    """
+    fitting: list[tuple[str, Waiter]] = []
+    gone: list[str] = []
+    slots, entries = gate.slots, gate.entries
+    for execution_id, waiter in waiting:
+        if waiter.until <= now:
+            gone.append(execution_id)
+            continue
+        if not _fits(gate.quota, waiter, slots, entries):
+            continue
+        fitting.append((execution_id, waiter))
+        slots += 1
+        entries += waiter.needs_entry
+    return fitting, gone
+
+
+def _fits(quota: Quota | None, waiter: Waiter, slots: int, entries: int) -> bool:
+    if quota is None:
+        return slots < waiter.cap
+    if quota.max_concurrent and slots >= quota.max_concurrent:
+        return False
+    rate = quota.max_requests_per_window
+    return not (rate and waiter.needs_entry and entries >= rate)
