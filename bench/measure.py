@@ -63,3 +63,8 @@ async def measure(name: str, cycle: Cycle, callers: int, cycles: int) -> Measure
 def _cpu() -> float:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
+
+
+def median(runs: list[Measure]) -> Measure:
+    """The run in the middle, by speed."""
+    return sorted(runs, key=lambda run: run.per_second)[len(runs) // 2]

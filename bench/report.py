@@ -10,13 +10,29 @@ import msgspec
 from bench.measure import Measure
 
 
+class Options(msgspec.Struct, frozen=True):
+    """How much a suite measures: cycles per concurrent measure, rounds, size of a large store."""
+
+    cycles: int = 6_000
+    rounds: int = 3
+    fill: int = 20_000
+
+
 class Ratio(msgspec.Struct, frozen=True):
-    """One figure against another of the same run."""
+    """One figure against what is wanted of it."""
 
     name: str
     value: float
     wanted: str
     holds: bool
+
+    @classmethod
+    def at_least(cls, name: str, value: float, wanted: float) -> "Ratio":
+        return cls(name, value, f">= {wanted:g}", value >= wanted)
+
+    @classmethod
+    def at_most(cls, name: str, value: float, wanted: float) -> "Ratio":
+        return cls(name, value, f"<= {wanted:g}", value <= wanted)
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ class Arrow(NamedTuple):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be unusual about a member; everything else is the default."""
+    """What may be unusual about a member; `waits` blocks it although no edge leads to it."""
 
     input: bytes = b""
     policy: Mapping[str, object] | None = None
@@ -36,6 +36,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     deadline_at: int = 0
     lane: str = "default"
     priority: int = 0
+    waits: bool = False
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +152,7 @@ def _member(flow_id: str, execution_id: str, member: Member, has_dependencies: b
         input=member.input,
         delay_until=member.delay_until,
         deadline_at=member.deadline_at,
-        has_dependencies=has_dependencies,
+        has_dependencies=has_dependencies or member.waits,
     )
 
 

@@ -265,6 +265,20 @@ async def test_open_dependencies_are_counted(driver: Driver) -> None:
     assert caught.value.details == {"unsatisfied": 2, "unresolved": 2}
 
 
+@pytest.mark.parametrize(("delay", "state"), [(0, "waiting"), (60_000, "delayed")])
+async def test_a_member_that_waits_for_nothing_is_promoted(
+    driver: Driver, delay: int, state: str
+) -> None:
+    member = Member(waits=True, delay_until=driver.clock() + delay)
+    flow = await driver.graph(Graph(members={"a": member}))
+    assert (await flow.record("a")).state == "blocked"
+    await driver.engine.scheduling.promote_blocked(flow.ids["a"])
+    record = await flow.record("a")
+    assert (record.state, record.next) == (state, "first")
+    with refused(NotBlockedByDeps):
+        await driver.engine.scheduling.promote_blocked(flow.ids["a"])
+
+
 async def test_promoting_a_member_that_is_not_there_is_an_error(driver: Driver) -> None:
     with refused(ExecutionNotFound):
         await driver.engine.scheduling.promote_blocked(NOWHERE)

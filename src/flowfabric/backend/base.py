@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, Protocol, TypeAlias, TypeVar
 
 from flowfabric.backend.types import (
+    NO_DOCUMENTS,
     Append,
     Appended,
     ClaimAnswer,
@@ -28,6 +29,7 @@ from flowfabric.backend.types import (
     Journaled,
     JournalEntry,
     ListRequest,
+    Named,
     NamedClaim,
     Offer,
     Page,
@@ -118,7 +120,9 @@ class Backend(Protocol):
 
     # reads
 
-    async def read(self, ids: Sequence[str], beside: frozenset[With]) -> list[Seen | None]: ...
+    async def read(
+        self, ids: Sequence[str], beside: frozenset[With], documents: Named = NO_DOCUMENTS
+    ) -> list[Seen | None]: ...
 
     async def search(self, request: ListRequest) -> Page: ...
 

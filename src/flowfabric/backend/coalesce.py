@@ -1,7 +1,7 @@
 """The coalescer: calls that arrive in one turn of the event loop become one batch of the store."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, Generic, TypeVar
 
 from flowfabric.backend.base import Answered, Backend
@@ -31,6 +31,8 @@ MOST_CLAIMS: Final = 100
 MOST_READS: Final = 1_000
 
 _Run = Callable[[Sequence[I]], Awaitable[list[Answered[A]]]]
+# An execution and the names of its documents.
+_Wanted = tuple[str, Collection[str]]
 
 
 class Gatherer(Generic[I, A]):
@@ -95,22 +97,32 @@ class Store:
         self.lease = Gatherer[NamedClaim, Offer | Refused](backend.lease, MOST_CLAIMS).submit
         self.append = Gatherer[Append, Appended | StreamRefused](backend.append).submit
         self.journal = Gatherer[JournalAppend, Journaled | Refused](backend.journal).submit
-        self._reads: dict[frozenset[With], Gatherer[str, Seen | None]] = {}
+        self._reads: dict[frozenset[With], Gatherer[_Wanted, Seen | None]] = {}
 
     def apply(self, plan: Plan) -> asyncio.Future[Answer]:
         check_plan(plan)
         return self._plans.submit(plan)
 
     def read(
-        self, execution_id: str, beside: frozenset[With] = frozenset()
+        self,
+        execution_id: str,
+        beside: frozenset[With] = frozenset(),
+        documents: Collection[str] = (),
     ) -> asyncio.Future[Seen | None]:
+        """A record with what is asked for beside it. Others who ask for the same execution in the
+        same turn may have more of its documents read, never fewer."""
         gatherer = self._reads.get(beside)
         if gatherer is None:
             gatherer = self._reads[beside] = Gatherer(self._read_with(beside), MOST_READS)
-        return gatherer.submit(execution_id)
+        return gatherer.submit((execution_id, documents))
 
-    def _read_with(self, beside: frozenset[With]) -> _Run[str, Seen | None]:
-        async def run(ids: Sequence[str]) -> list[Answered[Seen | None]]:
-            return [*await self.backend.read(ids, beside)]
+    def _read_with(self, beside: frozenset[With]) -> _Run[_Wanted, Seen | None]:
+        async def run(wanted: Sequence[_Wanted]) -> list[Answered[Seen | None]]:
+            named: dict[str, set[str]] = {}
+            for execution_id, documents in wanted:
+                if documents:
+                    named.setdefault(execution_id, set()).update(documents)
+            ids = [execution_id for execution_id, _ in wanted]
+            return [*await self.backend.read(ids, beside, named)]
 
         return run

@@ -1,9 +1,11 @@
 """What goes into a mechanism and what comes out: requests and answers, the same for every store."""
 
-from typing import Literal
+from collections.abc import Collection, Mapping
+from typing import Final, Literal
 
 import msgspec
 
+from flowfabric.core.documents import Document
 from flowfabric.core.events import HistoryEntry, LogEntry
 from flowfabric.core.fence import Fence
 from flowfabric.core.graph import Edge, Flow, Group
@@ -96,6 +98,9 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     input_deferred: bool = False
     journal_length: int = 0
     upstreams: tuple[Upstream, ...] = ()
+    # The suspension the record comes back from, if it was one that paused it, and its document.
+    suspension_id: str = ""
+    suspension: Document | None = None
 
 
 class ClaimAnswer(msgspec.Struct, frozen=True):
@@ -120,6 +125,9 @@ class DuePage(msgspec.Struct, frozen=True):
     flows: tuple[Flow, ...]
     now: int
     next_after: tuple[int, str] | None = None
+    # Per execution what its decision needs: the suspension of a suspended one, the waitpoints of
+    # one whose pending waitpoints are due.
+    documents: dict[str, dict[str, Document]] = msgspec.field(default_factory=dict)
 
 
 # ---- streams
@@ -250,6 +258,13 @@ class ConfigDocument(msgspec.Struct, frozen=True):
     body: bytes
     due_at: int = 0
 
+    # The signing keys are such a document, so no rendering shows a body.
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return _without_body(self)
+
+    def __repr__(self) -> str:
+        return _shown(self)
+
 
 class ConfigPut(msgspec.Struct, frozen=True):
     """Write a document whose stored version is `expected`; 0 means it must not exist."""
@@ -258,6 +273,22 @@ class ConfigPut(msgspec.Struct, frozen=True):
     expected: int
     body: bytes
     due_at: int = 0
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return _without_body(self)
+
+    def __repr__(self) -> str:
+        return _shown(self)
+
+
+def _without_body(one: ConfigDocument | ConfigPut) -> list[tuple[str, object]]:
+    shown = ((name, getattr(one, name)) for name in one.__struct_fields__)
+    return [(name, f"<{len(one.body)} bytes>" if name == "body" else v) for name, v in shown]
+
+
+def _shown(one: ConfigDocument | ConfigPut) -> str:
+    fields = ", ".join(f"{name}={value!r}" for name, value in _without_body(one))
+    return f"{type(one).__name__}({fields})"
 
 
 class PutAnswer(msgspec.Struct, frozen=True):
@@ -279,15 +310,18 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     result: bytes | None = None
     attempts: tuple[Attempt, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
-    documents: dict[str, bytes] = msgspec.field(default_factory=dict)
+    documents: dict[str, Document] = msgspec.field(default_factory=dict)
     upstreams: tuple[Upstream, ...] = ()
     group: Group | None = None
     incoming: tuple[Edge, ...] = ()
 
 
 With = Literal[
-    "input", "result", "attempts", "history", "documents", "upstreams", "upstream_results", "group"
+    "input", "result", "attempts", "history", "upstreams", "upstream_results", "group"
 ]
+# Per execution the documents to read beside it: exact names, or prefixes that end in `*`.
+Named = Mapping[str, Collection[str]]
+NO_DOCUMENTS: Final[Named] = {}
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):

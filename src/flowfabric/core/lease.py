@@ -5,7 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from flowfabric.core.events import entry_of
-from flowfabric.core.plan import Event
+from flowfabric.core.plan import OWN_PAUSES, Event
 from flowfabric.core.record import UNGRANTED, UNLINEAGED, Attempt, Record
 from flowfabric.core.states import ATTEMPT_TYPES, CLAIMABLE
 from flowfabric.core.step import Step, settled_record
@@ -62,6 +62,14 @@ def may_lease(record: Record, now: int, grant_id: str, worker: tuple[str, str]) 
 def is_exhausted(record: Record) -> bool:
     """Whether one more reclaim would pass the cap."""
     return record.state == "lost" and record.reclaim_count >= record.max_reclaim_count
+
+
+def paused_by_suspension(record: Record) -> str:
+    """The suspension a claim of this record resumes from; "" when something else paused it."""
+    attempt = record.attempt
+    if record.next != "resume" or attempt is None or attempt.suspension_id in OWN_PAUSES:
+        return ""
+    return attempt.suspension_id
 
 
 def lease(record: Record, terms: LeaseTerms, now: int) -> Step:

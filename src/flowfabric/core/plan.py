@@ -39,6 +39,7 @@ class Timer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     grant_for: int | None = None
     wake_at: int | None = None
     deadline_at: int | None = None
+    pending_at: int | None = None
 
 
 class EndAttempt(msgspec.Struct, frozen=True, omit_defaults=True, tag="end"):
@@ -48,7 +49,12 @@ class EndAttempt(msgspec.Struct, frozen=True, omit_defaults=True, tag="end"):
 
 
 class PauseAttempt(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause"):
+    """Paused by a suspension, or by the attempt itself under one of OWN_PAUSES."""
+
     suspension_id: str
+
+
+OWN_PAUSES: Final = ("worker_delay", "waiting_children")
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,6 +83,14 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     settle: bool = True
     event: Event | None = None
     want: Literal["brief", "record"] = "brief"
+
+    # Documents hold bearer credentials, so no rendering shows their bodies.
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        shown = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return [(name, sorted(v) if name == "documents" else v) for name, v in shown]
+
+    def __repr__(self) -> str:
+        return f"Plan({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
 
 class Brief(msgspec.Struct, frozen=True):

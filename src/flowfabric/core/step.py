@@ -115,6 +115,11 @@ _TIMERS: Final = (
     ("pending_in", "pending_until"),
     ("grant_for", "grant_until"),
 )
+_NAMED: Final = (
+    ("wake_at", "wake_at"),
+    ("deadline_at", "deadline_at"),
+    ("pending_at", "pending_until"),
+)
 
 
 def _arm(changes: dict[str, Any], timer: Timer, now: int) -> None:
@@ -122,11 +127,11 @@ def _arm(changes: dict[str, Any], timer: Timer, now: int) -> None:
         length = getattr(timer, duration)
         if length is not None:
             changes[instant] = now + length
-    # 0 is "unset" in a record, so an instant named by a user is never stored as 0.
-    if timer.wake_at is not None:
-        changes["wake_at"] = max(1, timer.wake_at)
-    if timer.deadline_at is not None:
-        changes["deadline_at"] = max(1, timer.deadline_at)
+    # 0 is "unset" in a record, so an instant somebody named is never stored as 0.
+    for named, instant in _NAMED:
+        given = getattr(timer, named)
+        if given is not None:
+            changes[instant] = max(1, given)
 
 
 def _enter(changes: dict[str, Any], record: Record, state: str, now: int) -> None:

@@ -225,9 +225,10 @@ def _park(graph: Graph, number: int, children: tuple[int, ...] | None) -> str:
 def test_a_parent_goes_on_when_all_children_ended_however_they_ended() -> None:
     graph = Graph((ROOT,) * 4)
     assert _park(graph, 0, (1, 2, 3)) == "blocked"
-    for child, outcome in ((1, "failed"), (2, "success"), (3, "cancelled")):
+    ends: list[tuple[int, Outcome]] = [(1, "failed"), (2, "success"), (3, "cancelled")]
+    for child, outcome in ends:
         assert graph.state(0) == "blocked"
-        graph.end(child, outcome)  # type: ignore[arg-type]
+        graph.end(child, outcome)
     parent, group = graph.record(0), group_of(graph, 0)
     assert (parent.state, parent.next) == ("waiting", "resume")
     assert (group.round, group.n, group.succeeded, group.state) == (1, 3, 3, "satisfied")

@@ -59,15 +59,24 @@ class Shelves:
         if not shelf:
             del self._by_key[key]
 
-    def walk(self, key: Key, after: Key | None, limit: int, *, newest: bool = False) -> list[Any]:
-        """Orders under one key, forwards or backwards, strictly behind `after`."""
+    def walk(
+        self,
+        key: Key,
+        after: Key | None,
+        limit: int,
+        *,
+        newest: bool = False,
+        before: Key | None = None,
+    ) -> list[Any]:
+        """Orders under one key, forwards or backwards, strictly behind `after`, and forwards
+        strictly before `before`."""
         if key not in self._by_key:
             return []
         shelf = self._in_order(key)
         if newest:
             orders = shelf.irange(None, after, (False, False), reverse=True)
         else:
-            orders = shelf.irange(after, None, (False, False))
+            orders = shelf.irange(after, before, (False, False))
         return list(islice(orders, max(0, limit)))
 
     def keys_under(self, prefix: Key = ()) -> list[Key]:

@@ -3,10 +3,12 @@ written; no method adds to or removes from an index by hand."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
 
 from flowfabric.backend.memory.shelves import Rows, Shelves
+from flowfabric.backend.reference.limit_tables import ORDERS
 from flowfabric.backend.reference.tables import (
     CONFIG,
     EDGES,
@@ -18,6 +20,7 @@ from flowfabric.backend.reference.tables import (
     JournalRow,
     KeyEntry,
     LogRow,
+    Order,
     Table,
     Tables,
 )
@@ -48,6 +51,7 @@ class MemoryTables(Tables):
             EDGES: _edge_places,
             JOURNAL: _journal_places,
             KEYS: _key_places,
+            **_ordered_places(),
         }
 
     # ---- rows
@@ -72,6 +76,15 @@ class MemoryTables(Tables):
 
     def count(self, table: Table[Any, Any], prefix: tuple[Any, ...]) -> int:
         return sum(1 for _ in _under(self._tables[table], prefix, None))
+
+    def ordered(
+        self, order: Order[K, V], shelf: Key, after: Key | None, upto: int | None, limit: int
+    ) -> list[tuple[K, V]]:
+        rows = self._tables[order.table].by_key
+        before = None if upto is None else (upto + 1,)
+        places = self._shelves[order.name].walk(shelf, after, limit, before=before)
+        keys = (order.key(shelf, place) for place in places)
+        return [(key, rows[key]) for key in keys]
 
     # ---- edges, journal and flows
 
@@ -231,3 +244,18 @@ def _journal_places(key: tuple[str, str, int], row: JournalRow) -> Iterator[Entr
 
 def _key_places(key: tuple[str, str], entry: KeyEntry) -> Iterator[Entry]:
     yield Entry("expiring_keys", _NOWHERE, (entry.expires_at, *key))
+
+
+def _ordered_places() -> dict[Table[Any, Any], Callable[[Any, Any], Iterable[Entry]]]:
+    """Where rows of the tables that have further orders stand in each of them."""
+    orders: defaultdict[Table[Any, Any], list[Order[Any, Any]]] = defaultdict(list)
+    for order in ORDERS:
+        orders[order.table].append(order)
+    return {table: partial(_places_in, tuple(found)) for table, found in orders.items()}
+
+
+def _places_in(orders: Sequence[Order[Any, Any]], key: Any, value: Any) -> Iterator[Entry]:
+    for order in orders:
+        place = order.place(key, value)
+        if place is not None:
+            yield Entry(order.name, *place)

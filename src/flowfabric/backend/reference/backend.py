@@ -21,6 +21,7 @@ from flowfabric.backend.reference import (
 from flowfabric.backend.reference.tables import FLOWS
 from flowfabric.backend.reference.work import Runner, Work
 from flowfabric.backend.types import (
+    NO_DOCUMENTS,
     Append,
     Appended,
     ClaimAnswer,
@@ -40,6 +41,7 @@ from flowfabric.backend.types import (
     Journaled,
     JournalEntry,
     ListRequest,
+    Named,
     NamedClaim,
     Offer,
     Page,
@@ -155,8 +157,10 @@ class ReferenceBackend:
 
     # ---- reads
 
-    async def read(self, ids: Sequence[str], beside: frozenset[With]) -> list[Seen | None]:
-        return await self._runner.read(lambda tx: reading.read(tx, ids, beside))
+    async def read(
+        self, ids: Sequence[str], beside: frozenset[With], documents: Named = NO_DOCUMENTS
+    ) -> list[Seen | None]:
+        return await self._runner.read(lambda tx: reading.read(tx, ids, beside, documents))
 
     async def search(self, request: ListRequest) -> Page:
         return await self._runner.read(lambda tx: searching.search(tx, request))

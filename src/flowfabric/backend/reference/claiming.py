@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from flowfabric.backend.reference.tables import BLOBS, JOURNAL, RECORDS
+from flowfabric.backend.reference.tables import BLOBS, DOCUMENTS, JOURNAL, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.upstreams import upstreams_of
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offer
+from flowfabric.core.documents import SUSPENSION, Document
 from flowfabric.core.graph import Flow, is_covered
 from flowfabric.core.lease import (
     GrantTerms,
@@ -15,6 +16,7 @@ from flowfabric.core.lease import (
     is_exhausted,
     lease,
     may_lease,
+    paused_by_suspension,
 )
 from flowfabric.core.members import move_member
 from flowfabric.core.plan import Refused
@@ -171,6 +173,7 @@ class _Reply:
         if body is not None and not deferred:
             self._room -= len(body)
         linked = self._request.upstreams and record.flow_id
+        paused_by = paused_by_suspension(record)
         return Offer(
             fate="leased",
             record=done.after,
@@ -178,6 +181,8 @@ class _Reply:
             input_deferred=deferred,
             journal_length=journal_length(self._tx, done.after),
             upstreams=upstreams_of(self._tx, record.execution_id, results=True) if linked else (),
+            suspension_id=paused_by,
+            suspension=_suspension(self._tx, record) if paused_by else None,
         )
 
 
@@ -194,12 +199,23 @@ def lease_named(tx: Transaction, named: NamedClaim) -> Offer | Refused:
     done = lease(record, terms, tx.now)
     _write(tx, done)
     body = _input(tx, record) if named.payload else None
-    length = journal_length(tx, done.after)
-    return Offer(fate="leased", record=done.after, input=body, journal_length=length)
+    paused_by = paused_by_suspension(record)
+    return Offer(
+        fate="leased",
+        record=done.after,
+        input=body,
+        journal_length=journal_length(tx, done.after),
+        suspension_id=paused_by,
+        suspension=_suspension(tx, record) if paused_by else None,
+    )
 
 
 def _input(tx: Transaction, record: Record) -> bytes | None:
     return tx.get(BLOBS, (record.execution_id, "input"))
+
+
+def _suspension(tx: Transaction, record: Record) -> Document | None:
+    return tx.get(DOCUMENTS, (record.execution_id, SUSPENSION))
 
 
 def journal_length(tx: Transaction, record: Record) -> int:

@@ -1,6 +1,6 @@
 """Reads of records and of what lies beside them: by id, by due time, counted."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from flowfabric.backend.reference.placing import is_flow_among
@@ -14,7 +14,8 @@ from flowfabric.backend.reference.tables import (
 )
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.upstreams import upstreams_of
-from flowfabric.backend.types import DuePage, Queue, Seen, Upstream, With
+from flowfabric.backend.types import NO_DOCUMENTS, DuePage, Named, Queue, Seen, Upstream, With
+from flowfabric.core.documents import SUSPENSION, WAITPOINTS, Document
 from flowfabric.core.events import HistoryEntry, history_of
 from flowfabric.core.graph import Flow
 from flowfabric.core.ids import partition_of
@@ -29,17 +30,28 @@ HISTORY: Final = 1_000
 # A search for due things of some partitions looks at no more than this many of all.
 MOST_LOOKS: Final = 10_000
 _ROWS: Final = 10_000
+_PAGE: Final = 1_000
 
 Moment = tuple[int, str]
 
 
-def read(tx: Transaction, ids: Sequence[str], beside: frozenset[With]) -> list[Seen | None]:
+def read(
+    tx: Transaction,
+    ids: Sequence[str],
+    beside: frozenset[With],
+    documents: Named = NO_DOCUMENTS,
+) -> list[Seen | None]:
     tx.fetch(RECORDS, ids)
     records = [tx.record(execution_id) for execution_id in ids]
-    return [_seen(tx, record, beside) if record else None for record in records]
+    return [
+        _seen(tx, record, beside, documents.get(record.execution_id, ())) if record else None
+        for record in records
+    ]
 
 
-def _seen(tx: Transaction, record: Record, beside: frozenset[With]) -> Seen:
+def _seen(
+    tx: Transaction, record: Record, beside: frozenset[With], names: Collection[str]
+) -> Seen:
     own = record.execution_id
     with_group = "group" in beside
     return Seen(
@@ -49,7 +61,7 @@ def _seen(tx: Transaction, record: Record, beside: frozenset[With]) -> Seen:
         result=tx.get(BLOBS, (own, "result")) if "result" in beside else None,
         attempts=_attempts(tx, record) if "attempts" in beside else (),
         history=_history(tx, record) if "history" in beside else (),
-        documents=_documents(tx, own) if "documents" in beside else {},
+        documents=documents_of(tx, own, names),
         upstreams=_upstreams(tx, own, beside),
         group=tx.group(own) if with_group else None,
         incoming=tuple(tx.incoming(own, "", _ROWS)) if with_group else (),
@@ -72,9 +84,29 @@ def _history(tx: Transaction, record: Record) -> tuple[HistoryEntry, ...]:
     return tuple(history_of(record, ended, kept)[-HISTORY:])
 
 
-def _documents(tx: Transaction, execution_id: str) -> dict[str, bytes]:
-    rows = _rows(tx, DOCUMENTS, execution_id)
-    return {name: document.body for (_, name), document in rows}
+def documents_of(
+    tx: Transaction, execution_id: str, names: Collection[str]
+) -> dict[str, Document]:
+    """The documents with these names, or with names that begin with one that ends in `*`."""
+    found: dict[str, Document] = {}
+    for name in names:
+        if name.endswith("*"):
+            found.update(_under(tx, execution_id, name[:-1]))
+            continue
+        document = tx.get(DOCUMENTS, (execution_id, name))
+        if document is not None:
+            found[name] = document
+    return found
+
+
+def _under(tx: Transaction, execution_id: str, prefix: str) -> Iterator[tuple[str, Document]]:
+    after = (execution_id, prefix)
+    while rows := tx.tables.range(DOCUMENTS, (execution_id,), after, _PAGE):
+        for (_, name), document in rows:
+            if not name.startswith(prefix):
+                return
+            yield name, document
+        after = rows[-1][0]
 
 
 def _upstreams(tx: Transaction, execution_id: str, beside: frozenset[With]) -> tuple[Upstream, ...]:
@@ -101,7 +133,22 @@ def due(
         lambda one: not partitions or is_flow_among(tx, one.flow_id, partitions),
     )
     ends = [end for end in (record_end, flow_end) if end is not None]
-    return DuePage(tuple(records), tuple(flows), tx.now, min(ends, default=None))
+    beside = {record.execution_id: _due_documents(tx, record) for record in records}
+    return DuePage(
+        tuple(records),
+        tuple(flows),
+        tx.now,
+        min(ends, default=None),
+        {own: documents for own, documents in beside.items() if documents},
+    )
+
+
+def _due_documents(tx: Transaction, record: Record) -> dict[str, Document]:
+    """What the decision about a due record looks at besides the record."""
+    names = [SUSPENSION] if record.state == "suspended" else []
+    if 0 < record.pending_until <= tx.now:
+        names.append(WAITPOINTS)
+    return documents_of(tx, record.execution_id, names) if names else {}
 
 
 # Reads a page behind a moment, and tells the moment of one thing on it.

@@ -4,12 +4,13 @@ A table is a map from a key to a value; a few are also read in key order or thro
 transaction reads through `Tables`, gathers its writes, and hands them over in one `Changes`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from flowfabric.backend.types import ConfigDocument, Frame, JournalEntry, Summary, Worker
+from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.record import Attempt, Record
@@ -27,14 +28,6 @@ class Table(Generic[K, V]):
 
     def __repr__(self) -> str:
         return f"Table({self.name})"
-
-
-class Document(msgspec.Struct, frozen=True):
-    """A named document of an execution, with the store's instants of its first and last put."""
-
-    body: bytes
-    first_at: int
-    last_at: int
 
 
 class KeyEntry(msgspec.Struct, frozen=True):
@@ -150,6 +143,13 @@ class Tables(Protocol):
         ...
 
     def count(self, table: Table[Any, Any], prefix: tuple[Any, ...]) -> int: ...
+
+    def ordered(
+        self, order: Order[K, V], shelf: Key, after: Key | None, upto: int | None, limit: int
+    ) -> list[tuple[K, V]]:
+        """Rows on one shelf in this order, strictly behind `after`; with `upto` only those whose
+        first number is not greater."""
+        ...
 
     def outgoing(self, source: str, after: str, limit: int) -> list[Edge]: ...
 

@@ -17,11 +17,11 @@ from flowfabric.backend.reference.tables import (
     KEPT,
     RECORDS,
     Changes,
-    Document,
     Put,
     Table,
     Tables,
 )
+from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry, is_kept
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.plan import Blob

@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from flowfabric.backend.reference import tables
-from flowfabric.backend.reference.tables import Document, JournalRow, KeyEntry, Numbered, Table
+from flowfabric.backend.reference.tables import JournalRow, KeyEntry, Numbered, Table
 from flowfabric.backend.sqlite import codecs
 from flowfabric.backend.types import ConfigDocument
+from flowfabric.core.documents import Document
 from flowfabric.core.graph import Edge, Flow
 
 Row = tuple[Any, ...]
