@@ -130,7 +130,7 @@ def _answer(answers: list[tuple[asyncio.Future[Any], Any]]) -> None:
 def open_raw(path: Path) -> RawWriter:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
-    migrate(connection, path)
+    migrate(connection, str(path))
     connection.close()
     return RawWriter(path)
 

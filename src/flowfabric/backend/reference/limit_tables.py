@@ -62,7 +62,7 @@ SLOT_ENDS: Final = Order(
     "slot_ends", SLOTS, lambda key, slot: ((key[0],), (slot.until, key[1])), _by_owner
 )
 WINDOW: Final = Order(
-    "window", ENTRIES, lambda key, entry: ((key[0],), (entry.at, key[1])), _by_owner
+    "window_entries", ENTRIES, lambda key, entry: ((key[0],), (entry.at, key[1])), _by_owner
 )
 WAITER_RANKS: Final = Order(
     "waiter_ranks", WAITERS, lambda key, waiter: ((key[0],), (waiter.rank, key[1])), _by_owner

@@ -9,6 +9,10 @@ from flowfabric.backend.reference.tables import JournalRow, StreamMeta
 from flowfabric.backend.types import Frame, Worker
 from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.limits.asks import Hold
+from flowfabric.core.limits.budgets import Budget
+from flowfabric.core.limits.gates import Gate
+from flowfabric.core.limits.ledgers import Ledger
 from flowfabric.core.record import Attempt, Record
 from flowfabric.errors import Corruption
 
@@ -39,3 +43,7 @@ decode_flow: Final = _decoder(Flow)
 decode_edge: Final = _decoder(Edge)
 decode_group: Final = _decoder(Group)
 decode_worker: Final = _decoder(Worker)
+decode_budget: Final = _decoder(Budget)
+decode_ledger: Final = _decoder(Ledger)
+decode_hold: Final = _decoder(Hold)
+decode_gate: Final = _decoder(Gate)

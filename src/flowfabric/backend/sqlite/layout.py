@@ -3,12 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from flowfabric.backend.reference import tables
+from flowfabric.backend.reference import limit_tables, tables
 from flowfabric.backend.reference.tables import JournalRow, KeyEntry, Numbered, Table
 from flowfabric.backend.sqlite import codecs
 from flowfabric.backend.types import ConfigDocument
 from flowfabric.core.documents import Document
 from flowfabric.core.graph import Edge, Flow
+from flowfabric.core.limits.asks import Hold
+from flowfabric.core.limits.budgets import Budget
+from flowfabric.core.limits.gates import Entry, Gate, Slot, Waiter
 
 Row = tuple[Any, ...]
 _EITHER: Final = (False, True)
@@ -34,7 +37,7 @@ class Layout:
         self.is_single = len(key) == 1
         self.pack = values.pack
         self.unpack = values.unpack
-        self._read = values.read
+        self.read = values.read
         every = (*key, *values.columns)
         where = " AND ".join(f"{name} = ?" for name in key)
         read = ", ".join(values.read)
@@ -62,7 +65,7 @@ class Layout:
             terms.append(f"({', '.join(rest)}) > ({marks(rest)})")
         where = f" WHERE {' AND '.join(terms)}" if terms else ""
         order = f" ORDER BY {', '.join(rest)}" if rest else ""
-        shown = ", ".join((*rest, *self._read))
+        shown = ", ".join((*rest, *self.read))
         return f"SELECT {shown} FROM {self.name}{where}{order} LIMIT ?"
 
     def _scan(self, behind: bool) -> str:
@@ -72,7 +75,7 @@ class Layout:
         key = ("exec.execution_id", *(f"{self.name}.{name}" for name in self.key[1:]))
         order = ", ".join(key)
         where = f" WHERE ({order}) > ({marks(key)})" if behind else ""
-        read = ", ".join(f"{self.name}.{name}" for name in self._read)
+        read = ", ".join(f"{self.name}.{name}" for name in self.read)
         return (
             f"SELECT {order}, {read} FROM exec INDEXED BY exec_id"
             f" CROSS JOIN {self.name} ON owner = exec.seq{where} ORDER BY {order} LIMIT ?"
@@ -129,10 +132,37 @@ def _pack_config(document: ConfigDocument) -> Row:
     return document.version, document.body, document.due_at
 
 
+def _pack_budget(budget: Budget) -> Row:
+    return codecs.encode(budget), budget.due_at
+
+
+def _pack_hold(hold: Hold) -> Row:
+    return codecs.encode(hold), hold.root_id, hold.until
+
+
+def _pack_gate(gate: Gate) -> Row:
+    return codecs.encode(gate), gate.ends_at
+
+
+def _pack_waiter(waiter: Waiter) -> Row:
+    return waiter.rank, waiter.until, int(waiter.needs_entry), waiter.cap, waiter.grant_id
+
+
+def _unpack_waiter(row: Row) -> Waiter:
+    rank, until, needs_entry, cap, grant_id = row
+    return Waiter(
+        rank=rank, until=until, needs_entry=bool(needs_entry), cap=cap, grant_id=grant_id
+    )
+
+
 _DOCUMENT: Final = ("body", "first_at", "last_at")
 _NUMBERED: Final = ("number", "ms", "seq")
 _KEY: Final = ("execution_id", "expires_at")
 _CONFIG: Final = ("version", "body", "due_at")
+_SLOT: Final = ("holder", "until")
+_ENTRY: Final = ("at", "holder")
+_WAITER: Final = ("rank", "until", "needs_entry", "cap", "grant_id")
+_OF_GATE: Final = ("gate", "execution_id")
 
 _PLACES: Final[dict[Table[Any, Any], tuple[tuple[str, ...], Values]]] = {
     tables.BLOBS: (("owner", "name"), _bare("body")),
@@ -186,6 +216,37 @@ _PLACES: Final[dict[Table[Any, Any], tuple[tuple[str, ...], Values]]] = {
         ("name",),
         Values(_CONFIG, _pack_config, ("name", *_CONFIG), lambda row: ConfigDocument(*row)),
     ),
+    limit_tables.BUDGETS: (
+        ("budget_id",),
+        Values(
+            ("body", "due_at"), _pack_budget, ("body",), lambda row: codecs.decode_budget(row[0])
+        ),
+    ),
+    limit_tables.LEDGERS: (("execution_id", "budget_id"), _packed(codecs.decode_ledger)),
+    limit_tables.HOLDS: (
+        ("budget_id", "reservation_id"),
+        Values(
+            ("body", "root_id", "until"),
+            _pack_hold,
+            ("body",),
+            lambda row: codecs.decode_hold(row[0]),
+        ),
+    ),
+    limit_tables.MARKS: (("budget_id", "dedup_key"), _bare("until")),
+    limit_tables.ATTACHED: (("budget_id", "execution_id"), _bare("created_at")),
+    limit_tables.GATES: (
+        ("gate",),
+        Values(("body", "ends_at"), _pack_gate, ("body",), lambda row: codecs.decode_gate(row[0])),
+    ),
+    limit_tables.SLOTS: (
+        _OF_GATE,
+        Values(_SLOT, lambda slot: (slot.holder, slot.until), _SLOT, lambda row: Slot(*row)),
+    ),
+    limit_tables.ENTRIES: (
+        _OF_GATE,
+        Values(_ENTRY, lambda entry: (entry.at, entry.holder), _ENTRY, lambda row: Entry(*row)),
+    ),
+    limit_tables.WAITERS: (_OF_GATE, Values(_WAITER, _pack_waiter, _WAITER, _unpack_waiter)),
 }
 
 LAYOUTS: Final = {table: Layout(table, *place) for table, place in _PLACES.items()}

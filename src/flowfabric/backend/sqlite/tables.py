@@ -6,8 +6,8 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from flowfabric.backend.reference.tables import RECORDS, Changes, JournalRow, LogRow, Table
-from flowfabric.backend.sqlite import views
+from flowfabric.backend.reference.tables import RECORDS, Changes, JournalRow, LogRow, Order, Table
+from flowfabric.backend.sqlite import orders, views
 from flowfabric.backend.sqlite.changes import write_changes
 from flowfabric.backend.sqlite.codecs import decode_edge, decode_entry, decode_flow, decode_journal
 from flowfabric.backend.sqlite.layout import LAYOUTS
@@ -140,6 +140,18 @@ class SqliteTables(Session):
         if place is None:
             return 0
         return int(self.rows(layout.counts[len(prefix)], place)[0][0])
+
+    def ordered(
+        self, order: Order[K, V], shelf: Key, after: Key | None, upto: int | None, limit: int
+    ) -> list[tuple[K, V]]:
+        layout = LAYOUTS[order.table]
+        statement = orders.walk(order, behind=after is not None, bounded=upto is not None)
+        bound = () if upto is None else (upto,)
+        rows = self.rows(statement, (*shelf, *(after or ()), *bound, limit))
+        width = len(layout.key)
+        if layout.is_single:
+            return [(row[0], layout.unpack(row[1:])) for row in rows]
+        return [(cast(K, row[:width]), layout.unpack(row[width:])) for row in rows]
 
     # ---- views
 

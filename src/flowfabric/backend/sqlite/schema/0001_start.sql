@@ -178,6 +178,95 @@ CREATE TABLE worker (
     PRIMARY KEY (namespace, instance)
 ) STRICT, WITHOUT ROWID;
 
+-- What limits count. A gate is a quota ('q:…') or a concurrency key ('k:…'); waiters also stand
+-- before budgets ('b:…'). Every end and every place in a line has an index of its own: nothing that
+-- is trimmed or woken is searched for.
+CREATE TABLE budget (
+    budget_id TEXT    NOT NULL PRIMARY KEY,
+    due_at    INTEGER NOT NULL,
+    body      BLOB    NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX budget_timers ON budget (due_at, budget_id)
+    WHERE due_at > 0;
+
+CREATE TABLE ledger (
+    execution_id TEXT NOT NULL,
+    budget_id    TEXT NOT NULL,
+    body         BLOB NOT NULL,
+    PRIMARY KEY (execution_id, budget_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE hold (
+    budget_id      TEXT    NOT NULL,
+    reservation_id TEXT    NOT NULL,
+    root_id        TEXT    NOT NULL,
+    until          INTEGER NOT NULL,
+    body           BLOB    NOT NULL,
+    PRIMARY KEY (budget_id, reservation_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX hold_ends ON hold (root_id, until, budget_id, reservation_id);
+
+CREATE TABLE dedup_mark (
+    budget_id TEXT    NOT NULL,
+    dedup_key TEXT    NOT NULL,
+    until     INTEGER NOT NULL,
+    PRIMARY KEY (budget_id, dedup_key)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX mark_ends ON dedup_mark (until, budget_id, dedup_key);
+
+CREATE TABLE attached (
+    budget_id    TEXT    NOT NULL,
+    execution_id TEXT    NOT NULL,
+    created_at   INTEGER NOT NULL,
+    PRIMARY KEY (budget_id, execution_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE gate (
+    gate    TEXT    NOT NULL PRIMARY KEY,
+    ends_at INTEGER NOT NULL,
+    body    BLOB    NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX gate_ends ON gate (ends_at, gate)
+    WHERE ends_at > 0;
+
+CREATE TABLE slot (
+    gate         TEXT    NOT NULL,
+    execution_id TEXT    NOT NULL,
+    holder       TEXT    NOT NULL,
+    until        INTEGER NOT NULL,
+    PRIMARY KEY (gate, execution_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX slot_ends ON slot (gate, until, execution_id);
+
+CREATE TABLE window_entry (
+    gate         TEXT    NOT NULL,
+    execution_id TEXT    NOT NULL,
+    at           INTEGER NOT NULL,
+    holder       TEXT    NOT NULL,
+    PRIMARY KEY (gate, execution_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX window_entries ON window_entry (gate, at, execution_id);
+
+CREATE TABLE waiter (
+    gate         TEXT    NOT NULL,
+    execution_id TEXT    NOT NULL,
+    rank         INTEGER NOT NULL,
+    until        INTEGER NOT NULL,
+    needs_entry  INTEGER NOT NULL,
+    cap          INTEGER NOT NULL,
+    grant_id     TEXT    NOT NULL,
+    PRIMARY KEY (gate, execution_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX waiter_ranks ON waiter (gate, rank, execution_id);
+CREATE INDEX waiter_ends ON waiter (until, gate, execution_id);
+
 CREATE TABLE config (
     name    TEXT    NOT NULL PRIMARY KEY,
     version INTEGER NOT NULL,
