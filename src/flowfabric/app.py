@@ -1,5 +1,6 @@
 """The composition root: settings in, a running engine out. The only module that names stores."""
 
+import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
@@ -10,12 +11,13 @@ from flowfabric.backend.base import Backend
 from flowfabric.backend.memory import open_memory
 from flowfabric.backend.sqlite import Durability, open_sqlite
 from flowfabric.backend.types import ConfigPut
-from flowfabric.config import Settings
+from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.tokens import Secret
 from flowfabric.duties.loop import Duties, DutyLoop
 from flowfabric.duties.retention import Retention
 from flowfabric.duties.sweep import TimerSweep
-from flowfabric.engine import Engine, engine_on
+from flowfabric.engine import Engine, Limits, engine_on
 from flowfabric.errors import InvalidInput, PartitionMismatch
 
 Clock = Callable[[], int]
@@ -53,10 +55,19 @@ async def open_engine(settings: Settings, clock: Clock | None = None) -> Engine:
     try:
         await backend.prepare()
         await agree_on_partitions(backend, settings.counts)
-        return engine_on(backend, settings.counts, searchable_tags=settings.searchable_tags)
+        limits = Limits(stream_ops=settings.max_concurrent_stream_ops)
+        engine = engine_on(backend, settings.counts, limits, settings.searchable_tags)
+        await engine.keys.boot(settings.waitpoint_secret, generated=_generated(settings.store))
+        return engine
     except BaseException:
         await backend.close()
         raise
+
+
+def _generated(store: StoreUrl) -> Secret:
+    """A signing secret for a store that is one's own; on a shared one somebody must choose it."""
+    is_own = store.scheme in ("memory", "sqlite")
+    return Secret(secrets.token_hex(32) if is_own else "")
 
 
 async def agree_on_partitions(backend: Backend, counts: PartitionCounts) -> None:

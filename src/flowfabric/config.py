@@ -8,7 +8,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 from flowfabric.core.ids import check_lane
+from flowfabric.core.key_ring import check_secret
 from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.tokens import Secret
 from flowfabric.errors import InvalidInput
 
 DEFAULT_PATH: Final = "flowfabric.db"
@@ -30,6 +32,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     searchable_tags: frozenset[str] = frozenset()
     timer_sweep_interval_ms: int = 250
     retention_trimmer_interval_s: int = 60
+    # Stream reads and tails under way at once.
+    max_concurrent_stream_ops: int = 64
+    # Signs waitpoint tokens; a store that keeps its own secret needs none.
+    waitpoint_secret: Secret = Secret("")
+    waitpoint_grace_ms: int = 86_400_000
 
 
 def parse_store_url(text: str) -> StoreUrl:
@@ -79,6 +86,9 @@ class _Reader:
 
     def read(self, name: str, field: str, read: Callable[[str], Any], into: dict[str, Any]) -> None:
         text = self._environment.get(name, "")
+        if not text and name in _ALIASES:
+            name = _ALIASES[name]
+            text = self._environment.get(name, "")
         if not text:
             return
         try:
@@ -110,6 +120,10 @@ def _tags(text: str) -> frozenset[str]:
     return frozenset(name.strip() for name in text.split(",") if name.strip())
 
 
+def _secret(text: str) -> Secret:
+    return Secret(check_secret(text))
+
+
 def _sweep(text: str) -> int:
     return max(_SHORTEST_SWEEP_MS, _integer(0, 3_600_000)(text))
 
@@ -125,4 +139,9 @@ _VARIABLES: Final[tuple[tuple[str, str, Callable[[str], Any]], ...]] = (
     ("FF_QUOTA_PARTITIONS", "quota", _U16),
     ("FF_TIMER_SWEEP_INTERVAL_MS", "timer_sweep_interval_ms", _sweep),
     ("FF_RETENTION_TRIMMER_INTERVAL_S", "retention_trimmer_interval_s", _integer(1, 86_400)),
+    ("FF_MAX_CONCURRENT_STREAM_OPS", "max_concurrent_stream_ops", _integer(1, 2**32 - 1)),
+    ("FF_WAITPOINT_HMAC_SECRET", "waitpoint_secret", _secret),
+    ("FF_WAITPOINT_HMAC_GRACE_MS", "waitpoint_grace_ms", _integer(0, 2**53 - 1)),
 )
+# A second name, looked at when the first is unset.
+_ALIASES: Final = {"FF_MAX_CONCURRENT_STREAM_OPS": "FF_MAX_CONCURRENT_TAIL"}

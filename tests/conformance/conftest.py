@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 
 from flowfabric.backend.base import Backend
+from flowfabric.core.tokens import Secret
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
 from tests.clock import VirtualClock
 from tests.conformance.driver import Driver
 from tests.stores import SEARCHABLE, STORES
+
+SECRET = Secret("5e" * 32)
 
 
 @pytest.fixture(params=sorted(STORES))
@@ -28,6 +31,7 @@ async def backend(
 @pytest.fixture
 async def engine(backend: Backend) -> AsyncIterator[Engine]:
     built = engine_on(backend, searchable_tags=SEARCHABLE)
+    await built.keys.boot(SECRET)
     yield built
     await built.close()
 

@@ -8,8 +8,10 @@ from uuid import uuid4
 import msgspec
 import pytest
 
+from flowfabric.backend.base import Backend
 from flowfabric.backend.types import EventFilter, Filter, ListRequest
 from flowfabric.core.events import HistoryEntry, LogEntry
+from flowfabric.core.fence import Fence
 from flowfabric.core.ids import compose
 from flowfabric.core.plan import Family, Guard, PauseAttempt, Plan
 from flowfabric.core.record import RELEASED, Attempt, Record
@@ -60,15 +62,19 @@ def fenced(held: Held, **changes: Any) -> Held:
     return msgspec.structs.replace(held, **({"record": None} | changes))
 
 
+def fence(held: Held) -> Fence:
+    return Fence(held.lease_id, held.lease_epoch, held.attempt_id)
+
+
 def unfenced(execution_id: str, source: str = "") -> Held:
     return Held(execution_id, source=source)
 
 
 class Driver:
-    def __init__(self, engine: Engine, clock: VirtualClock, sweep: TimerSweep) -> None:
+    def __init__(self, engine: Engine, clock: VirtualClock, timers: TimerSweep) -> None:
         self.engine = engine
         self.clock = clock
-        self._sweep = sweep
+        self.timers = timers
 
     async def submit(self, **fields: Any) -> str:
         submitted = await self.engine.executions.create(Submission(**fields))
@@ -120,7 +126,7 @@ class Driver:
 
     async def sweep(self) -> Tally:
         """Act on whatever is due now."""
-        return await self._sweep.visit()
+        return await self.timers.visit()
 
     async def pass_time(self, ms: int) -> Tally:
         self.clock.advance(ms)
@@ -149,16 +155,7 @@ class Driver:
 
     async def events(self, *families: Family) -> list[LogEntry]:
         """Every log entry of these families, oldest first; of all when none is named."""
-        backend = self.engine.deps.store.backend
-        wanted = EventFilter(families=frozenset(families))
-        cursor = await backend.cursor("oldest")
-        found: list[LogEntry] = []
-        while True:
-            page = await backend.events(cursor, wanted, 500)
-            found.extend(event.entry for event in page.events)
-            if not page.events:
-                return found
-            cursor = page.cursor
+        return await events_of(self.engine.deps.store.backend, *families)
 
     async def completions(self) -> list[tuple[str, str]]:
         """(execution, outcome) of every completion so far."""
@@ -186,25 +183,7 @@ class Driver:
     async def snapshot(self) -> object:
         """Everything the store shows of its executions, lanes and log, for comparing."""
         await self.engine.lanes.drain()
-        backend = self.engine.deps.store.backend
-        records: list[Record] = []
-        for namespace in ("default", "other"):
-            cursor = ""
-            while True:
-                asked = ListRequest(filter=Filter(namespace=namespace), cursor=cursor, limit=1_000)
-                page = await backend.search(asked)
-                records.extend(page.records)
-                cursor = page.next_cursor
-                if not cursor:
-                    break
-        counts = await backend.count("default", "default")
-        config = await backend.config_list("", "", 1_000)
-        return (
-            sorted(records, key=lambda record: record.execution_id),
-            counts,
-            await self.events(),
-            config,
-        )
+        return await snapshot_of(self.engine.deps.store.backend)
 
     # ---- states
 
@@ -215,6 +194,37 @@ class Driver:
     async def nowhere(self) -> Held:
         """An execution that does not exist, as a worker that believes in it would name it."""
         return guess(NOWHERE)
+
+
+async def events_of(backend: Backend, *families: Family) -> list[LogEntry]:
+    wanted = EventFilter(families=frozenset(families))
+    cursor = await backend.cursor("oldest")
+    found: list[LogEntry] = []
+    while True:
+        page = await backend.events(cursor, wanted, 500)
+        found.extend(event.entry for event in page.events)
+        if not page.events:
+            return found
+        cursor = page.cursor
+
+
+async def snapshot_of(backend: Backend) -> object:
+    records: list[Record] = []
+    for namespace in ("default", "other"):
+        cursor = ""
+        while True:
+            asked = ListRequest(filter=Filter(namespace=namespace), cursor=cursor, limit=1_000)
+            page = await backend.search(asked)
+            records.extend(page.records)
+            cursor = page.next_cursor
+            if not cursor:
+                break
+    return (
+        sorted(records, key=lambda record: record.execution_id),
+        await backend.count("default", "default"),
+        await events_of(backend),
+        await backend.config_list("", "", 1_000),
+    )
 
 
 async def _waiting(driver: Driver, fields: dict[str, Any]) -> Held:
@@ -268,7 +278,8 @@ async def _suspended(driver: Driver, fields: dict[str, Any]) -> Held:
 
 
 async def _backoff(driver: Driver, fields: dict[str, Any]) -> Held:
-    held = await _active(driver, {"policy": RETRIES} | fields)
+    policy = RETRIES | dict(fields.get("policy", {}))
+    held = await _active(driver, fields | {"policy": policy})
     await driver.engine.outcomes.fail(held, TRANSIENT)
     return held
 

@@ -52,6 +52,12 @@ def chain(*names: str) -> Graph:
     return Graph(arrows=list(pairwise(names)))
 
 
+def quorum(k: int, on_satisfied: str) -> dict[str, Any]:
+    """The policy of a group that fires after k successes."""
+    policy = "any_of" if k == 1 else "quorum"
+    return {"policy": policy, "k": k, "on_satisfied": on_satisfied}
+
+
 class FlowUnderTest:
     """A created graph, spoken to by the names of its members."""
 

@@ -1,7 +1,4 @@
-"""One-step claims: what a lease writes, which work is chosen, and how a claim waits."""
-
-import asyncio
-from typing import Any
+"""One-step claims: what a lease writes, and which work is chosen."""
 
 import pytest
 
@@ -9,13 +6,8 @@ from flowfabric.core.ids import partition_of
 from flowfabric.core.record import NO_ATTEMPT
 from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.engine.claims import Claimed
-from flowfabric.errors import FlowFabricError, InvalidCapabilities, InvalidInput
-from tests.conformance.driver import EVERYWHERE, RETRIES, TRANSIENT, Driver, refused
+from tests.conformance.driver import EVERYWHERE, RETRIES, TRANSIENT, Driver
 from tests.conformance.graphs import Graph, Member
-
-PATIENT_MS = 30_000
-SOON_S = 4.0
-"""Well below the pause after which an idle claim looks although no bell rang."""
 
 
 def needs(*tokens: str) -> dict[str, object]:
@@ -371,105 +363,3 @@ async def test_a_claim_cancels_members_their_flow_s_cancel_covers(
     if outcome == "cancelled":
         assert (record.cancelled_by, record.cancellation_reason) == ("flow_cascade", "no more")
         assert await driver.completions() == [(flow.ids["a"], "cancelled")]
-
-
-# ---- waiting
-
-
-async def waiting_claim(driver: Driver, **fields: Any) -> asyncio.Task[list[Claimed]]:
-    """A claim that found nothing and waits for a bell: it had time for more than two looks."""
-    order = {"wait_ms": PATIENT_MS} | fields
-    task = asyncio.create_task(driver.claim_all(**order))
-    for _ in range(3):
-        await driver.snapshot()
-    assert not task.done()
-    return task
-
-
-async def within_reason(task: asyncio.Task[list[Claimed]]) -> list[Claimed]:
-    async with asyncio.timeout(SOON_S):
-        return await task
-
-
-async def test_an_idle_claim_gets_work_as_soon_as_it_is_submitted(driver: Driver) -> None:
-    task = await waiting_claim(driver)
-    execution_id = await driver.submit()
-    assert ids(await within_reason(task)) == [execution_id]
-
-
-async def test_an_idle_claim_gets_work_that_becomes_claimable(driver: Driver) -> None:
-    held = await driver.reach("blocked")
-    task = await waiting_claim(driver)
-    await driver.engine.scheduling.unblock(held.execution_id)
-    assert ids(await within_reason(task)) == [held.execution_id]
-
-
-async def test_an_idle_claim_gets_work_whose_lease_ran_out(driver: Driver) -> None:
-    held = await driver.reach("unmarked")
-    task = await waiting_claim(driver)
-    await driver.sweep()
-    assert ids(await within_reason(task)) == [held.execution_id]
-
-
-async def test_one_ring_for_several_pieces_of_work_wakes_several_claims(driver: Driver) -> None:
-    first = await waiting_claim(driver)
-    second = await waiting_claim(driver, worker_instance_id="pool-2")
-    sent = await asyncio.gather(driver.submit(), driver.submit())
-    claimed = [*await within_reason(first), *await within_reason(second)]
-    assert sorted(ids(claimed)) == sorted(sent)
-
-
-async def test_a_claim_that_ends_without_work_passes_its_ring_on(driver: Driver) -> None:
-    first = await waiting_claim(driver)
-    second = await waiting_claim(driver, worker_instance_id="pool-2")
-    first.cancel()
-    execution_id = await driver.submit()
-    assert ids(await within_reason(second)) == [execution_id]
-    with pytest.raises(asyncio.CancelledError):
-        await first
-
-
-async def test_a_claim_waits_no_longer_than_it_was_told(driver: Driver) -> None:
-    async with asyncio.timeout(SOON_S):
-        assert await driver.claim_all(wait_ms=1) == []
-
-
-# ---- refusals
-
-BAD_ORDERS: list[tuple[dict[str, Any], type[FlowFabricError]]] = [
-    ({"worker_id": ""}, InvalidInput),
-    ({"worker_id": "a b"}, InvalidInput),
-    ({"worker_instance_id": "x" * 257}, InvalidInput),
-    ({"worker_instance_id": 7}, InvalidInput),
-    ({"namespace": "a:b"}, InvalidInput),
-    ({"lanes": ()}, InvalidInput),
-    ({"lanes": "default"}, InvalidInput),
-    ({"lanes": None}, InvalidInput),
-    ({"lanes": ("a,b",)}, InvalidInput),
-    ({"lanes": tuple(f"l{i}" for i in range(65))}, InvalidInput),
-    ({"n": 0}, InvalidInput),
-    ({"n": 101}, InvalidInput),
-    ({"n": True}, InvalidInput),
-    ({"n": 1.0}, InvalidInput),
-    ({"lease_ms": 0}, InvalidInput),
-    ({"lease_ms": -1}, InvalidInput),
-    ({"lease_ms": float("nan")}, InvalidInput),
-    ({"lease_ms": 10**9}, InvalidInput),
-    ({"wait_ms": 30_001}, InvalidInput),
-    ({"wait_ms": "1"}, InvalidInput),
-    ({"capabilities": "gpu"}, InvalidInput),
-    ({"capabilities": ("",)}, InvalidInput),
-    ({"capabilities": ("a,b",)}, InvalidInput),
-    ({"capabilities": tuple(f"t{i}" for i in range(257))}, InvalidCapabilities),
-]
-
-
-@pytest.mark.parametrize(("fields", "error"), BAD_ORDERS)
-async def test_a_bad_order_is_refused_and_leases_nothing(
-    driver: Driver, fields: dict[str, Any], error: type[FlowFabricError]
-) -> None:
-    await driver.submit()
-    before = await driver.snapshot()
-    with refused(error):
-        await driver.claim_all(**fields)
-    assert await driver.snapshot() == before

@@ -1,65 +1,24 @@
 """Subscriptions: every event once, from any position, for whoever may see it."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
-from typing import Any
+from contextlib import aclosing
 
 import pytest
 
-from flowfabric.core.plan import Family
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import events as events_module
-from flowfabric.engine.event_types import (
-    FAMILIES,
-    CompletionEvent,
-    Event,
-    FlowEvent,
-    LeaseEvent,
-    OperatorEvent,
-)
-from flowfabric.engine.events import Cursor, EventScope, Subscription
-from flowfabric.errors import Corruption, InvalidInput, StreamBackpressure
+from flowfabric.engine.event_types import CompletionEvent, FlowEvent, LeaseEvent, OperatorEvent
+from flowfabric.engine.events import Cursor, EventScope
+from flowfabric.errors import InvalidInput, StreamBackpressure
 from tests.conformance.driver import LEASE_MS, Driver, refused, unfenced
+from tests.conformance.feeds import EVERYTHING, SOON_S, following, run_one, take
 from tests.conformance.graphs import Graph, Member, chain
-
-SOON_S = 20.0
-EVERYTHING = frozenset[Family](FAMILIES)
 
 
 @pytest.fixture(autouse=True)
 def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the bell wakes a reader here."""
     monkeypatch.setattr(events_module, "SAFETY_NET_S", 600.0)
-
-
-async def take(subscription: Subscription, n: int) -> list[Event]:
-    """The next events, which must be there or come soon."""
-    events: list[Event] = []
-    async with asyncio.timeout(SOON_S):
-        while len(events) < n:
-            item = await anext(subscription)
-            assert not isinstance(item, StreamBackpressure | Corruption)
-            events.append(item)
-    return events
-
-
-@asynccontextmanager
-async def following(
-    driver: Driver, *families: Family, cursor: Cursor = b"", **scope: Any
-) -> AsyncIterator[Subscription]:
-    wanted = families or tuple(EVERYTHING)
-    subscription = await driver.engine.events.subscribe(wanted, EventScope(**scope), cursor)
-    async with aclosing(subscription):
-        yield subscription
-
-
-async def run_one(driver: Driver, **fields: Any) -> str:
-    """One execution from submission to success: a lease begun and a lease ended."""
-    execution_id = await driver.submit(**fields)
-    claimed = await driver.take(execution_id)
-    await driver.engine.outcomes.complete(claimed.held)
-    return execution_id
 
 
 # ---- positions

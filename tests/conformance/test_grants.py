@@ -1,4 +1,4 @@
-"""Two-step claims: a grant names a worker, the worker consumes it; and claims past all that."""
+"""Two-step claims: a grant names a worker, and that worker consumes it."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -6,14 +6,10 @@ from typing import Any
 import pytest
 
 from flowfabric.core.ids import partition_of
-from flowfabric.core.plan import Guard, Plan
-from flowfabric.engine.claims import Claimed, ClaimOrder
+from flowfabric.engine.claims import Claimed
 from flowfabric.engine.grants import (
     Grant,
     GrantClaim,
-    GrantOrder,
-    NotReclaimable,
-    ReclaimCapExceeded,
 )
 from flowfabric.errors import (
     CapabilityMismatch,
@@ -28,38 +24,11 @@ from flowfabric.errors import (
     InvalidCapabilities,
     InvalidClaimGrant,
     InvalidInput,
-    MaxRetriesExhausted,
     NotAResumedExecution,
     UseClaimResumedExecution,
 )
 from tests.conformance.driver import EVERYWHERE, NOWHERE, Driver, refused, stranger
-from tests.conformance.graphs import FlowUnderTest, Graph, Member
-
-GPU = {"routing_requirements": {"required_capabilities": ["gpu", "cuda"]}}
-
-
-def order(**fields: Any) -> GrantOrder:
-    worker = {"worker_id": "pool", "worker_instance_id": "pool-1"}
-    return GrantOrder(**(worker | fields))
-
-
-def claim_of(grant: Grant, **fields: Any) -> GrantClaim:
-    worker = {"worker_id": "pool", "worker_instance_id": "pool-1"}
-    given = {"execution_id": grant.execution_id, "grant_key": grant.grant_key}
-    return GrantClaim(**(worker | given | fields))
-
-
-async def issue(driver: Driver, execution_id: str, **fields: Any) -> Grant:
-    return await driver.engine.grants.issue(execution_id, order(**fields))
-
-
-async def cancelled_flow(
-    driver: Driver, policy: str = "cancel_all", *, gated: bool = False
-) -> FlowUnderTest:
-    cancelled = {"cancelled_at": 1, "cancel_policy": policy, "cancel_reason": "no more"}
-    member = Member(policy=GPU if gated else None)
-    return await driver.graph(Graph(members={"a": member}, flow=cancelled))
-
+from tests.conformance.granting import GPU, cancelled_flow, claim_of, issue, order
 
 # ---- issue
 
@@ -383,183 +352,3 @@ async def test_a_lapsed_grant_returns_the_work_by_itself(driver: Driver) -> None
     assert (record.state, record.grant_id, record.grant_worker) == ("waiting", "", "")
     assert (record.grant_until, record.due_at) == (0, 0)
     assert (await driver.claim()).execution_id == execution_id
-
-
-# ---- an operator takes one
-
-
-@pytest.mark.parametrize("situation", EVERYWHERE)
-async def test_an_operator_takes_only_waiting_work(driver: Driver, situation: str) -> None:
-    held = await driver.reach(situation)
-    before = await driver.snapshot()
-    if situation in ("waiting", "handed_back"):
-        claimed = await driver.take(held.execution_id)
-        record = claimed.record
-        assert (record.worker_id, record.worker_instance_id) == ("operator", "operator")
-        assert (record.grant_id, record.grant_until) == ("", 0)
-        assert claimed.kind == ("fresh" if situation == "waiting" else "resumed")
-        return
-    with refused(ExecutionNotEligible):
-        await driver.take(held.execution_id)
-    assert await driver.snapshot() == before
-
-
-async def test_an_operator_passes_capabilities_and_limits(driver: Driver) -> None:
-    policy = GPU | {"budget_ids": ["550e8400-e29b-41d4-a716-446655440000"]}
-    execution_id = await driver.submit(policy=policy)
-    assert (await driver.take(execution_id)).record.state == "active"
-
-
-async def test_an_operator_respects_a_live_grant(driver: Driver) -> None:
-    execution_id = await driver.submit()
-    grant = await issue(driver, execution_id, grant_ttl_ms=1_000)
-    with refused(GrantAlreadyExists):
-        await driver.take(execution_id)
-    driver.clock.advance(1_000)
-    await driver.take(execution_id)
-    with refused(ExecutionNotLeaseable):
-        await driver.engine.grants.claim_execution(claim_of(grant))
-
-
-@pytest.mark.parametrize("lease_ms", [0, -1, True, 1.0, "1", 10**9])
-async def test_an_operator_s_lease_needs_a_sane_length(driver: Driver, lease_ms: Any) -> None:
-    execution_id = await driver.submit()
-    with refused(InvalidInput):
-        await driver.take(execution_id, lease_ms)
-    assert (await driver.record(execution_id)).state == "waiting"
-
-
-async def test_an_operator_cannot_take_what_is_not_there(driver: Driver) -> None:
-    with refused(ExecutionNotFound):
-        await driver.take(NOWHERE)
-
-
-# ---- the best waiting work, reserved
-
-
-async def reserve(driver: Driver, **fields: Any) -> Grant | None:
-    asked: dict[str, Any] = {"lease_ms": 5_000} | fields
-    order = ClaimOrder(worker_id="pool", worker_instance_id="pool-1", **asked)
-    return await driver.engine.grants.claim_for_worker(order)
-
-
-async def test_a_grant_request_reserves_the_best_admissible_work(driver: Driver) -> None:
-    await driver.submit(policy=GPU, priority=9)
-    driver.clock.advance(1)
-    older, better = await driver.submit(), await driver.submit(priority=3)
-    grants = [await reserve(driver) for _ in range(3)]
-    assert [grant and grant.execution_id for grant in grants] == [better, older, None]
-    assert grants[0]
-    assert (grants[0].expires_at_ms, grants[0].kind) == (driver.clock() + 5_000, "claim")
-    claimed = await driver.engine.grants.claim_execution(claim_of(grants[0]))
-    assert claimed.execution_id == better
-
-
-async def test_a_grant_request_offers_lost_and_resumable_work_too(driver: Driver) -> None:
-    lost = await driver.reach("lease_revoked")
-    back = await driver.reach("handed_back")
-    grants = [await reserve(driver), await reserve(driver)]
-    found = {grant.execution_id: grant.kind for grant in grants if grant}
-    assert found == {lost.execution_id: "reclaim", back.execution_id: "resume"}
-
-
-async def test_a_grant_request_ends_what_may_not_run(driver: Driver) -> None:
-    lost = await driver.reach("lease_expired", policy={"max_reclaim_count": 0})
-    flow = await cancelled_flow(driver)
-    execution_id = await driver.submit()
-    grant = await reserve(driver)
-    assert grant
-    assert grant.execution_id == execution_id
-    assert (await driver.record(lost.execution_id)).state == "failed"
-    assert (await flow.record("a")).state == "cancelled"
-
-
-async def test_a_grant_request_finds_nothing_in_a_paused_lane(driver: Driver) -> None:
-    await driver.submit()
-    await driver.engine.lanes.configure("default", "default", state="paused")
-    assert await reserve(driver) is None
-
-
-@pytest.mark.parametrize("lease_ms", [0, 60_001, True, 1.0, None])
-async def test_a_grant_request_needs_a_sane_length(driver: Driver, lease_ms: Any) -> None:
-    await driver.submit()
-    with refused(InvalidInput):
-        await reserve(driver, lease_ms=lease_ms)
-
-
-# ---- reclaim grants
-
-
-@pytest.mark.parametrize("situation", EVERYWHERE)
-async def test_only_lost_work_gets_a_reclaim_grant(driver: Driver, situation: str) -> None:
-    held = await driver.reach(situation)
-    before = await driver.snapshot()
-    answer = await driver.engine.grants.issue_reclaim(held.execution_id, order())
-    if situation in ("lease_expired", "lease_revoked"):
-        assert isinstance(answer, Grant)
-        assert answer.kind == "reclaim"
-    else:
-        assert answer == NotReclaimable("execution_not_reclaimable")
-        assert await driver.snapshot() == before
-
-
-async def test_a_reclaim_grant_is_consumed_by_a_reclaim(driver: Driver) -> None:
-    lost = await driver.reach("lease_expired")
-    grant = await driver.engine.grants.issue_reclaim(lost.execution_id, order(grant_ttl_ms=700))
-    assert isinstance(grant, Grant)
-    assert grant.expires_at_ms == driver.clock() + 700
-    assert (await driver.record(lost.execution_id)).state == "lost"
-    assert await driver.claim_all() == []
-    claimed = await driver.engine.grants.reclaim(claim_of(grant))
-    assert (claimed.kind, claimed.record.attempt_type) == ("reclaimed", "reclaim")
-    assert (claimed.record.attempt_index, claimed.record.reclaim_count) == (1, 1)
-
-
-async def test_a_reclaim_grant_needs_the_capabilities(driver: Driver) -> None:
-    held = await driver.reach("lease_expired", policy=GPU)
-    answer = await driver.engine.grants.issue_reclaim(held.execution_id, order())
-    assert answer == NotReclaimable("capability_mismatch: cuda,gpu")
-    assert (await driver.record(held.execution_id)).last_capability_mismatch_at == driver.clock()
-
-
-async def test_a_reclaim_request_at_the_cap_fails_the_execution(driver: Driver) -> None:
-    lost = await driver.reach("lease_expired", policy={"max_reclaim_count": 0} | GPU)
-    answer = await driver.engine.grants.issue_reclaim(lost.execution_id, order())
-    assert answer == ReclaimCapExceeded(0)
-    record = await driver.record(lost.execution_id)
-    assert (record.state, record.failure_reason) == ("failed", "max_reclaims_exceeded")
-    assert await driver.completions() == [(lost.execution_id, "failed")]
-
-
-async def test_a_reclaim_of_a_live_grant_or_a_missing_execution_is_an_error(
-    driver: Driver,
-) -> None:
-    lost = await driver.reach("lease_expired")
-    await driver.engine.grants.issue_reclaim(lost.execution_id, order())
-    with refused(GrantAlreadyExists):
-        await driver.engine.grants.issue_reclaim(lost.execution_id, order())
-    with refused(ExecutionNotFound):
-        await driver.engine.grants.issue_reclaim(NOWHERE, order())
-    with refused(InvalidInput):
-        await driver.engine.grants.issue_reclaim(NOWHERE, order(grant_ttl_ms=0))
-
-
-async def test_reclaiming_at_the_cap_fails_the_execution_and_says_so(driver: Driver) -> None:
-    """The cap of the record counts, even if it was another when the grant was issued."""
-    lost = await driver.reach("lease_expired", policy={"max_reclaim_count": 1})
-    grant = await driver.engine.grants.issue_reclaim(lost.execution_id, order())
-    assert isinstance(grant, Grant)
-    lower = Plan(
-        target=lost.execution_id,
-        rule="note",
-        guard=Guard(frozenset({"lost"})),
-        set={"max_reclaim_count": 0},
-    )
-    await driver.engine.deps.push(lower)
-    with refused(InvalidClaimGrant):
-        await driver.engine.grants.reclaim(claim_of(grant, worker_id="others"))
-    with refused(MaxRetriesExhausted, "0"):
-        await driver.engine.grants.reclaim(claim_of(grant))
-    record = await driver.record(lost.execution_id)
-    assert (record.state, record.failure_reason) == ("failed", "max_reclaims_exceeded")
-    assert (record.grant_id, record.lease_id) == ("", "")

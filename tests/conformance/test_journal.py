@@ -1,5 +1,7 @@
 """The journal: steps kept under the lease, each once, for the attempts that follow."""
 
+import asyncio
+
 import pytest
 
 from flowfabric.backend.types import JournalEntry
@@ -13,14 +15,18 @@ from flowfabric.errors import (
     LeaseRevoked,
     Nondeterminism,
     PartialFenceTriple,
+    PayloadTooLarge,
+    ResourceExhausted,
     StaleLease,
 )
 from tests.conformance.driver import (
     FINAL,
+    NOWHERE,
     RUNNABLE,
     TRANSIENT,
     Driver,
     fenced,
+    guess,
     refused,
     stranger,
     unfenced,
@@ -110,8 +116,72 @@ async def test_reading_in_pages(driver: Driver) -> None:
 
 
 async def test_an_unknown_execution_has_an_empty_journal(driver: Driver) -> None:
-    held = await driver.nowhere()
-    assert await driver.engine.journals.read_all(held.execution_id) == []
+    assert await driver.engine.journals.read_all(NOWHERE) == []
+
+
+async def test_journals_come_with_a_claim(driver: Driver) -> None:
+    journals = driver.engine.journals
+    first, second = [await driver.started() for _ in range(2)]
+    steps = [JournalEntry("step", n, "d", b"%d" % n) for n in range(2_500)]
+    await journals.append(first.held, steps)
+    await journals.append(second.held, [FETCH])
+    for claimed in (first, second):
+        await driver.engine.outcomes.delay(claimed.held, for_ms=0)
+    fresh = await driver.submit()
+    claims = await driver.claim_all(n=3)
+    assert {claimed.journal_length for claimed in claims} == {2_500, 1, 0}
+    assert await journals.read_claimed(claims) == {
+        first.execution_id: steps,
+        second.execution_id: [FETCH],
+        fresh: [],
+    }
+
+
+async def test_steps_that_run_at_once_are_all_kept(driver: Driver) -> None:
+    held = (await driver.started()).held
+    journals = driver.engine.journals
+    steps = [JournalEntry("step", n, f"d{n}", b"%d" % n) for n in range(100)]
+    twice = [journals.append(held, [step]) for step in steps for _ in range(2)]
+    answers = await asyncio.gather(*twice)
+    assert [kept.stored for (kept,) in answers] == [True, False] * 100
+    assert await journals.read_all(held.execution_id) == steps
+
+
+# ---- limits
+
+
+async def test_an_outcome_has_a_mebibyte_and_not_a_byte_more(driver: Driver) -> None:
+    held = (await driver.started()).held
+    journals = driver.engine.journals
+    with refused(PayloadTooLarge):
+        await journals.append(held, [FETCH, JournalEntry("large", 0, "d", bytes(1024 * 1024 + 1))])
+    assert await journals.read_all(held.execution_id) == []
+    largest = JournalEntry("large", 0, "d", b"\xff" * 1024 * 1024)
+    await journals.append(held, [largest])
+    assert await journals.read_all(held.execution_id) == [largest]
+
+
+async def test_a_journal_has_ten_thousand_entries_and_not_one_more(driver: Driver) -> None:
+    held = (await driver.started()).held
+    journals = driver.engine.journals
+    steps = [JournalEntry("step", n, "d", b"%d" % n) for n in range(9_999)]
+    for start in range(0, len(steps), 3_333):
+        await journals.append(held, steps[start : start + 3_333])
+    with refused(ResourceExhausted) as caught:
+        await journals.append(held, [FETCH, STORE])
+    assert caught.value.details == {"resource": "journal"}
+    assert await journals.append(held, [FETCH]) == [Kept(True, FETCH.outcome)]
+    with refused(ResourceExhausted):
+        await journals.append(held, [STORE])
+    # What is there is still found.
+    assert await journals.append(held, [FETCH, steps[0]]) == [
+        Kept(False, FETCH.outcome),
+        Kept(False, b"0"),
+    ]
+    assert await journals.read_all(held.execution_id) == [*steps, FETCH]
+
+
+# ---- who may not write
 
 
 @pytest.mark.parametrize(
@@ -128,7 +198,7 @@ async def test_without_a_live_lease_nothing_is_kept(
 ) -> None:
     held = await driver.reach(situation)
     if not held.lease_id:
-        held = fenced(held, lease_id=stranger(), lease_epoch=1, attempt_id=stranger())
+        held = guess(held.execution_id)
     with refused(error):
         await driver.engine.journals.append(held, [FETCH])
     assert await driver.engine.journals.read_all(held.execution_id) == []
@@ -149,7 +219,7 @@ async def test_the_fence_must_be_whole(driver: Driver) -> None:
     held = await driver.reach("active")
     journals = driver.engine.journals
     with refused(ExecutionNotFound):
-        await journals.append(await driver.nowhere(), [FETCH])
+        await journals.append(guess(NOWHERE), [FETCH])
     with refused(FenceRequired):
         await journals.append(unfenced(held.execution_id), [FETCH])
     with refused(PartialFenceTriple):

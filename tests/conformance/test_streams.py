@@ -1,19 +1,13 @@
-"""Output of an attempt: who may append, what is kept, how it is read and followed."""
-
-import asyncio
-from typing import Any
+"""Output of an attempt: who may append, what is kept, how it is read and when it ends."""
 
 import pytest
 
-from flowfabric.backend.types import Append, Appended, Frame
-from flowfabric.core.fence import Fence
-from flowfabric.engine import streams as streams_module
-from flowfabric.engine.holding import Held
-from flowfabric.engine.streams import StreamPage, StreamRange, Tail, frame_fields
+from flowfabric.engine.streams import Frame, FramesAppended, Output, StreamPage, frame_fields
 from flowfabric.errors import (
     ExecutionNotFound,
     FenceRequired,
     FlowFabricError,
+    InvalidInput,
     PartialFenceTriple,
     RetentionLimitExceeded,
     StaleOwnerCannotAppend,
@@ -27,41 +21,12 @@ from tests.conformance.driver import (
     TRANSIENT,
     Driver,
     fenced,
+    guess,
     refused,
     stranger,
     unfenced,
 )
-
-SOON_S = 20.0
-
-
-@pytest.fixture(autouse=True)
-def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the bell wakes a tail here."""
-    monkeypatch.setattr(streams_module, "SAFETY_NET_S", 600.0)
-
-
-def frame(payload: bytes = b"x", **fields: Any) -> Frame:
-    return Frame(frame_type=fields.pop("frame_type", "stdout"), payload=payload, **fields)
-
-
-async def read(driver: Driver, execution_id: str, attempt: int = 0, **fields: Any) -> StreamPage:
-    asked = StreamRange(execution_id=execution_id, attempt_index=attempt, **fields)
-    return await driver.engine.streams.read_stream(asked)
-
-
-async def tail(driver: Driver, execution_id: str, attempt: int = 0, **fields: Any) -> StreamPage:
-    asked = Tail(execution_id=execution_id, attempt_index=attempt, **fields)
-    return await driver.engine.streams.tail_stream(asked)
-
-
-def payloads(page: StreamPage) -> list[bytes]:
-    return [stored.frame.payload for stored in page.frames]
-
-
-async def append(driver: Driver, held: Held, *frames: Frame, attempt: int = 0) -> list[str]:
-    return list((await driver.engine.streams.append(held, attempt, frames)).ids)
-
+from tests.conformance.streaming import append, frame, live, patch, payloads, read, tail
 
 # ---- appending
 
@@ -155,6 +120,65 @@ async def test_without_a_limit_about_ten_thousand_are_kept(
     assert len(rest.frames) <= (0 if maxlen is None else 2_000)
 
 
+async def test_a_refused_call_appends_none_of_its_frames(driver: Driver) -> None:
+    held = (await driver.started()).held
+    before = await driver.engine.streams.append(held, 0, [frame(b"kept")])
+    bad: list[Frame] = [
+        frame(mode="loud"),
+        frame(b"x" * 65_537),
+        frame(b"[]", mode="summary"),
+        frame(seq=-1),
+        frame(encoding="hex"),
+    ]
+    for wrong in bad:
+        with refused(RetentionLimitExceeded if len(wrong.payload) > 65_536 else InvalidInput):
+            await append(driver, held, frame(b"good"), patch(b'{"a":1}'), live(), wrong)
+    assert payloads(await read(driver, held.execution_id)) == [b"kept"]
+    assert await driver.engine.streams.read_summary(held.execution_id, 0) is None
+    after = await driver.engine.streams.append(held, 0, [frame(b"next")])
+    assert after.frame_count == before.frame_count + 1
+
+
+# ---- for several attempts at once
+
+
+async def test_each_of_several_attempts_has_its_own_answer(driver: Driver) -> None:
+    one, two = (await driver.started()).held, (await driver.started()).held
+    done = await driver.reach("completed")
+    streams = driver.engine.streams
+    answers = await streams.append_many(
+        [
+            Output(one, 0, [frame(b"a"), frame(b"b")]),
+            Output(done, 0, [frame()]),
+            Output(two, 0, [frame(b"x" * 65_537)]),
+            Output(fenced(two), 0, [frame(b"c"), patch(b'{"n":1}')]),
+            Output(guess(NOWHERE), 0, [frame()]),
+            Output(one, 0, [frame(b"d")]),
+        ]
+    )
+    assert [type(answer) for answer in answers] == [
+        FramesAppended,
+        StreamClosed,
+        RetentionLimitExceeded,
+        FramesAppended,
+        ExecutionNotFound,
+        FramesAppended,
+    ]
+    assert payloads(await read(driver, one.execution_id)) == [b"a", b"b", b"d"]
+    assert payloads(await read(driver, two.execution_id)) == [b"c", b'{"n":1}']
+    assert (await read(driver, done.execution_id)).frames == ()
+
+
+@pytest.mark.parametrize("n", [0, 201])
+async def test_so_many_attempts_may_append_in_one_call(driver: Driver, n: int) -> None:
+    held = (await driver.started()).held
+    with refused(InvalidInput, f"outputs: expected 1..200, got {n}"):
+        await driver.engine.streams.append_many([Output(held, 0, [frame()])] * n)
+    await driver.engine.streams.append_many([Output(held, 0, [frame()])] * 200)
+    page = await read(driver, held.execution_id, count_limit=1_000)
+    assert len(page.frames) == 200
+
+
 # ---- who may not append
 
 
@@ -172,7 +196,7 @@ async def test_only_a_live_lease_may_append(
 ) -> None:
     held = await driver.reach(situation)
     if not held.lease_id:
-        held = fenced(held, lease_id=stranger(), lease_epoch=1, attempt_id=stranger())
+        held = guess(held.execution_id)
     before = await driver.record(held.execution_id)
     with refused(error):
         await append(driver, held, frame())
@@ -197,7 +221,7 @@ async def test_another_attempt_may_not_be_written(driver: Driver) -> None:
 async def test_who_is_missing_is_told_before_a_missing_fence(driver: Driver) -> None:
     held = await driver.reach("active")
     with refused(ExecutionNotFound):
-        await append(driver, await driver.nowhere(), frame())
+        await append(driver, guess(NOWHERE), frame())
     with refused(ExecutionNotFound):
         await append(driver, unfenced(NOWHERE), frame())
     with refused(FenceRequired):
@@ -268,58 +292,6 @@ async def test_durable_frames_are_visible_either_way(driver: Driver) -> None:
     assert page.next_after == page.frames[-1].id
 
 
-async def append_live(driver: Driver, held: Held, *bodies: bytes) -> None:
-    """Short-lived frames, as the store takes them."""
-    item = Append(
-        execution_id=held.execution_id,
-        attempt_index=0,
-        fence=Fence(held.lease_id, held.lease_epoch, held.attempt_id),
-        frames=tuple(frame(body, mode="best_effort") for body in bodies),
-    )
-    answer = await driver.engine.deps.store.append(item)
-    assert isinstance(answer, Appended)
-
-
-async def test_hidden_frames_are_passed_over_before_counting(driver: Driver) -> None:
-    held = (await driver.started()).held
-    for n in range(4):
-        await append_live(driver, held, *[b"live"] * 5)
-        await append(driver, held, frame(b"%d" % n))
-    await append_live(driver, held, b"live")
-    own, hidden = held.execution_id, "exclude_best_effort"
-    assert len((await read(driver, own)).frames) == 25
-    page = await read(driver, own, count_limit=3, visibility=hidden)
-    assert payloads(page) == [b"0", b"1", b"2"]
-    rest = await tail(driver, own, after=page.next_after, visibility=hidden)
-    assert payloads(rest) == [b"3"]
-    assert rest.next_after > rest.frames[-1].id
-    assert (await tail(driver, own, after=rest.next_after)).frames == ()
-
-
-async def test_a_filtered_tail_waits_through_hidden_frames(driver: Driver) -> None:
-    held = (await driver.started()).held
-    hidden = "exclude_best_effort"
-    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        waiting = group.create_task(
-            tail(driver, held.execution_id, block_ms=30_000, visibility=hidden)
-        )
-        await asyncio.sleep(0)
-        for _ in range(3):
-            await append_live(driver, held, b"live")
-        await append(driver, held, frame(b"kept"))
-    assert payloads(waiting.result()) == [b"kept"]
-    await append_live(driver, held, b"live", b"live")
-    page = await tail(
-        driver,
-        held.execution_id,
-        after=waiting.result().next_after,
-        block_ms=20,
-        visibility=hidden,
-    )
-    assert page.frames == ()
-    assert page.next_after > waiting.result().next_after
-
-
 # ---- closing
 
 
@@ -379,102 +351,3 @@ async def test_a_reclaim_overwrites_why_the_stream_closed(driver: Driver) -> Non
     await driver.claim()
     page = await read(driver, claimed.execution_id)
     assert (page.closed_at, page.closed_reason) == (lost_at, "reclaimed")
-
-
-# ---- tailing
-
-
-async def test_a_tail_shows_only_what_lies_behind_its_position(driver: Driver) -> None:
-    held = (await driver.started()).held
-    first, second = await append(driver, held, frame(b"a"), frame(b"b"))
-    assert payloads(await tail(driver, held.execution_id)) == [b"a", b"b"]
-    assert payloads(await tail(driver, held.execution_id, after=first)) == [b"b"]
-    assert await tail(driver, held.execution_id, after=second) == StreamPage((), second)
-
-
-async def test_a_waiting_tail_wakes_on_a_frame(driver: Driver) -> None:
-    held = (await driver.started()).held
-    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        waiting = group.create_task(tail(driver, held.execution_id, block_ms=30_000))
-        await asyncio.sleep(0)
-        await append(driver, held, frame(b"hello"))
-    assert payloads(waiting.result()) == [b"hello"]
-
-
-async def test_a_close_wakes_a_tail_on_a_stream_nobody_wrote_to(driver: Driver) -> None:
-    held = (await driver.started()).held
-    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        waiting = group.create_task(tail(driver, held.execution_id, block_ms=30_000))
-        await asyncio.sleep(0)
-        await driver.engine.outcomes.complete(held)
-    page = waiting.result()
-    assert (page.frames, page.closed_at) == ((), driver.clock())
-    assert page.closed_reason == "attempt_success"
-
-
-@pytest.mark.parametrize("how", ["expiry", "revoke"])
-async def test_a_lost_lease_wakes_a_tail(driver: Driver, how: str) -> None:
-    claimed = await driver.started()
-    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        waiting = group.create_task(tail(driver, claimed.execution_id, block_ms=30_000))
-        await asyncio.sleep(0)
-        if how == "expiry":
-            await driver.pass_time(LEASE_MS)
-        else:
-            await driver.engine.leases.revoke(claimed.execution_id)
-    expected = {"expiry": "lease_expired", "revoke": "lease_revoked"}
-    assert waiting.result().closed_reason == expected[how]
-
-
-async def test_a_tail_that_waited_in_vain_is_empty_and_open(driver: Driver) -> None:
-    held = (await driver.started()).held
-    (last,) = await append(driver, held, frame())
-    page = await tail(driver, held.execution_id, after=last, block_ms=20)
-    assert page == StreamPage((), last)
-
-
-async def test_a_tail_on_a_closed_stream_does_not_wait(driver: Driver) -> None:
-    held = (await driver.started()).held
-    await append(driver, held, frame(b"last words"))
-    await driver.engine.outcomes.complete(held)
-    async with asyncio.timeout(SOON_S):
-        page = await tail(driver, held.execution_id, block_ms=30_000)
-        assert payloads(page) == [b"last words"]
-        assert page.closed_reason == "attempt_success"
-        end = await tail(driver, held.execution_id, after=page.next_after, block_ms=30_000)
-    assert (end.frames, end.closed_reason) == ((), "attempt_success")
-
-
-async def test_many_tails_wait_at_once_and_delay_nobody(driver: Driver) -> None:
-    held = (await driver.started()).held
-    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        tails = [
-            group.create_task(tail(driver, held.execution_id, block_ms=30_000)) for _ in range(100)
-        ]
-        await asyncio.sleep(0)
-        assert (await driver.record(held.execution_id)).state == "active"
-        await append(driver, held, frame(b"to all"))
-    assert all(payloads(task.result()) == [b"to all"] for task in tails)
-
-
-async def test_a_consumer_follows_a_stream_to_its_end(driver: Driver) -> None:
-    held = (await driver.started()).held
-    seen: list[bytes] = []
-
-    async def consume() -> None:
-        after = "0-0"
-        while True:
-            page = await tail(
-                driver, held.execution_id, after=after, block_ms=30_000, count_limit=3
-            )
-            seen.extend(payloads(page))
-            after = page.next_after
-            if page.closed_at is not None and not page.frames:
-                return
-
-    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        group.create_task(consume())
-        for n in range(20):
-            await append(driver, held, frame(b"%d" % n))
-        await driver.engine.outcomes.complete(held)
-    assert seen == [b"%d" % n for n in range(20)]

@@ -6,8 +6,10 @@ transport fault fails a whole call. Time is the store's own.
 """
 
 from collections.abc import Sequence
-from typing import Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import Final, Literal, Protocol
 
+from flowfabric.backend.flowing import Flowing
+from flowfabric.backend.limiting import Answered, Limiting
 from flowfabric.backend.types import (
     NO_DOCUMENTS,
     Append,
@@ -24,7 +26,7 @@ from flowfabric.backend.types import (
     EventPage,
     Finished,
     FramePage,
-    GraphCreated,
+    FrameRange,
     JournalAppend,
     Journaled,
     JournalEntry,
@@ -42,17 +44,22 @@ from flowfabric.backend.types import (
     With,
     Worker,
 )
-from flowfabric.core.birth import Birth, GraphBirth
-from flowfabric.core.graph import Flow
+from flowfabric.core.birth import Birth
 from flowfabric.core.plan import Answer, Plan, Refused
-from flowfabric.errors import FlowFabricError
 
-T = TypeVar("T")
-# One answer of a batch, or the error that belongs to that item alone.
-Answered: TypeAlias = T | FlowFabricError
+__all__ = [
+    "CONFIG_BELL",
+    "LOG_BELL",
+    "Answered",
+    "Backend",
+    "Bells",
+    "Listening",
+    "lane_bell",
+    "stream_bell",
+]
 
 
-class Backend(Protocol):
+class Backend(Flowing, Limiting, Protocol):
     """A store. See each answer type for what a mechanism tells its caller."""
 
     def describe(self) -> Description: ...
@@ -69,13 +76,7 @@ class Backend(Protocol):
 
     async def create(self, items: Sequence[Birth]) -> list[Answered[CreateAnswer]]: ...
 
-    async def create_graph(self, items: Sequence[GraphBirth]) -> list[Answered[GraphCreated]]: ...
-
     async def apply(self, plans: Sequence[Plan]) -> list[Answered[Answer]]: ...
-
-    async def settle(self, flow_ids: Sequence[str]) -> list[Answered[bool]]:
-        """Go on with what bounded steps left over on these flows; whether there is still more."""
-        ...
 
     async def claim(self, requests: Sequence[ClaimRequest]) -> list[Answered[ClaimAnswer]]: ...
 
@@ -130,11 +131,7 @@ class Backend(Protocol):
 
     async def queues(self, namespace: str, lane: str) -> list[Queue]: ...
 
-    async def flows(self, ids: Sequence[str]) -> list[Flow | None]: ...
-
-    async def frames(
-        self, execution_id: str, attempt: int, after: str, to: str, limit: int
-    ) -> FramePage: ...
+    async def frames(self, ranges: Sequence[FrameRange]) -> list[Answered[FramePage]]: ...
 
     async def summary(self, execution_id: str, attempt: int) -> Summary | None: ...
 

@@ -11,6 +11,8 @@ from flowfabric.backend.types import (
     ClaimAnswer,
     ClaimRequest,
     CreateAnswer,
+    FramePage,
+    FrameRange,
     JournalAppend,
     Journaled,
     NamedClaim,
@@ -20,6 +22,16 @@ from flowfabric.backend.types import (
     With,
 )
 from flowfabric.core.birth import Birth
+from flowfabric.core.flow_plan import FlowAnswer, FlowPlan, check_flow_plan
+from flowfabric.core.limits.asks import (
+    Admission,
+    AdmitAnswer,
+    Extend,
+    Freed,
+    Spend,
+    SpendAnswer,
+    Vacate,
+)
 from flowfabric.core.plan import Answer, Plan, Refused, check_plan
 from flowfabric.errors import FlowFabricError
 
@@ -29,6 +41,7 @@ A = TypeVar("A")
 MOST_ITEMS: Final = 200
 MOST_CLAIMS: Final = 100
 MOST_READS: Final = 1_000
+MOST_RANGES: Final = 100
 
 _Run = Callable[[Sequence[I]], Awaitable[list[Answered[A]]]]
 # An execution and the names of its documents.
@@ -93,15 +106,27 @@ class Store:
         self.backend = backend
         self.create = Gatherer[Birth, CreateAnswer](backend.create).submit
         self._plans = Gatherer[Plan, Answer](backend.apply)
+        self._flow_plans = Gatherer[FlowPlan, FlowAnswer](backend.apply_flows)
         self.claim = Gatherer[ClaimRequest, ClaimAnswer](backend.claim, MOST_CLAIMS).submit
         self.lease = Gatherer[NamedClaim, Offer | Refused](backend.lease, MOST_CLAIMS).submit
         self.append = Gatherer[Append, Appended | StreamRefused](backend.append).submit
+        self.frames = Gatherer[FrameRange, FramePage](
+            _each_once(backend.frames), MOST_RANGES
+        ).submit
         self.journal = Gatherer[JournalAppend, Journaled | Refused](backend.journal).submit
+        self.spend = Gatherer[Spend, SpendAnswer](backend.spend).submit
+        self.admit = Gatherer[Admission, AdmitAnswer](backend.admit).submit
+        self.extend = Gatherer[Extend, bool](backend.extend).submit
+        self.vacate = Gatherer[Vacate, Freed](backend.vacate).submit
         self._reads: dict[frozenset[With], Gatherer[_Wanted, Seen | None]] = {}
 
     def apply(self, plan: Plan) -> asyncio.Future[Answer]:
         check_plan(plan)
         return self._plans.submit(plan)
+
+    def apply_flow(self, plan: FlowPlan) -> asyncio.Future[FlowAnswer]:
+        check_flow_plan(plan)
+        return self._flow_plans.submit(plan)
 
     def read(
         self,
@@ -126,3 +151,14 @@ class Store:
             return [*await self.backend.read(ids, beside, named)]
 
         return run
+
+
+def _each_once(run: _Run[I, A]) -> _Run[I, A]:
+    """Reads that many ask for at once are made once: all tails of a stream wake together."""
+
+    async def run_once(items: Sequence[I]) -> list[Answered[A]]:
+        asked = list(dict.fromkeys(items))
+        answers = dict(zip(asked, await run(asked), strict=True))
+        return [answers[item] for item in items]
+
+    return run_once

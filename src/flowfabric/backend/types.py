@@ -8,6 +8,7 @@ import msgspec
 from flowfabric.core.documents import Document
 from flowfabric.core.events import HistoryEntry, LogEntry
 from flowfabric.core.fence import Fence
+from flowfabric.core.flow_plan import FlowRefused
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.plan import Answer, Family
 from flowfabric.core.record import Attempt, Record
@@ -24,20 +25,7 @@ class Duplicate(msgspec.Struct, frozen=True):
     execution_id: str
 
 
-class FlowRefused(msgspec.Struct, frozen=True):
-    """The flow a member names is missing (None) or cancelled."""
-
-    flow: Flow | None
-
-
 CreateAnswer = Created | Duplicate | FlowRefused
-
-
-class GraphCreated(msgspec.Struct, frozen=True):
-    """Whether this call wrote the flow's header, or found it."""
-
-    flow: Flow
-    is_new: bool
 
 
 # ---- claim
@@ -73,6 +61,7 @@ class NamedClaim(msgspec.Struct, frozen=True, kw_only=True):
     lease_for: int
     reason: str = ""
     payload: bool = True
+    upstreams: bool = False
 
 
 class Upstream(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +69,7 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     execution_id: str
     data_ref: str = ""
     outcome: str = ""
+    satisfied_at: int = 0
     result: bytes | None = None
     result_encoding: str = ""
     result_deferred: bool = False
@@ -128,9 +118,14 @@ class DuePage(msgspec.Struct, frozen=True):
     # Per execution what its decision needs: the suspension of a suspended one, the waitpoints of
     # one whose pending waitpoints are due.
     documents: dict[str, dict[str, Document]] = msgspec.field(default_factory=dict)
+    # (due_at, budget id): one that cannot be read must not keep the others from being shown.
+    budgets: tuple[tuple[int, str], ...] = ()
 
 
 # ---- streams
+
+
+Mode = Literal["durable", "summary", "best_effort"]
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -139,7 +134,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ts: int = 0
     encoding: str = "utf8"
     source: str = "worker"
-    mode: Literal["durable", "summary", "best_effort"] = "durable"
+    mode: Mode = "durable"
     correlation_id: str = ""
     # The writer's own number; one already seen appends nothing. 0 means none.
     seq: int = 0
@@ -150,14 +145,18 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Trim(msgspec.Struct, frozen=True):
     """Keep about (or exactly) this many frames of one mode."""
 
-    mode: str
+    mode: Mode
     length: int
     exact: bool = True
 
 
 class SummaryPut(msgspec.Struct, frozen=True):
+    """The document that follows from the stored version and so many of the item's patches, which
+    must be those the store has not seen yet."""
+
     expected_version: int
     document: bytes
+    patches: int = 1
     patch_kind: str = "json-merge-patch"
 
 
@@ -166,30 +165,46 @@ class Append(msgspec.Struct, frozen=True, kw_only=True):
     attempt_index: int
     fence: Fence
     frames: tuple[Frame, ...]
-    trim: Trim | None = None
+    trims: tuple[Trim, ...] = ()
     expire_ms: int = 0
     summary: SummaryPut | None = None
 
 
 class Appended(msgspec.Struct, frozen=True):
+    """`replayed` when all frames were there already and nothing was written."""
+
     ids: tuple[str, ...]
     frame_count: int
     retained: int
     now: int
     summary_version: int = 0
+    replayed: bool = False
 
 
 class StreamRefused(msgspec.Struct, frozen=True):
-    """The record as seen; `summary_version` tells a writer that lost a race about the summary."""
+    """The record as seen. A writer whose summary was not made from what is stored finds the stored
+    version, and the positions of those of its frames that were there already."""
 
     seen: Record | None
     now: int
     summary_version: int = 0
+    repeated: tuple[int, ...] = ()
 
 
 class StoredFrame(msgspec.Struct, frozen=True):
     id: str
     frame: Frame
+
+
+class FrameRange(msgspec.Struct, frozen=True):
+    """Frames strictly behind `after`, up to and with `to`; an empty text is the beginning, or the
+    end. An answer of fewer than `limit` has reached the end of the range."""
+
+    execution_id: str
+    attempt_index: int
+    after: str = ""
+    to: str = ""
+    limit: int = 100
 
 
 class FramePage(msgspec.Struct, frozen=True):
@@ -316,9 +331,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     incoming: tuple[Edge, ...] = ()
 
 
-With = Literal[
-    "input", "result", "attempts", "history", "upstreams", "upstream_results", "group"
-]
+With = Literal["input", "result", "attempts", "history", "upstreams", "upstream_results", "group"]
 # Per execution the documents to read beside it: exact names, or prefixes that end in `*`.
 Named = Mapping[str, Collection[str]]
 NO_DOCUMENTS: Final[Named] = {}

@@ -6,7 +6,8 @@
 
 import msgspec
 
-from flowfabric.core.members import finish_flow, move_member
+from flowfabric.core.graph import GraphEdit, grown, has_work
+from flowfabric.core.members import finish_flow, keep_flow, move_member
 from flowfabric.core.plan import Answer, Applied, Brief, Plan, Refused
 from flowfabric.core.record import Record
 from flowfabric.core.rows import Rows
@@ -21,9 +22,9 @@ def apply(rows: Rows, plan: Plan) -> Answer:
     if record is None:
         return Refused(None, rows.now)
     if is_repeat(plan, record):
-        brief = Brief(record.op_state, record.version, record.op_wake_at)
+        brief = Brief(record.op_state, record.version, record.op_wake_at, record.gated)
         return Applied(brief, record.op_state, rows.now, _wanted(plan, record), replayed=True)
-    if not fits(plan, record, rows.now):
+    if not fits(plan, record, rows.now) or not _flow_fits(rows, plan, record):
         return Refused(record, rows.now)
     target = plan.set.get("state", record.state)
     if not is_move(plan.rule, record.state, target):
@@ -35,27 +36,49 @@ def _perform(rows: Rows, plan: Plan, done: Step) -> Answer:
     rows.write(done)
     _write_beside(rows, plan)
     after = done.after
-    more = _settle(rows, plan, done) if after.flow_id else False
+    moved = _has_moved(plan, done)
+    if moved and after.flow_id:
+        _settle(rows, plan, done)
     if after.state == "blocked":
         after = _release_if_met(rows, after)
         if plan.op and after.state != "blocked":
             after = _remember_answer(rows, after)
-    if after.flow_id:
-        finish_flow(rows, after.flow_id)
+    more = moved and bool(after.flow_id) and _has_more(rows, after.flow_id)
     was = done.before.state if done.before else ""
     return Applied(_brief(after), was, rows.now, _wanted(plan, after), more=more)
 
 
-def _settle(rows: Rows, plan: Plan, done: Step) -> bool:
+def _has_moved(plan: Plan, done: Step) -> bool:
+    """Whether the flow has to know. A renewal, a report or a tag is none of its business."""
+    before, after = done.before, done.after
+    if before is None or plan.graph is not None:
+        return True
+    return (before.state, before.reason) != (after.state, after.reason)
+
+
+def _settle(rows: Rows, plan: Plan, done: Step) -> None:
     after = done.after
     move_member(rows, done)
-    more = False
     if plan.graph is not None:
+        if plan.rule == "park":
+            _grow(rows, after.flow_id, len(plan.graph.edges))
         replayed = plan.rule == "replay"
-        more = settle_edges(rows, after.flow_id, plan.graph.edges, successes_only=replayed)
+        settle_edges(rows, after.flow_id, plan.graph.edges, successes_only=replayed)
     if after.state in FINAL and plan.settle:
-        more = settle_from(rows, after)
-    return more
+        settle_from(rows, after)
+
+
+def _grow(rows: Rows, flow_id: str, edges: int) -> None:
+    flow = rows.flow(flow_id)
+    if flow is not None and edges:
+        keep_flow(rows, grown(flow, edges=edges))
+
+
+def _has_more(rows: Rows, flow_id: str) -> bool:
+    """End the flow if this was its last member; whether the step left it something to do."""
+    finish_flow(rows, flow_id)
+    flow = rows.flow(flow_id)
+    return flow is not None and has_work(flow)
 
 
 def _release_if_met(rows: Rows, after: Record) -> Record:
@@ -73,6 +96,27 @@ def _remember_answer(rows: Rows, released: Record) -> Record:
     return told
 
 
+def _flow_fits(rows: Rows, plan: Plan, record: Record) -> bool:
+    if plan.guard.uncancelled and record.flow_id:
+        flow = rows.flow(record.flow_id)
+        if flow is not None and flow.cancelled_at:
+            return False
+    return graph_fits(rows, plan.graph)
+
+
+def graph_fits(rows: Rows, edit: GraphEdit | None) -> bool:
+    """Whether every group the edit replaces is still the one it was decided from."""
+    seen = edit.seen if edit is not None else {}
+    return all(rows.group(target) == group for target, group in seen.items())
+
+
+def write_graph(rows: Rows, edit: GraphEdit) -> None:
+    for edge in edit.edges:
+        rows.put_edge(edge)
+    for group in edit.groups:
+        rows.put_group(group)
+
+
 def _write_beside(rows: Rows, plan: Plan) -> None:
     if plan.blobs:
         rows.put_blobs(plan.target, plan.blobs)
@@ -81,14 +125,11 @@ def _write_beside(rows: Rows, plan: Plan) -> None:
     if plan.drop_journal:
         rows.drop_journal(plan.target)
     if plan.graph is not None:
-        for edge in plan.graph.edges:
-            rows.put_edge(edge)
-        for group in plan.graph.groups:
-            rows.put_group(group)
+        write_graph(rows, plan.graph)
 
 
 def _brief(record: Record) -> Brief:
-    return Brief(record.state, record.version, record.wake_at)
+    return Brief(record.state, record.version, record.wake_at, record.gated)
 
 
 def _wanted(plan: Plan, record: Record) -> Record | None:

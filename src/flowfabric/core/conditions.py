@@ -1,18 +1,15 @@
-"""Resume conditions: the predicate over received signals that ends a suspension."""
+"""Resume conditions: what must be received for a suspension to end, in all its forms."""
 
 from collections.abc import Iterator
-from typing import Final, Literal, Union
+from typing import Final, Literal, NamedTuple, Union
 
 import msgspec
 
-MAX_DEPTH: Final = 4
-MAX_COUNT: Final = 1_000
-RESERVED_PREFIX: Final = "__"
 OPERATOR_ONLY: Final = "__operator_only__"
 TIMEOUT_ONLY: Final = "__timeout_only__"
 
+ConditionType = Literal["signal_set", "operator_only", "timeout_only", "composite"]
 CountKind = Literal["DistinctWaitpoints", "DistinctSignals", "DistinctSources"]
-MatchMode = Literal["any", "all", "composite"]
 
 
 class ByName(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True):
@@ -61,6 +58,8 @@ class OperatorOnly(msgspec.Struct, frozen=True, tag_field="kind"):
 
 
 class TimeoutOnly(msgspec.Struct, frozen=True, tag_field="kind"):
+    """Readable inside a tree for the same reason."""
+
     path: str = ""
 
 
@@ -72,7 +71,7 @@ class Condition(
 ):
     """A condition as callers send it and suspensions keep it."""
 
-    condition_type: Literal["signal_set", "operator_only", "timeout_only", "composite"]
+    condition_type: ConditionType
     required_signal_names: tuple[str, ...] = ()
     signal_match_mode: str = ""
     minimum_signal_count: int = 1
@@ -81,57 +80,40 @@ class Condition(
     v: int = 1
     composite: bool = False
     tree: Node | None = None
-    # A single condition names the waitpoint it is about; the other plain forms use the primary.
+    # A single condition may name its waitpoint; every other plain form is about the primary.
     waitpoint_key: str = ""
 
 
-class Evaluation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How far a condition is met: who filled each matcher, or the distinct tokens per node."""
-
-    filled: tuple[str, ...] = ()
-    tokens: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    satisfiers: tuple[str, ...] = ()
-
-
-class SignalFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a condition looks at in a signal."""
-
-    signal_id: str
-    name: str
-    waitpoint_id: str
-    waitpoint_key: str
-    source_type: str
-    source_identity: str
+def single(waitpoint_key: str = "", matcher: Matcher | None = None) -> Condition:
+    """One matching signal on that waitpoint; on the primary when none is named."""
+    names = () if matcher is None or isinstance(matcher, Wildcard) else (matcher.name,)
+    return Condition(
+        condition_type="signal_set", required_signal_names=names, waitpoint_key=waitpoint_key
+    )
 
 
-class Judgement(msgspec.Struct, frozen=True):
-    evaluation: Evaluation
-    effect: str
-    matched: bool
-
-    @property
-    def satisfied(self) -> bool:
-        return self.effect == "resume_condition_satisfied"
-
-
-SATISFIED: Final = "resume_condition_satisfied"
+def signal_set(*names: str, mode: str = "", minimum: int = 1) -> Condition:
+    """Several names on the primary waitpoint; all of them unless `mode` says any."""
+    return Condition(
+        condition_type="signal_set",
+        required_signal_names=names,
+        signal_match_mode=mode,
+        minimum_signal_count=minimum,
+    )
 
 
-def evaluate(condition: Condition, so_far: Evaluation, signal: SignalFacts) -> Judgement:
-    """What one more signal does to a condition."""
-    match condition.condition_type:
-        case "signal_set":
-            return _evaluate_set(condition, so_far, signal)
-        case "composite" if condition.tree is not None:
-            return _evaluate_tree(condition.tree, so_far, signal)
-        case _:
-            return Judgement(so_far, "no_op", False)
+def operator_only() -> Condition:
+    """Met by no signal: an operator, a timeout or a cancel ends it."""
+    return Condition(condition_type="operator_only")
 
 
-def fresh_evaluation(condition: Condition) -> Evaluation:
-    if condition.condition_type != "signal_set":
-        return Evaluation()
-    return Evaluation(filled=("",) * len(matchers_of(condition)))
+def timeout_only() -> Condition:
+    """Met by no signal, and so in need of a timeout."""
+    return Condition(condition_type="timeout_only")
+
+
+def composite(tree: Node) -> Condition:
+    return Condition(condition_type="composite", tree=tree)
 
 
 def matchers_of(condition: Condition) -> tuple[str, ...]:
@@ -145,93 +127,83 @@ def match_mode(condition: Condition) -> str:
     return "all" if len(condition.required_signal_names) > 1 else "any"
 
 
-def _evaluate_set(condition: Condition, so_far: Evaluation, signal: SignalFacts) -> Judgement:
-    names = matchers_of(condition)
-    filled = list(so_far.filled)
-    for position, name in enumerate(names):
-        if not filled[position] and name in ("", signal.name):
-            filled[position] = signal.signal_id
-            break
-    else:
-        return Judgement(so_far, "no_op", False)
-    done = sum(1 for one in filled if one)
-    wanted = len(names) if match_mode(condition) == "all" else condition.minimum_signal_count
-    evaluation = Evaluation(filled=tuple(filled), satisfiers=(*so_far.satisfiers, signal.signal_id))
-    return Judgement(evaluation, SATISFIED if done >= wanted else "appended_to_waitpoint", True)
+def completed(condition: Condition, timeout_behavior: str) -> Condition:
+    """The condition with every member set that a caller may leave out."""
+    tree = condition.tree
+    mode = {"signal_set": match_mode(condition), "composite": "composite"}
+    return msgspec.structs.replace(
+        condition,
+        signal_match_mode=mode.get(condition.condition_type, "all"),
+        timeout_behavior=timeout_behavior,
+        composite=condition.condition_type == "composite",
+        tree=with_paths(tree) if tree is not None else None,
+    )
 
 
-def _evaluate_tree(tree: Node, so_far: Evaluation, signal: SignalFacts) -> Judgement:
-    listening = [leaf for leaf in leaves(tree) if _listens(leaf, signal.waitpoint_key)]
-    if not listening:
-        return Judgement(so_far, "signal_ignored_not_in_condition", False)
-    accepting = [leaf for leaf in listening if _accepts(leaf.matcher, signal.name)]
-    if not accepting:
-        return Judgement(so_far, "signal_ignored_matcher_failed", False)
-    tokens = dict(so_far.tokens)
-    is_new = False
-    for leaf in accepting:
-        held, token = tokens.get(leaf.path, ()), _token(leaf, signal)
-        room = leaf.n if isinstance(leaf, Count) else 1
-        if token not in held and len(held) < room:
-            tokens[leaf.path] = (*held, token)
-            is_new = True
-    if not is_new:
-        return Judgement(so_far, "appended_to_waitpoint_duplicate", True)
-    evaluation = Evaluation(tokens=tokens, satisfiers=(*so_far.satisfiers, signal.signal_id))
-    met = _is_met(tree, tokens)
-    return Judgement(evaluation, SATISFIED if met else "appended_to_waitpoint", True)
+class Place(NamedTuple):
+    """A node, where it stands, and on which level; the root is on the first."""
+
+    path: str
+    depth: int
+    node: Node
 
 
-def leaves(node: Node) -> Iterator[Single | Count]:
-    match node:
-        case Single() | Count():
-            yield node
-        case AllOf() | AnyOf():
-            for member in node.members:
-                yield from leaves(member)
+def walk(tree: Node) -> Iterator[Place]:
+    """Every node, parents before their members; without recursion, for trees not yet checked."""
+    left = [Place("", 1, tree)]
+    while left:
+        place = left.pop()
+        yield place
+        if isinstance(place.node, AllOf | AnyOf):
+            members = [
+                Place(_member_path(place.path, i), place.depth + 1, member)
+                for i, member in enumerate(place.node.members)
+            ]
+            left.extend(reversed(members))
 
 
-def _listens(leaf: Single | Count, key: str) -> bool:
-    return key == leaf.waitpoint_key if isinstance(leaf, Single) else key in leaf.waitpoints
+def _member_path(path: str, position: int) -> str:
+    return f"{path}.members[{position}]" if path else f"members[{position}]"
 
 
-def _accepts(matcher: Matcher | None, name: str) -> bool:
-    return not isinstance(matcher, ByName) or matcher.name == name
+def leaves(tree: Node) -> Iterator[Single | Count]:
+    """The nodes that look at signals."""
+    for place in walk(tree):
+        if isinstance(place.node, Single | Count):
+            yield place.node
 
 
-def _token(leaf: Single | Count, signal: SignalFacts) -> str:
-    if isinstance(leaf, Single):
-        return "met"
-    match leaf.count_kind:
-        case "DistinctWaitpoints":
-            return signal.waitpoint_id
-        case "DistinctSignals":
-            return signal.signal_id
-        case "DistinctSources":
-            # Both parts are free text: only an encoding keeps ("a", "b c") from ("a b", "c").
-            return msgspec.json.encode([signal.source_type, signal.source_identity]).decode()
+def keys_of(leaf: Single | Count) -> tuple[str, ...]:
+    return (leaf.waitpoint_key,) if isinstance(leaf, Single) else leaf.waitpoints
 
 
-def _is_met(node: Node, tokens: dict[str, tuple[str, ...]]) -> bool:
-    match node:
-        case Single():
-            return bool(tokens.get(node.path))
-        case Count():
-            return len(tokens.get(node.path, ())) >= node.n
-        case AllOf():
-            return all(_is_met(member, tokens) for member in node.members)
-        case AnyOf():
-            return any(_is_met(member, tokens) for member in node.members)
+def first_key(condition: Condition) -> str:
+    """The waitpoint key the condition names first, "" when it names none."""
+    if condition.tree is None:
+        return condition.waitpoint_key
+    return next((key for leaf in leaves(condition.tree) for key in keys_of(leaf)), "")
+
+
+def required_names(condition: Condition) -> tuple[str, ...]:
+    """The signal names a person may be told to send; none stands for any."""
+    match condition.condition_type:
+        case "operator_only":
+            return (OPERATOR_ONLY,)
+        case "timeout_only":
+            return (TIMEOUT_ONLY,)
+        case "composite" if condition.tree is not None:
+            matchers = (leaf.matcher for leaf in leaves(condition.tree))
+            names = (one.name for one in matchers if isinstance(one, ByName))
+            return tuple(dict.fromkeys(names))
         case _:
-            return False
+            return condition.required_signal_names
 
 
 def with_paths(node: Node, path: str = "") -> Node:
     """The tree with every node's place written into it."""
     if isinstance(node, AllOf | AnyOf):
-        below = f"{path}." if path else ""
         members = tuple(
-            with_paths(member, f"{below}members[{i}]") for i, member in enumerate(node.members)
+            with_paths(member, _member_path(path, i)) for i, member in enumerate(node.members)
         )
         return type(node)(members, path)
     return msgspec.structs.replace(node, path=path)

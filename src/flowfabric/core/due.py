@@ -1,16 +1,21 @@
 """What the passing of an instant does to a record. One timer per record, one table of causes."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
+from flowfabric.core.documents import Document
 from flowfabric.core.plan import EndAttempt, Event, Guard, Plan, Timer
 from flowfabric.core.policy import read_policy
 from flowfabric.core.record import Record, counting_instants
 from flowfabric.core.retry import decide_retry, may_retry_timeout
 from flowfabric.core.rules.attempts import Failure, retry_plan
 from flowfabric.core.rules.operators import SHORTEST_LOOK_MS, at_version, ungrant
+from flowfabric.core.rules.resumes import time_out_suspension
+from flowfabric.core.rules.waitpoints import expire_pending
 from flowfabric.core.states import LIFTED_BY_TIME
+from flowfabric.core.suspensions import open_suspension, waitpoints_in
 from flowfabric.errors import Bug
 
 # Which of several due instants is acted on first; the others wait for the next look.
@@ -26,6 +31,8 @@ class Beside(msgspec.Struct, frozen=True):
     look_in_ms: int | None = None
     # In [0, 1]: spreads the backoff of an attempt that timed out.
     jitter: float = 1.0
+    # The suspension of a suspended record, the waitpoints of one whose pending ones are due.
+    documents: Mapping[str, Document] = msgspec.field(default_factory=dict)
 
 
 def due_instant(record: Record, now: int) -> str:
@@ -51,6 +58,9 @@ def on_due(record: Record, beside: Beside, now: int) -> tuple[str, Plan] | None:
             return "grant_expiry", ungrant(record)
         case "wake_at":
             return _wake(record, beside, now)
+        case "pending_until":
+            waitpoints = waitpoints_in(beside.documents)
+            return "pending_wp_expiry", expire_pending(record, waitpoints, now)
         case instant:
             raise Bug(f"nothing handles {instant} of {record.execution_id} in {record.state}")
 
@@ -62,6 +72,10 @@ def _wake(record: Record, beside: Beside, now: int) -> tuple[str, Plan]:
         return "delayed_promoter", forget_delay(record)
     if record.state == "blocked" and record.reason in LIFTED_BY_TIME:
         return "unblock", _look_again(record, beside, now)
+    if record.state == "suspended":
+        return "suspension_timeout", time_out_suspension(
+            record, open_suspension(record, beside.documents)
+        )
     raise Bug(f"nothing handles wake_at of {record.execution_id} in {record.state}")
 
 

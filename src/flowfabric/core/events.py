@@ -59,6 +59,17 @@ def entry_of(event: Event, holder: Record, record: Record, now: int) -> LogEntry
     )
 
 
+def signal_event(signal_id: str, waitpoint_id: str, source_identity: str, effect: str) -> Event:
+    """Word of a signal: accepted, buffered, or recognised as a repeat."""
+    details = {
+        "signal_id": signal_id,
+        "waitpoint_id": waitpoint_id,
+        "source_identity": source_identity,
+        "effect": effect,
+    }
+    return Event("signal", ("signal",), details)
+
+
 # Releases that also end an attempt, so that the ended attempt tells them.
 _ENDINGS: Final = frozenset(
     {

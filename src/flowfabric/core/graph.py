@@ -1,11 +1,12 @@
 """Flows, edges and edge groups: the graph around an execution, as data."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 import msgspec
 
 from flowfabric.core.states import FINAL, PUBLIC_STATES, State, public_state
+from flowfabric.errors import InvariantViolation
 
 EdgeState = Literal["staged", "open", "satisfied", "impossible"]
 GroupState = Literal["pending", "satisfied", "impossible"]
@@ -28,6 +29,8 @@ class Edge(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     data_ref: str = ""
     round: int = 0
     state: EdgeState = "staged"
+    # How its source ended, once the edge is resolved.
+    outcome: str = ""
     resolved_at: int = 0
     created_at: int = 0
     created_by: str = ""
@@ -53,17 +56,27 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Unsettled(msgspec.Struct, frozen=True, array_like=True):
-    """Work a bounded step left over: which list to go on with, and behind which edge."""
+    """Work a bounded step left over: which list to go on with, and behind which edge.
 
-    work: Literal["settle", "cut"]
+    `settle` the edges that leave a member that ended; `gather` those that lead to a member and
+    whose source ended before (with `note` "successes" only those of sources that succeeded); `cut`
+    the live sources of a member whose group fired, for the reason in `note`. `within` is how far
+    the edges of the next source to cut have been looked at.
+    """
+
+    work: Literal["settle", "gather", "cut"]
     execution_id: str
     after: str = ""
+    note: str = ""
+    within: str = ""
 
 
 class Flow(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     flow_id: str
     namespace: str
     kind: str = ""
+    # Where it lives; -1 when its maker did not say.
+    partition: int = -1
     graph_revision: int = 0
     version: int = 1
     node_count: int = 0
@@ -74,8 +87,12 @@ class Flow(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     cancel_reason: str = ""
     cancel_policy: CancelPolicy = ""
     unsettled: tuple[Unsettled, ...] = ()
-    # While chunks of a large graph are missing the flow cannot finish.
+    # While chunks of a large graph are missing the flow cannot finish; if none comes until
+    # `submit_until`, nobody sends them any more.
     incomplete: bool = False
+    submit_until: int = 0
+    # Tells whether a graph submitted again is the same one.
+    digest: str = ""
     due_at: int = 0
     finished_at: int = 0
     retention_ms: int = 86_400_000
@@ -86,10 +103,15 @@ class Flow(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class GraphEdit(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows a plan puts beside its record: new or moved edges, and the groups that count them."""
+    """Rows a plan puts beside its record: new or moved edges, and the groups that count them.
+
+    A group decided from a reading names that reading in `seen`, None if there was none: when it has
+    changed since, the plan is refused.
+    """
 
     edges: tuple[Edge, ...] = ()
     groups: tuple[Group, ...] = ()
+    seen: Mapping[str, Group | None] = msgspec.field(default_factory=dict)
 
 
 FINAL_PUBLIC: Final = frozenset[str](FINAL)
@@ -100,12 +122,29 @@ def live_members(flow: Flow) -> int:
     return sum(flow.counts.get(name, 0) for name in LIVE_PUBLIC)
 
 
+def grown(flow: Flow, *, members: int = 0, edges: int = 0) -> Flow:
+    """The flow with more members and edges; its revision tells editors that it was changed."""
+    return msgspec.structs.replace(
+        flow,
+        node_count=flow.node_count + members,
+        edge_count=flow.edge_count + edges,
+        graph_revision=flow.graph_revision + members + edges,
+    )
+
+
+def is_over(flow: Flow) -> bool:
+    """Whether all members have ended and no more are on their way. A graph that was cancelled
+    before it was whole ends without the rest."""
+    whole = not flow.incomplete or bool(flow.cancelled_at)
+    return bool(flow.node_count) and whole and not live_members(flow)
+
+
 def flow_state(flow: Flow) -> str:
     """The public state of a flow, from its counters; the first rule that fits."""
     if flow.cancelled_at:
         return "cancelled"
     counts = flow.counts
-    if flow.node_count and not flow.incomplete and not live_members(flow):
+    if is_over(flow):
         unhappy = sum(counts.get(name, 0) for name in ("failed", "cancelled", "expired"))
         return "failed" if unhappy else "completed"
     if counts.get("active"):
@@ -114,13 +153,45 @@ def flow_state(flow: Flow) -> str:
     return "blocked" if any(counts.get(name) for name in held_up) else "open"
 
 
+# The states in which each policy ends a member, those first that cost nobody anything.
+COVERED: Final[dict[CancelPolicy, tuple[State, ...]]] = {
+    "cancel_all": ("waiting", "delayed", "blocked", "suspended", "active", "lost"),
+    "cancel_pending": ("waiting", "delayed", "blocked", "suspended"),
+}
+
+
+def covered_states(flow: Flow) -> tuple[State, ...]:
+    return COVERED.get(flow.cancel_policy, ()) if flow.cancelled_at else ()
+
+
 def is_covered(flow: Flow | None, state: State) -> bool:
     """Whether the flow's cancellation ends a member in this state."""
-    if flow is None or not flow.cancelled_at or state in FINAL:
-        return False
-    if flow.cancel_policy == "cancel_all":
-        return True
-    return flow.cancel_policy == "cancel_pending" and state not in ("active", "lost")
+    return flow is not None and state in covered_states(flow)
+
+
+def covered_members(flow: Flow) -> int:
+    """How many members the flow's cancellation still has to end, by its counters."""
+    if not covered_states(flow):
+        return 0
+    spared = flow.counts.get("active", 0) if flow.cancel_policy == "cancel_pending" else 0
+    return live_members(flow) - spared
+
+
+def has_work(flow: Flow) -> bool:
+    """Whether a bounded step left something over that the flow's timer would go on with."""
+    return bool(flow.unsettled) or covered_members(flow) > 0
+
+
+def flow_due_at(flow: Flow, now: int) -> int:
+    """The one timer of a flow: at once while work is left, later for a submit that may stop."""
+    if has_work(flow):
+        return min(flow.due_at or now, now)
+    return flow.submit_until if flow.incomplete and not flow.cancelled_at else 0
+
+
+def is_abandoned(flow: Flow, now: int) -> bool:
+    """Whether nobody has sent a chunk of this graph for too long."""
+    return flow.incomplete and not flow.cancelled_at and 0 < flow.submit_until <= now
 
 
 def count_move(flow: Flow, before: tuple[str, str] | None, after: tuple[str, str]) -> Flow:
@@ -156,7 +227,7 @@ def judge(group: Group) -> GroupState:
         return "satisfied"
     if group.n >= k:
         return "impossible" if lost > group.n - k else "pending"
-    resolved = group.succeeded + lost == group.n
+    resolved = resolved_edges(group) == group.n
     return "impossible" if resolved and not group.staged else "pending"
 
 
@@ -164,12 +235,21 @@ def resolve_edge(edge: Edge, outcome: str, now: int) -> Edge:
     """The edge after its source ended with this outcome; only an open edge moves."""
     satisfied = outcome == "success" or edge.kind == FINISHED
     return msgspec.structs.replace(
-        edge, state="satisfied" if satisfied else "impossible", resolved_at=now
+        edge,
+        state="satisfied" if satisfied else "impossible",
+        outcome=outcome,
+        resolved_at=now,
     )
+
+
+def resolved_edges(group: Group) -> int:
+    return group.succeeded + group.failed + group.skipped
 
 
 def count_outcome(group: Group, edge: Edge, outcome: str) -> Group:
     """The group after one of its edges was resolved."""
+    if resolved_edges(group) >= group.n:
+        raise InvariantViolation(f"group of {group.target}: more outcomes than its {group.n} edges")
     if edge.state == "satisfied":
         return msgspec.structs.replace(group, succeeded=group.succeeded + 1)
     if outcome == "skipped":
@@ -181,7 +261,7 @@ def reopen(group: Group, edges: Iterable[Edge]) -> GraphEdit:
     """The inbound edges and group of a skipped member that is to run after all."""
     counted = [edge for edge in edges if edge.round == group.round and edge.state != "staged"]
     reopened = tuple(
-        msgspec.structs.replace(edge, state="open", resolved_at=0)
+        msgspec.structs.replace(edge, state="open", outcome="", resolved_at=0)
         for edge in counted
         if edge.state == "impossible"
     )
@@ -195,4 +275,4 @@ def reopen(group: Group, edges: Iterable[Edge]) -> GraphEdit:
         fired_at=0,
         cancel_reason="",
     )
-    return GraphEdit(edges=reopened, groups=(fresh,))
+    return GraphEdit(edges=reopened, groups=(fresh,), seen={group.target: group})

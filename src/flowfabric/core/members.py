@@ -1,9 +1,10 @@
-"""A flow's side of its members' moves: counters, coverage by a cancel, and the end."""
+"""A flow's side of its members' moves: counters, timer, and the end."""
 
 import msgspec
 
 from flowfabric.core.events import LogEntry
-from flowfabric.core.graph import Flow, count_move, flow_state, is_covered, live_members
+from flowfabric.core.graph import Flow, count_move, flow_due_at, flow_state, is_over
+from flowfabric.core.plan import Event
 from flowfabric.core.rows import Rows
 from flowfabric.core.states import FINAL
 from flowfabric.core.step import Step
@@ -11,8 +12,20 @@ from flowfabric.core.step import Step
 _replace = msgspec.structs.replace
 
 
+def keep_flow(rows: Rows, flow: Flow) -> Flow:
+    """Write a flow that has changed, with its timer, which follows from the rest."""
+    kept = _replace(
+        flow, due_at=flow_due_at(flow, rows.now), changed_at=rows.now, version=flow.version + 1
+    )
+    rows.put_flow(kept)
+    return kept
+
+
 def move_member(rows: Rows, done: Step) -> None:
-    """Carry one member's step over to its flow."""
+    """Carry one member's step over to its flow.
+
+    A member that the flow's cancellation covers from now on sets the flow's timer by this.
+    """
     after = done.after
     flow = rows.flow(after.flow_id)
     if flow is None:
@@ -20,40 +33,32 @@ def move_member(rows: Rows, done: Step) -> None:
     before = done.before
     was = (before.state, before.reason) if before and before.flow_id else None
     moved = count_move(flow, was, (after.state, after.reason))
-    if moved is not flow and moved.finished_at and after.state not in FINAL:
+    if moved is flow:
+        return
+    if moved.finished_at and after.state not in FINAL:
         moved = _replace(moved, finished_at=0, purge_at=0)
-    # A member the cancellation covers from now on is ended by the flow's own timer.
-    if is_covered(moved, after.state) and moved.due_at == 0:
-        moved = _replace(moved, due_at=rows.now)
-    if moved is not flow:
-        rows.put_flow(_replace(moved, changed_at=rows.now, version=flow.version + 1))
+    keep_flow(rows, moved)
 
 
 def finish_flow(rows: Rows, flow_id: str) -> None:
     """Close the flow when its last live member has ended."""
     flow = rows.flow(flow_id)
-    if flow is None or not flow.node_count or flow.incomplete or flow.finished_at:
+    if flow is None or flow.finished_at or not is_over(flow):
         return
-    if live_members(flow):
-        return
-    ended = _replace(
-        flow,
-        finished_at=rows.now,
-        purge_at=rows.now + flow.retention_ms,
-        changed_at=rows.now,
-        version=flow.version + 1,
-    )
-    rows.put_flow(ended)
-    rows.log(_finished(ended, rows.now))
+    ended = _replace(flow, finished_at=rows.now, purge_at=rows.now + flow.retention_ms)
+    keep_flow(rows, ended)
+    event = Event("finished", ("flow",), {"state": flow_state(ended)})
+    rows.log(flow_entry(ended, event, rows.now))
 
 
-def _finished(flow: Flow, now: int) -> LogEntry:
+def flow_entry(flow: Flow, event: Event, now: int) -> LogEntry:
+    """What the log tells about a flow as such."""
     return LogEntry(
         at=now,
         flow_id=flow.flow_id,
         namespace=flow.namespace,
-        kind="finished",
-        families=("flow",),
+        kind=event.kind,
+        families=event.families,
         tags=flow.tags,
-        details={"state": flow_state(flow)},
+        details=event.details,
     )

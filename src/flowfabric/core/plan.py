@@ -26,6 +26,8 @@ class Guard(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int = 0
     suspension_id: str = ""
     grant_id: str = ""
+    # A member's flow must not be cancelled.
+    uncancelled: bool = False
 
 
 class Timer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -94,11 +96,13 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Brief(msgspec.Struct, frozen=True):
-    """All a lease holder needs to know of a record it changed itself."""
+    """All a lease holder needs to know of a record it changed itself. Only a gated one has slots
+    that follow its lease."""
 
     state: str
     version: int
     wake_at: int
+    gated: bool = False
 
 
 class Applied(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ def proven_repeat(plan: Plan, seen: Record, now: int) -> Applied | None:
         return None
     if not _was_applied(plan, fence, seen):
         return None
-    brief = Brief(seen.state, seen.version, seen.wake_at)
+    brief = Brief(seen.state, seen.version, seen.wake_at, seen.gated)
     return Applied(brief, seen.state, now, seen, replayed=True)
 
 

@@ -11,6 +11,7 @@ from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.plan import Blob
 from flowfabric.core.record import Record
+from flowfabric.core.states import State
 from flowfabric.core.step import Step
 
 
@@ -23,6 +24,15 @@ class Rows(Protocol):
     def flow(self, flow_id: str) -> Flow | None: ...
 
     def group(self, target: str) -> Group | None: ...
+
+    def edge(self, edge_id: str) -> Edge | None: ...
+
+    def members_in(
+        self, flow_id: str, state: State, after: tuple[int, str] | None, limit: int
+    ) -> Sequence[tuple[int, str]]:
+        """(created_at, id) of a flow's members in one state, in that order and behind `after`,
+        without reading any of them."""
+        ...
 
     def outgoing(self, source: str, after: str, limit: int) -> Sequence[Edge]:
         """Edges that leave a member, by edge id, behind `after`."""

@@ -22,8 +22,9 @@ from flowfabric.core.graph import (
     count_outcome,
     judge,
     resolve_edge,
+    resolved_edges,
 )
-from flowfabric.core.members import finish_flow, move_member
+from flowfabric.core.members import finish_flow, keep_flow, move_member
 from flowfabric.core.plan import Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rows import Rows
@@ -33,15 +34,17 @@ from flowfabric.core.templates import cut_plan, release_plan, skip_plan
 
 EDGES_PER_STEP: Final = 100
 BYTES_PER_STEP: Final = 4 * 1024 * 1024
+# Edges a step may look at and leave alone, on its way to those it settles.
+LOOKS_PER_STEP: Final = 1_000
 _PAGE: Final = EDGES_PER_STEP
+_SUCCESSES: Final = "successes"
 
 _replace = msgspec.structs.replace
 
 
 def settle_from(rows: Rows, ended: Record) -> bool:
     """Settle the edges that leave a member that just ended; whether work was left over."""
-    walk = _Walk(rows, ended.flow_id, [Unsettled("settle", ended.execution_id)])
-    return walk.run()
+    return _Walk(rows, ended.flow_id, [Unsettled("settle", ended.execution_id)]).run()
 
 
 def settle_edges(rows: Rows, flow_id: str, edges: Iterable[Edge], *, successes_only: bool) -> bool:
@@ -49,22 +52,25 @@ def settle_edges(rows: Rows, flow_id: str, edges: Iterable[Edge], *, successes_o
 
     A replayed member waits again for sources that did not succeed: they may be replayed too.
     """
+    targets = dict.fromkeys(edge.target for edge in edges if edge.state == "open")
+    note = _SUCCESSES if successes_only else ""
+    return _Walk(rows, flow_id, [Unsettled("gather", one, note=note) for one in targets]).run()
+
+
+def cut_late(rows: Rows, flow_id: str, sources: Iterable[str]) -> bool:
+    """Cut members that came into being after a group had fired that no longer wants them."""
     walk = _Walk(rows, flow_id, [])
-    for edge in edges:
-        source = rows.record(edge.source)
-        if edge.state != "open" or source is None or source.state not in FINAL:
-            continue
-        if not successes_only or source.state == "completed" or edge.kind == FINISHED:
-            walk.take(edge, OUTCOMES[source.state])
+    for source in sources:
+        walk.cut_late(source)
     return walk.run()
 
 
 def continue_flow(rows: Rows, flow: Flow) -> bool:
     """Take up what earlier steps left; whether there is still more."""
-    keep, work = flow.unsettled[:-_PAGE], flow.unsettled[-_PAGE:]
-    due_at = flow.due_at if flow.due_at > rows.now else 0
-    rows.put_flow(_replace(flow, unsettled=keep, due_at=due_at))
-    more = _Walk(rows, flow.flow_id, work).run()
+    if not flow.unsettled:
+        return False
+    keep_flow(rows, _replace(flow, unsettled=()))
+    more = _Walk(rows, flow.flow_id, flow.unsettled).run()
     finish_flow(rows, flow.flow_id)
     return more
 
@@ -73,9 +79,10 @@ def release_if_open(rows: Rows, record: Record) -> Record:
     """Release a member that waits for dependencies of which none is open any more."""
     group = rows.group(record.execution_id)
     if group is not None and group.state == "pending":
-        resolved = group.succeeded + group.failed + group.skipped
-        if resolved < group.n or group.staged:
+        if resolved_edges(group) < group.n or group.staged:
             return record
+        if group.n:
+            rows.put_group(_replace(group, state="satisfied", fired_at=rows.now))
     return _write(rows, record, release_plan(record, rows.now))
 
 
@@ -88,51 +95,70 @@ def _write(rows: Rows, record: Record, plan: Plan) -> Record:
 
 
 class _Walk:
+    """One step's worth of work on a flow.
+
+    `_left` holds what earlier steps left, the newest last; `_fresh` what this one came upon, in the
+    order of breadth; `_cuts` whose sources are to be cut once neither has anything.
+    """
+
     def __init__(self, rows: Rows, flow_id: str, work: Iterable[Unsettled]) -> None:
         self._rows = rows
         self._flow_id = flow_id
-        self._settles = deque[Unsettled]()
+        self._left: list[Unsettled] = []
+        self._fresh = deque[Unsettled]()
         self._cuts = deque[Unsettled]()
-        for one in work:
-            (self._settles if one.work == "settle" else self._cuts).append(one)
         self._edges_left = EDGES_PER_STEP
         self._bytes_left = BYTES_PER_STEP
+        self._looks_left = LOOKS_PER_STEP
+        for one in work:
+            self.add(one)
+
+    def add(self, work: Unsettled) -> None:
+        if work.work == "cut":
+            self._cuts.append(work)
+        else:
+            self._left.append(work)
 
     def run(self) -> bool:
+        """Work until nothing is left or the step is full; whether the flow has more to do."""
+        flow = self._rows.flow(self._flow_id)
+        if flow is None:
+            return False
+        # Siblings wait for all edges, also for those that other steps have left over.
+        may_cut = all(one.work == "cut" for one in flow.unsettled)
         while self._has_room():
-            if self._settles:
-                self._settle(self._settles.popleft())
-            elif self._cuts and not self._has_edges_left_over():
-                self._cut(self._cuts.popleft())
+            if self._left or self._fresh:
+                self._settle_next()
+            elif self._cuts and may_cut:
+                self._cut_next()
             else:
                 break
         return self._remember()
 
-    def take(self, edge: Edge, outcome: str) -> None:
-        """Settle one edge now, or leave it to its source's list when the step is full."""
-        if not self._has_room():
-            self._settles.append(Unsettled("settle", edge.source))
-            return
-        self._edges_left -= 1
-        self._resolve(edge, outcome)
-
     def _has_room(self) -> bool:
-        return self._edges_left > 0 and self._bytes_left > 0
-
-    def _has_edges_left_over(self) -> bool:
-        flow = self._rows.flow(self._flow_id)
-        return flow is not None and any(one.work == "settle" for one in flow.unsettled)
+        return self._edges_left > 0 and self._bytes_left > 0 and self._looks_left > 0
 
     def _remember(self) -> bool:
-        """Keep what is left on the flow, and wake its timer; whether anything is left."""
+        """Keep what is left on the flow, which wakes its timer; whether anything is left."""
         flow = self._rows.flow(self._flow_id)
         if flow is None:
             return False
-        # The end of the list is taken up first, so cuts stand before everything else.
-        left = (*self._cuts, *flow.unsettled, *reversed(self._settles))
-        if left and (left != flow.unsettled or not flow.due_at):
-            self._rows.put_flow(_replace(flow, unsettled=left, due_at=self._rows.now))
-        return bool(left)
+        own = (*self._left, *self._fresh)
+        if own or self._cuts:
+            left = (*self._cuts, *flow.unsettled, *own)
+            keep_flow(self._rows, _replace(flow, unsettled=left))
+            return True
+        return bool(flow.unsettled)
+
+    # ---- settling
+
+    def _settle_next(self) -> None:
+        work = self._left.pop() if self._left else self._fresh.popleft()
+        self._looks_left -= 1
+        if work.work == "gather":
+            self._gather(work)
+        else:
+            self._settle(work)
 
     def _settle(self, work: Unsettled) -> None:
         source = self._rows.record(work.execution_id)
@@ -140,17 +166,47 @@ class _Walk:
         if source is None or source.state not in FINAL:
             return
         outcome = OUTCOMES[source.state]
+        edges = self._rows.outgoing(work.execution_id, work.after, _PAGE)
         after = work.after
-        edges = self._rows.outgoing(work.execution_id, after, _PAGE)
         for edge in edges:
             if not self._has_room():
                 break
-            self._edges_left -= 1
+            self._looks_left -= 1
             after = edge.edge_id
             if edge.state == "open":
+                self._edges_left -= 1
                 self._resolve(edge, outcome)
-        if (edges and after != edges[-1].edge_id) or len(edges) == _PAGE:
-            self._settles.appendleft(Unsettled("settle", work.execution_id, after))
+        self._go_on_behind(work, edges, after)
+
+    def _gather(self, work: Unsettled) -> None:
+        edges = self._rows.incoming(work.execution_id, work.after, _PAGE)
+        after = work.after
+        for edge in edges:
+            if not self._has_room():
+                break
+            self._looks_left -= 1
+            after = edge.edge_id
+            outcome = self._outcome_for(edge, work.note)
+            if outcome:
+                self._edges_left -= 1
+                self._resolve(edge, outcome)
+        self._go_on_behind(work, edges, after)
+
+    def _outcome_for(self, edge: Edge, note: str) -> str:
+        """How the source of an edge that is still open ended; "" when it is not to be settled."""
+        if edge.state != "open":
+            return ""
+        source = self._rows.record(edge.source)
+        if source is None or source.state not in FINAL:
+            return ""
+        counts = note != _SUCCESSES or source.state == "completed" or edge.kind == FINISHED
+        return OUTCOMES[source.state] if counts else ""
+
+    def _go_on_behind(self, work: Unsettled, edges: Iterable[Edge], after: str) -> None:
+        """Leave the rest of a list, if it has one, to what comes after the newer work."""
+        page = tuple(edges)
+        if page and (after != page[-1].edge_id or len(page) == _PAGE):
+            self._left.append(_replace(work, after=after))
 
     def _resolve(self, edge: Edge, outcome: str) -> None:
         rows = self._rows
@@ -172,49 +228,72 @@ class _Walk:
     def _fire(self, group: Group) -> None:
         rows = self._rows
         if group.on_satisfied == "cancel_remaining":
-            group = _replace(group, cancel_reason=f"sibling_quorum_{group.state}")
-            self._cuts.append(Unsettled("cut", group.target))
+            reason = f"sibling_quorum_{group.state}"
+            group = _replace(group, cancel_reason=reason)
+            self._cuts.append(Unsettled("cut", group.target, note=reason))
         rows.put_group(group)
         target = rows.record(group.target)
         if target is None or target.state in FINAL:
             return
         if group.state == "impossible":
             _write(rows, target, skip_plan(target.execution_id))
-            self._settles.append(Unsettled("settle", target.execution_id))
+            self._fresh.append(Unsettled("settle", target.execution_id))
         elif target.state == "blocked" and target.reason == "dependencies":
             _write(rows, target, release_plan(target, rows.now))
 
-    def _cut(self, work: Unsettled) -> None:
-        group = self._rows.group(work.execution_id)
-        if group is None or not group.cancel_reason:
-            return
+    # ---- cutting
+
+    def cut_late(self, source: str) -> None:
+        after = ""
+        while edges := self._rows.outgoing(source, after, _PAGE):
+            for edge in edges:
+                group = self._rows.group(edge.target)
+                if group is not None and group.cancel_reason and group.round == edge.round:
+                    self._cut_source(edge, group.cancel_reason, "")
+                    return
+            after = edges[-1].edge_id
+
+    def _cut_next(self) -> None:
+        work = self._cuts.popleft()
+        self._looks_left -= 1
+        edges = self._rows.incoming(work.execution_id, work.after, _PAGE)
+        within = work.within
         after = work.after
-        edges = self._rows.incoming(work.execution_id, after, _PAGE)
         for edge in edges:
             if not self._has_room():
                 break
             self._edges_left -= 1
-            after = edge.edge_id
-            self._cut_source(edge, group.cancel_reason)
-        if (edges and after != edges[-1].edge_id) or len(edges) == _PAGE:
-            self._cuts.appendleft(Unsettled("cut", work.execution_id, after))
+            looked = self._cut_source(edge, work.note, within)
+            if looked is not None:
+                self._cuts.appendleft(_replace(work, after=after, within=looked))
+                return
+            after, within = edge.edge_id, ""
+        if edges and (after != edges[-1].edge_id or len(edges) == _PAGE):
+            self._cuts.appendleft(_replace(work, after=after, within=""))
 
-    def _cut_source(self, edge: Edge, reason: str) -> None:
+    def _cut_source(self, edge: Edge, reason: str, within: str) -> str | None:
+        """Cut one sibling unless somebody needs it; how far its edges were looked at when the step
+        became full before that was known."""
         source = self._rows.record(edge.source)
-        if source is None or source.state in FINAL or self._is_needed(edge):
-            return
-        _write(self._rows, source, cut_plan(source.execution_id, reason))
-        self._settles.append(Unsettled("settle", source.execution_id))
-
-    def _is_needed(self, edge: Edge) -> bool:
-        """Whether an unfired group of another target still waits for this source."""
-        after = ""
+        if edge.state == "staged" or source is None or source.state in FINAL:
+            return None
+        after = within
         while edges := self._rows.outgoing(edge.source, after, _PAGE):
-            for other in edges:
-                if other.target == edge.target or other.state not in ("open", "staged"):
-                    continue
-                group = self._rows.group(other.target)
-                if group is not None and group.state == "pending" and group.round == other.round:
-                    return True
+            if any(self._is_needed_for(one) for one in edges):
+                return None
             after = edges[-1].edge_id
-        return False
+            self._looks_left -= len(edges)
+            if len(edges) < _PAGE:
+                break
+            if self._looks_left <= 0:
+                return after
+        _write(self._rows, source, cut_plan(source.execution_id, reason))
+        self._fresh.append(Unsettled("settle", source.execution_id))
+        return None
+
+    def _is_needed_for(self, edge: Edge) -> bool:
+        """Whether the group this edge leads to has not fired and still waits for it."""
+        if edge.state not in ("open", "staged"):
+            return False
+        group = self._rows.group(edge.target)
+        return group is not None and group.state == "pending" and group.round == edge.round

@@ -9,7 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from flowfabric.core.events import LogEntry, entry_of
-from flowfabric.core.plan import EndAttempt, PauseAttempt, Plan, Timer
+from flowfabric.core.fence import Fence
+from flowfabric.core.plan import EndAttempt, Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.record import (
     DUE,
     RELEASED,
@@ -36,7 +37,10 @@ class Step(msgspec.Struct, frozen=True):
 
 def fits(plan: Plan, record: Record, now: int) -> bool:
     """Whether the record is one the plan was decided for."""
-    guard = plan.guard
+    return guard_holds(plan.guard, record, now)
+
+
+def guard_holds(guard: Guard, record: Record, now: int) -> bool:
     state = record.state
     if state not in guard.states and f"{state}/{record.reason}" not in guard.states:
         return False
@@ -59,7 +63,11 @@ def op_key(plan: Plan) -> str:
     """The operation id as the record remembers it; the lease makes a reused text another one."""
     if not plan.op or plan.guard.fence is None:
         return ""
-    return f"{plan.guard.fence.lease_id}:{plan.op}"
+    return operation_of(plan.guard.fence, plan.op)
+
+
+def operation_of(fence: Fence, op: str) -> str:
+    return f"{fence.lease_id}:{op}"
 
 
 def is_repeat(plan: Plan, record: Record) -> bool:

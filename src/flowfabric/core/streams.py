@@ -15,7 +15,10 @@ from flowfabric.errors import (
 )
 
 MAX_FRAME_BYTES: Final = 65_536
+# How many frames of each mode are kept when nothing else was asked for.
 DEFAULT_MAXLEN: Final = 10_000
+DEFAULT_LIVE_MAXLEN: Final = 1_000
+SUMMARY_MAXLEN: Final = 64
 
 # Exact in a double and beyond every real id, so that larger numbers mean the same.
 _TOP: Final = 2**53 - 1
@@ -75,8 +78,9 @@ def _parse(cursor: object, field: str, seq: int) -> Position:
 
 def explain_append(
     execution_id: str, attempt_index: int, fence: Fence, seen: Record | None, now: int
-) -> FlowFabricError:
-    """Why frames were refused. What is left when record and fence fit is a closed stream."""
+) -> FlowFabricError | None:
+    """Why frames were refused; None when the record gives no reason, so that it was the summary,
+    which somebody else has patched."""
     if seen is None:
         return ExecutionNotFound(execution_id)
     if seen.state not in HELD:
@@ -84,7 +88,9 @@ def explain_append(
     stale = _staleness(seen, attempt_index, fence, now)
     if stale:
         return StaleOwnerCannotAppend(f"{execution_id}: {stale}")
-    return StreamClosed(f"attempt {attempt_index} of {execution_id} takes no more frames")
+    if seen.attempt is None or seen.attempt.closed_at:
+        return StreamClosed(f"attempt {attempt_index} of {execution_id} takes no more frames")
+    return None
 
 
 def _staleness(seen: Record, attempt_index: int, fence: Fence, now: int) -> str:

@@ -63,6 +63,45 @@ class WaitpointToken:
     __str__ = __repr__
 
 
+class Secret:
+    """A text nobody may see by accident; `reveal` is for whoever needs it."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: str) -> None:
+        self._raw = raw
+
+    def reveal(self) -> str:
+        return self._raw
+
+    def __bool__(self) -> bool:
+        return bool(self._raw)
+
+    def __eq__(self, other: object) -> bool:
+        return same_text(self._raw, other._raw) if isinstance(other, Secret) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return "<REDACTED>" if self._raw else "<unset>"
+
+    __str__ = __repr__
+
+
+def token_to_text(value: object) -> str:
+    """For encoders: a token as a document or the wire holds it."""
+    if isinstance(value, WaitpointToken):
+        return value.reveal()
+    raise NotImplementedError(f"no way to write a {type(value).__name__}")
+
+
+def token_from_text(kind: type, value: object) -> WaitpointToken:
+    """For decoders: the way back."""
+    if kind is WaitpointToken and isinstance(value, str):
+        return WaitpointToken(value)
+    raise NotImplementedError(f"no way to read a {kind.__name__}")
+
+
 def same_text(one: str, other: str) -> bool:
     """The only comparison of secrets: its time tells nothing about where they differ."""
     return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))

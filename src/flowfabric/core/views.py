@@ -39,7 +39,7 @@ VIEWS: Final[tuple[View, ...]] = (
     View("final", (), ("purge_at", "execution_id"), states=frozenset[str](FINAL)),
     View("by_state", ("namespace", "lane", "bucket"), ("sort", "execution_id")),
     View("worker", ("worker_instance_id",), ("execution_id",), states=frozenset({"active"})),
-    View("flow", ("flow_id",), ("created_at", "execution_id"), where=("flow_id",)),
+    View("flow", ("flow_id", "state"), ("created_at", "execution_id"), where=("flow_id",)),
     View("partition", ("part",), ("execution_id",)),
     View("all", ("namespace",), ("created_at", "execution_id")),
 )

@@ -14,12 +14,18 @@ class Retention:
 
     def __init__(self, engine: Engine) -> None:
         self._backend = engine.deps.store.backend
+        self._keys = engine.keys
 
     async def visit(self) -> Tally:
+        """Purge what is past its time, then forget signing keys that nobody can use any more."""
         tally = Tally()
+        await self._purge(tally)
+        tally.processed(self.name, await self._keys.drop_stale())
+        return tally
+
+    async def _purge(self, tally: Tally) -> None:
         for _ in range(MOST_BATCHES):
             purged = await self._backend.purge(BATCH)
             tally.processed(self.name, purged)
             if not purged:
                 break
-        return tally

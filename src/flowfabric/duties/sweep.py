@@ -1,5 +1,6 @@
 """The timer sweep: whatever is due, in any partition, is acted on once."""
 
+import asyncio
 import logging
 from typing import Final
 
@@ -8,6 +9,7 @@ from flowfabric.core.due import Beside, on_due
 from flowfabric.core.graph import Flow
 from flowfabric.core.plan import Applied, Plan
 from flowfabric.core.record import Record
+from flowfabric.core.states import LIMIT_REASONS
 from flowfabric.duties.backoff import Backoff
 from flowfabric.duties.filter import DutyFilter
 from flowfabric.duties.tally import Tally
@@ -18,6 +20,9 @@ _log = logging.getLogger("flowfabric.duties")
 
 PAGE: Final = 100
 MOST_PAGES: Final = 10
+
+# Per blocked execution what its limits said, or why they could not be asked.
+_Looks = dict[str, Beside | FlowFabricError]
 
 
 class TimerSweep:
@@ -37,6 +42,7 @@ class TimerSweep:
         for _ in range(MOST_PAGES):
             page = await self._engine.deps.store.backend.due(PAGE, after)
             await self._settle_flows(page, tally)
+            await self._reset_budgets(page, tally)
             await self._act(page, tally)
             after = page.next_after
             if after is None:
@@ -45,20 +51,37 @@ class TimerSweep:
 
     async def _act(self, page: DuePage, tally: Tally) -> None:
         """Decide every due record of a page and apply the plans as one batch."""
-        labels: list[str] = []
-        plans: list[Plan] = []
+        decided: list[tuple[str, Plan, Record]] = []
+        looks = await self._look_at_limits(page)
         for record in page.records:
-            decided = await self._decide(record, page.now, tally)
-            if decided is not None:
-                labels.append(decided[0])
-                plans.append(decided[1])
-        if not plans:
+            decision = await self._decide(record, page, looks, tally)
+            if decision is not None:
+                decided.append((*decision, record))
+        if not decided:
             return
-        answers = await self._engine.deps.store.backend.apply(plans)
-        for label, plan, answer in zip(labels, plans, answers, strict=True):
+        answers = await self._engine.deps.store.backend.apply([plan for _, plan, _ in decided])
+        follow = self._engine.deps.slots.follow
+        followed = []
+        for (label, plan, record), answer in zip(decided, answers, strict=True):
             self._count(label, plan, answer, tally)
+            if record.gated and isinstance(answer, Applied):
+                followed.append(follow(plan, answer, record))
+        await asyncio.gather(*followed)
 
-    async def _decide(self, record: Record, now: int, tally: Tally) -> tuple[str, Plan] | None:
+    async def _look_at_limits(self, page: DuePage) -> _Looks:
+        """What the limits say to the records they block, in one call for all of them."""
+        blocked = [
+            record
+            for record in page.records
+            if record.state == "blocked"
+            and record.reason in LIMIT_REASONS
+            and self._only.matches(record.namespace, record.tags)
+        ]
+        return await self._engine.admissions.look(blocked, page.now) if blocked else {}
+
+    async def _decide(
+        self, record: Record, page: DuePage, looks: _Looks, tally: Tally
+    ) -> tuple[str, Plan] | None:
         if not self._only.matches(record.namespace, record.tags):
             tally.skipped(self.name)
             return None
@@ -66,20 +89,24 @@ class TimerSweep:
             tally.skipped(self.name)
             return None
         try:
-            return on_due(record, await self._beside(record), now)
+            return on_due(record, await self._beside(record, page, looks), page.now)
         except FlowFabricError as fault:
             self._fail(self.name, record.execution_id, fault, tally)
             return None
 
-    async def _beside(self, record: Record) -> Beside:
+    async def _beside(self, record: Record, page: DuePage, looks: _Looks) -> Beside:
+        look = looks.get(record.execution_id)
+        if isinstance(look, FlowFabricError):
+            raise look
+        if look is not None:
+            return look
         chance = self._engine.deps.chance()
         if record.state == "blocked" and record.reason == "route":
             served = await self._engine.workers.serves(
                 record.namespace, record.lane, record.required_capabilities
             )
             return Beside(admissible=served, jitter=chance)
-        # No limit can be defined yet, and an unknown one holds nobody back.
-        return Beside(admissible=record.state == "blocked", jitter=chance)
+        return Beside(jitter=chance, documents=page.documents.get(record.execution_id, {}))
 
     def _count(self, label: str, plan: Plan, answer: object, tally: Tally) -> None:
         if isinstance(answer, Applied):
@@ -90,6 +117,19 @@ class TimerSweep:
         elif isinstance(answer, FlowFabricError):
             self._fail(label, plan.target, answer, tally)
         # A refusal is a lost race: the record is looked at again when it is due.
+
+    async def _reset_budgets(self, page: DuePage, tally: Tally) -> None:
+        """Begin the periods that are due. A budget is also due when a hold ends."""
+        due = [name for _, name in page.budgets if not self._backoff.skips(name)]
+        if not due:
+            return
+        answers = await self._engine.budgets.reset_due(due)
+        for budget_id, answer in zip(due, answers, strict=True):
+            if isinstance(answer, FlowFabricError):
+                self._fail("budget_reset", budget_id, answer, tally)
+            else:
+                self._backoff.worked(budget_id)
+                tally.processed("budget_reset" if answer else self.name)
 
     async def _settle_flows(self, page: DuePage, tally: Tally) -> None:
         for flow in page.flows:

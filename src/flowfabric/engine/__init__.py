@@ -3,21 +3,32 @@
 from flowfabric.backend.base import Backend
 from flowfabric.backend.coalesce import Store
 from flowfabric.core.partitions import PartitionCounts
+from flowfabric.engine.admission import Admissions
+from flowfabric.engine.budgets import Budgets
 from flowfabric.engine.claims import Claims
 from flowfabric.engine.deps import Deps, Limits
 from flowfabric.engine.events import Events
 from flowfabric.engine.executions import Executions
+from flowfabric.engine.explanation import Explanations
+from flowfabric.engine.finishing import Finishing
 from flowfabric.engine.grants import Grants
+from flowfabric.engine.holds import Holds
 from flowfabric.engine.journals import Journals
+from flowfabric.engine.keys import Keys
 from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.leases import Leases
 from flowfabric.engine.outcomes import Outcomes
+from flowfabric.engine.quotas import Quotas
 from flowfabric.engine.reads import Reads
 from flowfabric.engine.replays import Replays
+from flowfabric.engine.resumes import Resumes
 from flowfabric.engine.scheduling import Scheduling
 from flowfabric.engine.settling import Settling
+from flowfabric.engine.signals import Signals
 from flowfabric.engine.streams import Streams
+from flowfabric.engine.suspensions import Suspensions
 from flowfabric.engine.tags import Tags
+from flowfabric.engine.waitpoints import Waitpoints
 from flowfabric.engine.workers import Workers
 
 
@@ -30,21 +41,36 @@ class Engine:
         self.lanes = Lanes(backend)
         self.settling = Settling(deps)
         self.executions = Executions(deps, self.lanes)
-        self.claims = Claims(deps, self.lanes)
-        self.grants = Grants(deps, self.lanes)
+        self.admissions = Admissions(deps)
+        self.claims = Claims(deps, self.lanes, self.admissions)
+        self.grants = Grants(deps, self.lanes, self.admissions)
         self.leases = Leases(deps)
         self.outcomes = Outcomes(deps, self.settling)
+        self.finishing = Finishing(deps, self.outcomes, self.claims)
+        self.budgets = Budgets(deps, self.outcomes)
+        self.holds = Holds(deps)
+        self.quotas = Quotas(deps)
         self.scheduling = Scheduling(deps)
         self.replays = Replays(deps)
         self.workers = Workers(deps)
         self.reads = Reads(deps, self.lanes, self.workers)
+        self.explanations = Explanations(deps, self.lanes, self.workers)
         self.tags = Tags(deps)
         self.events = Events(deps, searchable_tags)
         self.streams = Streams(deps)
         self.journals = Journals(deps)
+        self.keys = Keys(backend)
+        self.signals = Signals(deps, self.keys)
+        self.suspensions = Suspensions(deps, self.keys, self.signals)
+        self.waitpoints = Waitpoints(deps, self.keys)
+        self.resumes = Resumes(deps, self.settling)
 
     async def close(self) -> None:
+        await self.streams.close()
+        await self.signals.drain()
         await self.settling.drain()
+        await self.deps.slots.drain()
+        await self.keys.close()
         await self.lanes.close()
 
 

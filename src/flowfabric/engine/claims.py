@@ -13,9 +13,11 @@ from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offe
 from flowfabric.core.capabilities import worker_capabilities
 from flowfabric.core.handles import BACKEND_TAGS, Backend, Handle, HandleKind
 from flowfabric.core.ids import check_lane, check_namespace, check_worker_id
-from flowfabric.core.plan import Applied, Plan
+from flowfabric.core.plan import Applied
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import cancel, exhaust
+from flowfabric.core.suspensions import How, how_ended, read_suspension
+from flowfabric.engine.admission import Admissions, Let
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.holding import Held, held_by
@@ -30,7 +32,7 @@ MOST_WAIT_MS: Final = 30_000
 DEFAULT_LEASE_MS: Final = 30_000
 # How often an idle claim looks although no bell rang; chance spreads the looks of many.
 SAFETY_NET_S: Final = 5.0
-_ROUNDS: Final = 8
+_ROUNDS: Final = 32
 
 
 class ClaimOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +50,11 @@ class ClaimOrder(msgspec.Struct, frozen=True, kw_only=True):
     upstreams: bool = False
 
 
+class Resumption(msgspec.Struct, frozen=True):
+    suspension_id: str
+    how: How
+
+
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """One execution under a lease, with all its holder needs to decide without reading again."""
 
@@ -57,6 +64,8 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     input_deferred: bool = False
     journal_length: int = 0
     upstreams: tuple[Upstream, ...] = ()
+    # For an attempt that goes on: the suspension that paused it, and what ended that.
+    resumed_by: Resumption | None = None
 
     @property
     def execution_id(self) -> str:
@@ -83,14 +92,15 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claims:
-    def __init__(self, deps: Deps, lanes: Lanes) -> None:
+    def __init__(self, deps: Deps, lanes: Lanes, admissions: Admissions) -> None:
         self._deps = deps
         self._lanes = lanes
+        self._admissions = admissions
 
     async def claim(self, order: ClaimOrder) -> list[Claimed]:
         """Lease up to `n` executions; with nothing there, wait for the lanes' doorbells."""
         order = checked(order)
-        claimed = await self._claim_now(order)
+        claimed, _ = await self._claim_now(order)
         if claimed or not order.wait_ms:
             return claimed
         bells = (lane_bell(order.namespace, lane) for lane in order.lanes)
@@ -100,40 +110,9 @@ class Claims:
         finally:
             listening.close()
 
-    async def finish_and_claim(
-        self, plans: Sequence[Plan], order: ClaimOrder
-    ) -> tuple[Sequence[object], list[Claimed]]:
-        """Apply finishing plans and claim in the same step of the store."""
-        order = checked(order)
-        request = await self._request(order)
-        finished = await self._deps.store.backend.finish(plans, request)
-        return finished.answers, await self._take(order, finished.claimed)
-
-    async def _wait(self, order: ClaimOrder, listening: Listening) -> list[Claimed]:
-        loop = asyncio.get_running_loop()
-        end = loop.time() + order.wait_ms / 1000
-        while True:
-            # Looking after listening began closes the gap between the first look and the bell.
-            claimed = await self._claim_now(order)
-            left = end - loop.time()
-            if claimed or left <= 0:
-                return claimed
-            nap = SAFETY_NET_S * (0.75 + self._deps.chance() / 2)
-            await listening.wait(min(left, nap))
-
-    async def _claim_now(self, order: ClaimOrder) -> list[Claimed]:
-        """One look, repeated only while all it met was work to be ended instead of run."""
-        for _ in range(_ROUNDS):
-            request = await self._request(order)
-            if not request.lanes:
-                return []
-            answer = await self._deps.store.claim(request)
-            claimed = await self._take(order, answer)
-            if claimed or not answer.offers:
-                return claimed
-        return []
-
-    async def _request(self, order: ClaimOrder) -> ClaimRequest:
+    async def request(self, order: ClaimOrder) -> ClaimRequest:
+        """What to ask the store for on behalf of a worker; no lanes when none may be claimed from
+        now."""
         route = await self._lanes.route(order.namespace, order.lanes, order.capabilities)
         mint = self._deps.mint
         return ClaimRequest(
@@ -148,42 +127,99 @@ class Claims:
             upstreams=order.upstreams,
         )
 
-    async def _take(self, order: ClaimOrder, answer: ClaimAnswer) -> list[Claimed]:
-        claimed: list[Claimed] = []
+    async def take(self, order: ClaimOrder, answer: ClaimAnswer) -> list[Claimed]:
+        """What came of the store's offers: leased ones, and reserved ones that were admitted."""
+        leased = {o.record.execution_id: o for o in answer.offers if o.fate == "leased"}
+        reserved = [offer.record for offer in answer.offers if offer.fate == "reserved"]
         for offer in answer.offers:
-            taken = offer if offer.fate == "leased" else await self._settle_offer(order, offer)
-            if taken is not None:
-                claimed.append(claimed_from(taken))
-        if answer.more and claimed:
+            if offer.fate in ("exhausted", "covered"):
+                await end_unclaimable(self._deps, offer)
+        if reserved:
+            admitted = await self._lease_admitted(order, reserved, has_work=bool(leased))
+            leased.update((offer.record.execution_id, offer) for offer in admitted)
+        if answer.more and leased:
             # This worker has what it asked for; the next one waiting may have the rest.
             self._deps.store.backend.bells().ring(
                 *(lane_bell(order.namespace, lane) for lane in order.lanes)
             )
-        return claimed
+        best_first = (offer.record.execution_id for offer in answer.offers)
+        return [claimed_from(leased[own]) for own in best_first if own in leased]
 
-    async def _settle_offer(self, order: ClaimOrder, offer: Offer) -> Offer | None:
-        """What a claim may not simply lease: end it, or admit it and lease it by name."""
-        if offer.fate == "reserved":
-            return await self._lease_reserved(order, offer.record)
-        await end_unclaimable(self._deps, offer)
-        return None
+    async def _wait(self, order: ClaimOrder, listening: Listening) -> list[Claimed]:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + order.wait_ms / 1000
+        while True:
+            # Looking after listening began closes the gap between the first look and the bell.
+            claimed, is_everything = await self._claim_now(order)
+            left = end - loop.time()
+            if claimed or left <= 0:
+                return claimed
+            if is_everything:
+                nap = SAFETY_NET_S * (0.75 + self._deps.chance() / 2)
+                await listening.wait(min(left, nap))
 
-    async def _lease_reserved(self, order: ClaimOrder, record: Record) -> Offer | None:
-        """Lease a record with limits. No limit can be defined yet, and an unknown one binds
-        nobody, so that admission has nothing to ask."""
+    async def _claim_now(self, order: ClaimOrder) -> tuple[list[Claimed], bool]:
+        """One look, repeated only while all it met was work to be ended or turned away instead of
+        run; and whether it saw everything there was."""
+        for _ in range(_ROUNDS):
+            request = await self.request(order)
+            if not request.lanes:
+                return [], True
+            answer = await self._deps.store.claim(request)
+            claimed = await self.take(order, answer)
+            if claimed or not answer.offers:
+                return claimed, True
+        return [], False
+
+    async def _lease_admitted(
+        self, order: ClaimOrder, reserved: Sequence[Record], *, has_work: bool
+    ) -> list[Offer]:
+        """Ask the limits of reserved records and lease those they let through.
+
+        An error that comes from the limits is the caller's, unless it has work already, which it
+        must not lose: then the reservations lapse.
+        """
+        try:
+            let = await self._admissions.admit(reserved, order.lease_ms)
+        except FlowFabricError:
+            if not has_work:
+                raise
+            _log.exception("admission failed; %d reservations lapse", len(reserved))
+            return []
+        answers = await asyncio.gather(
+            *(self._lease(order, one) for one in let), return_exceptions=True
+        )
+        faults = [answer for answer in answers if isinstance(answer, BaseException)]
+        offers = [answer for answer in answers if isinstance(answer, Offer)]
+        if faults and not offers and not has_work:
+            raise faults[0]
+        return offers
+
+    async def _lease(self, order: ClaimOrder, let: Let) -> Offer | None:
+        """Lease one admitted record under the name of its reservation, or give back what admission
+        got for it."""
+        record = let.record
         named = NamedClaim(
             execution_id=record.execution_id,
             grant_id=record.grant_id,
             worker_id=order.worker_id,
             worker_instance_id=order.worker_instance_id,
-            lease_id=self._deps.mint(),
+            lease_id=record.grant_id,
             attempt_id=self._deps.mint(),
             lease_for=order.lease_ms,
             payload=order.payload,
+            upstreams=order.upstreams,
         )
-        answer = await self._deps.store.lease(named)
+        try:
+            answer = await self._deps.store.lease(named)
+        except FlowFabricError:
+            await self._admissions.give_back(let)
+            raise
         if isinstance(answer, Offer) and answer.fate == "leased":
             return answer
+        await self._admissions.give_back(let)
+        if isinstance(answer, Offer):
+            await end_unclaimable(self._deps, answer)
         return None
 
 
@@ -200,7 +236,10 @@ async def end_unclaimable(deps: Deps, offer: Offer) -> None:
     except FlowFabricError:
         _log.exception("ending %s (%s) failed; the next claim tries again", *_named(offer))
         return
-    if not isinstance(answer, Applied):
+    if isinstance(answer, Applied):
+        if record.gated:
+            await deps.slots.follow(plan, answer, record)
+    else:
         _log.debug("%s (%s) was changed by somebody else", *_named(offer))
 
 
@@ -223,7 +262,18 @@ def claimed_from(offer: Offer) -> Claimed:
         input_deferred=offer.input_deferred,
         journal_length=offer.journal_length,
         upstreams=offer.upstreams,
+        resumed_by=_resumption(offer),
     )
+
+
+def _resumption(offer: Offer) -> Resumption | None:
+    if offer.suspension is None:
+        return None
+    suspension = read_suspension(offer.suspension)
+    how = how_ended(suspension)
+    if how is None or suspension.suspension_id != offer.suspension_id:
+        return None
+    return Resumption(suspension.suspension_id, how)
 
 
 def checked(order: ClaimOrder) -> ClaimOrder:

@@ -16,6 +16,7 @@ from flowfabric.core.plan import Applied, Plan
 from flowfabric.core.record import Record
 from flowfabric.core.repeats import proven_repeat
 from flowfabric.engine.locks import Locks
+from flowfabric.engine.slots import Slots
 from flowfabric.errors import ExecutionNotFound, RetryExhausted
 
 R = TypeVar("R")
@@ -33,6 +34,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     payload_bytes: int = 1024 * 1024
     lease_ms_max: int = 3_600_000
     grant_ms_max: int = 60_000
+    stream_ops: int = 64
 
 
 def mint_uuid() -> str:
@@ -59,6 +61,9 @@ class Deps:
         self.mint = mint
         self.chance = chance
         self.locks = Locks()
+        self.slots = Slots(store)
+        # Told of an execution, and its flow where known, whose step left its flow work to do.
+        self.on_more: Callable[[str, str], None] = _leave_to_the_timer
 
     async def record(self, execution_id: str) -> tuple[Record, int]:
         """The record and the store's now; a missing one is an error."""
@@ -67,11 +72,18 @@ class Deps:
             raise ExecutionNotFound(execution_id)
         return seen.record, seen.now
 
-    async def push(self, plan: Plan) -> Applied:
-        """Apply a plan that was decided without reading: a refusal is explained, not re-decided."""
+    async def push(self, plan: Plan, known: Record | None = None) -> Applied:
+        """Apply a plan that was decided without reading: a refusal is explained, not re-decided.
+
+        `known` is the record as the caller last saw it, if it did.
+        """
         for _ in range(MOST_DECISIONS):
             answer = await self.store.apply(plan)
             if isinstance(answer, Applied):
+                if answer.brief.gated:
+                    await self.slots.follow(plan, answer, known)
+                if answer.more:
+                    self.on_more(plan.target, known.flow_id if known else "")
                 return answer
             refusal = explain(plan, answer.seen, answer.now)
             if refusal is not None:
@@ -98,12 +110,20 @@ class Deps:
                     return plan
                 answer = await self.store.apply(plan)
                 if isinstance(answer, Applied):
+                    if answer.brief.gated:
+                        await self.slots.follow(plan, answer, record)
+                    if answer.more:
+                        self.on_more(plan.target, record.flow_id)
                     return answer
                 if answer.seen is None:
                     raise ExecutionNotFound(execution_id)
                 record, now = answer.seen, answer.now
                 await asyncio.sleep(self.chance() * _PAUSE_S * turn)
         raise _lost_every_race("a decision", execution_id)
+
+
+def _leave_to_the_timer(execution_id: str, flow_id: str) -> None:
+    """The flow's own timer goes on."""
 
 
 def _lost_every_race(rule: str, execution_id: str) -> RetryExhausted:

@@ -219,11 +219,16 @@ def _operator(entry: LogEntry, cursor: bytes) -> Event:
     return OperatorEvent(
         cursor=cursor,
         execution_id=entry.execution_id or None,
-        flow_id=None if entry.execution_id else _needed(entry.flow_id, "flow_id"),
+        flow_id=None if _has_subject(entry) else _needed(entry.flow_id, "flow_id"),
         event_type=event_type,
         details=details,
         at=entry.at,
     )
+
+
+def _has_subject(entry: LogEntry) -> bool:
+    """Whether the entry is about an execution or a budget, and so needs no flow."""
+    return bool(entry.execution_id or entry.details.get("budget_id"))
 
 
 def _flow(entry: LogEntry, cursor: bytes) -> Event:

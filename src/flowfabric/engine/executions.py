@@ -33,7 +33,6 @@ from flowfabric.errors import (
     InvalidInput,
     LaneNotAccepting,
     PartitionMismatch,
-    Unavailable,
 )
 
 
@@ -70,14 +69,19 @@ class Executions:
         self._lanes = lanes
 
     async def create(self, submission: Submission) -> Submitted:
-        lane = await self._open_lane(submission)
-        birth = self._birth(submission, lane.lane_shards)
+        birth = await self.prepare(submission)
         record = birth.record
-        if record.required_capabilities:
-            await self._lanes.register_set(record)
         submitted = _answered(await self._deps.store.create(birth), record)
         self._lanes.used(record.namespace, record.lane)
         return submitted
+
+    async def prepare(self, submission: Submission) -> Birth:
+        """All that comes before the creating step: its checks, and the requirement set."""
+        lane = await self._open_lane(submission)
+        birth = self._birth(submission, lane.lane_shards)
+        if birth.record.required_capabilities:
+            await self._lanes.register_set(birth.record)
+        return birth
 
     async def _open_lane(self, asked: Submission) -> Lane:
         """The lane the work is for, which must take some. Only the priority is judged before."""
@@ -151,8 +155,6 @@ class Executions:
 
 def policy_fields(policy: ExecutionPolicy) -> dict[str, Any]:
     """The parts of a policy that stores and claims read off the record."""
-    if policy.concurrency_key:
-        raise Unavailable("concurrency_key: concurrency limits are not enforced yet")
     frozen = freeze(policy)
     if not frozen:
         return {}
@@ -164,8 +166,10 @@ def policy_fields(policy: ExecutionPolicy) -> dict[str, Any]:
         "req_set": set_id(required),
         "budget_ids": policy.budget_ids,
         "quota_ids": policy.quota_ids,
+        "concurrency_key": policy.concurrency_key or "",
+        "concurrency_limit": policy.concurrency_limit,
         "fairness_key": policy.fairness_key or "",
-        "gated": bool(policy.budget_ids or policy.quota_ids),
+        "gated": bool(policy.budget_ids or policy.quota_ids or policy.concurrency_key),
         "attempt_timeout_ms": (timeouts.attempt_timeout_ms or 0) if timeouts else 0,
         "max_reclaim_count": policy.reclaim_cap,
         "retention_ms": policy.kept_for_ms,
@@ -192,4 +196,6 @@ def _answered(answer: CreateAnswer, record: Record) -> Submitted:
         case _:
             if answer.flow is None:
                 raise FlowNotFound(record.flow_id)
-            raise FlowAlreadyTerminal(f"flow {record.flow_id} is cancelled")
+            if answer.flow.cancelled_at:
+                raise FlowAlreadyTerminal(f"flow {record.flow_id} is cancelled")
+            raise InvalidInput(f"namespace: the flow is of namespace {answer.flow.namespace}")

@@ -23,6 +23,7 @@ from flowfabric.core.partitions import PartitionKey
 from flowfabric.core.plan import Applied, Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import exhaust, grant, note
+from flowfabric.engine.admission import Admissions
 from flowfabric.engine.checking import whole
 from flowfabric.engine.claims import (
     DEFAULT_LEASE_MS,
@@ -44,7 +45,7 @@ from flowfabric.errors import (
 )
 
 _OPERATOR: Final = "operator"
-_ROUNDS: Final = 8
+_ROUNDS: Final = 32
 
 _Check = Callable[[Record, int, bool], None]
 _CheckState = Callable[[Record], None]
@@ -92,9 +93,10 @@ class GrantClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grants:
-    def __init__(self, deps: Deps, lanes: Lanes) -> None:
+    def __init__(self, deps: Deps, lanes: Lanes, admissions: Admissions) -> None:
         self._deps = deps
         self._lanes = lanes
+        self._admissions = admissions
 
     async def claim_for_worker(self, order: ClaimOrder) -> Grant | None:
         """Reserve the best waiting execution of the lanes; None when nothing was admissible."""
@@ -118,9 +120,14 @@ class Grants:
                 return None
             (offer,) = answer.offers
             if offer.fate == "reserved":
-                return _granted(offer.record)
-            await end_unclaimable(self._deps, offer)
+                if await self._is_admitted(offer.record, order.lease_ms):
+                    return _granted(offer.record)
+            else:
+                await end_unclaimable(self._deps, offer)
         return None
+
+    async def _is_admitted(self, record: Record, grant_ms: int) -> bool:
+        return not record.gated or bool(await self._admissions.admit([record], grant_ms))
 
     async def issue(self, execution_id: str, order: GrantOrder) -> Grant:
         """Reserve one named waiting execution for a worker."""
@@ -183,7 +190,7 @@ class Grants:
             )
             answer = await self._deps.store.lease(named)
             if isinstance(answer, Offer) and answer.fate == "leased":
-                return claimed_from(answer)
+                return await self._claimed(answer)
         raise RetryExhausted(f"claim of {execution_id} lost every race; try again")
 
     def _terms(self, order: GrantOrder) -> GrantTerms:
@@ -257,12 +264,20 @@ class Grants:
             return None
         match answer.fate:
             case "leased":
-                return claimed_from(answer)
+                return await self._claimed(answer)
             case "exhausted":
                 await end_unclaimable(self._deps, answer)
                 raise MaxRetriesExhausted(str(answer.record.max_reclaim_count))
             case _:
                 raise FlowAlreadyTerminal(f"flow {answer.record.flow_id} is cancelled")
+
+    async def _claimed(self, offer: Offer) -> Claimed:
+        """A lease taken by name holds the slots its execution needs from then on, admitted or
+        not."""
+        record = offer.record
+        if record.gated:
+            await self._deps.slots.extend(record, record.lease_id, record.lease_ttl_ms)
+        return claimed_from(offer)
 
     async def _covered(self, record: Record) -> bool:
         if not record.flow_id:

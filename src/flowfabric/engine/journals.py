@@ -10,6 +10,7 @@ from flowfabric.backend.types import JournalAppend, Journaled, JournalEntry
 from flowfabric.core.checks import check_lease
 from flowfabric.core.ids import check_text, parse_execution_id
 from flowfabric.engine.checking import body, whole
+from flowfabric.engine.claims import Claimed
 from flowfabric.engine.deps import MOST_DECISIONS, Deps
 from flowfabric.engine.holding import Held, fence_of
 from flowfabric.errors import (
@@ -23,6 +24,7 @@ ENTRY_BYTES: Final = 1024 * 1024
 _NAME_BYTES: Final = 1024
 _DIGEST_BYTES: Final = 128
 _PAGE: Final = 100
+_LARGEST_PAGE: Final = 1_000
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -63,20 +65,29 @@ class Journals:
         """Entries behind the number `after`, in order of arrival."""
         parse_execution_id(execution_id, self._deps.counts)
         whole(after, "after")
-        whole(limit, "limit", 1, 1_000)
+        whole(limit, "limit", 1, _LARGEST_PAGE)
         rows = await self._deps.store.backend.journal_read(execution_id, after, limit + 1)
         entries = tuple(entry for _, entry in rows[:limit])
         return JournalPage(entries, rows[limit - 1][0] if len(rows) > limit else 0)
 
     async def read_all(self, execution_id: str) -> list[JournalEntry]:
         """The whole journal in order of arrival; empty for an execution nobody knows."""
-        entries: list[JournalEntry] = []
-        page = await self.read(execution_id)
-        entries += page.entries
+        page = await self.read(execution_id, 0, _LARGEST_PAGE)
+        entries = [*page.entries]
         while page.next_after:
-            page = await self.read(execution_id, page.next_after)
+            page = await self.read(execution_id, page.next_after, _LARGEST_PAGE)
             entries += page.entries
         return entries
+
+    async def read_claimed(self, claims: Sequence[Claimed]) -> dict[str, list[JournalEntry]]:
+        """The journals that come with a claim, by execution. All are read side by side; a claim
+        that told of an empty one costs nothing. Only its holder adds to a journal, so none of
+        them can have grown meanwhile."""
+        written = [each.execution_id for each in claims if each.journal_length]
+        journals = await asyncio.gather(*map(self.read_all, written))
+        return {each.execution_id: [] for each in claims} | dict(
+            zip(written, journals, strict=True)
+        )
 
     async def _append(self, item: JournalAppend) -> list[Kept]:
         for _ in range(MOST_DECISIONS):

@@ -65,7 +65,8 @@ class Leases:
         fence = await fence_of(self._deps, held, may_override=False)
         if attempt_index is not None:
             await self._check_index(held, fence, whole(attempt_index, "attempt_index"))
-        applied = await self._deps.push(renew(held.execution_id, fence, ttl_ms))
+        plan = renew(held.execution_id, fence, ttl_ms)
+        applied = await self._deps.push(plan, held.record)
         return Renewed(applied.now + ttl_ms, fence.lease_epoch)
 
     async def renew_many(

@@ -8,7 +8,7 @@ from flowfabric.backend.types import With
 from flowfabric.core.checks import PRIVILEGED, check_lease, not_active
 from flowfabric.core.fence import Fence
 from flowfabric.core.ids import check_text, parse_execution_id, partition_of
-from flowfabric.core.plan import Applied, Plan, Timer
+from flowfabric.core.plan import Answer, Applied, Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Children, Failure, complete, delay, fail, park
 from flowfabric.core.rules.operators import cancel
@@ -52,27 +52,49 @@ class Outcomes:
     async def complete(
         self, held: Held, result: bytes | None = None, encoding: str = "", op: str = ""
     ) -> Done:
-        if result is not None:
-            result = body(result, "result_payload", self._deps.limits.payload_bytes)
-        check_text(encoding, "result_encoding", 128)
-        fence = await fence_of(self._deps, held, may_override=True)
-        plan = complete(held.execution_id, fence, result, encoding, _op(op, "complete"))
+        plan = await self.completing(held, result, encoding, op)
         return self._done(held, await self._push(plan, held))
 
     async def fail(self, held: Held, failure: Failure, op: str = "") -> Done:
         """Retry by the stored policy or end. The policy and counters are those of the claim."""
+        plan = await self.failing(held, failure, op)
+        return _with_next(plan, self._done(held, await self._push(plan, held)))
+
+    async def completing(self, held: Held, result: bytes | None, encoding: str, op: str) -> Plan:
+        """The plan that completes an attempt, not applied yet."""
+        if result is not None:
+            result = body(result, "result_payload", self._deps.limits.payload_bytes)
+        check_text(encoding, "result_encoding", 128)
+        fence = await fence_of(self._deps, held, may_override=True)
+        return complete(held.execution_id, fence, result, encoding, _op(op, "complete"))
+
+    async def failing(self, held: Held, failure: Failure, op: str) -> Plan:
+        """The plan that fails an attempt, not applied yet."""
         check_text(failure.reason, "failure_reason", _REASON_BYTES)
         check_text(failure.category, "failure_category", 128)
         fence = await fence_of(self._deps, held, may_override=True)
         record = held.record
         if record is None or record.lease_epoch != fence.lease_epoch:
             record, _ = await self._deps.record(held.execution_id)
-        plan = fail(record, fence, failure, self._deps.chance(), _op(op, "fail"))
-        applied = await self._push(plan, held)
-        done = self._done(held, applied)
-        if done.public_state != "delayed":
-            return done
-        return msgspec.structs.replace(done, next_attempt_index=record.attempt_count)
+        return fail(record, fence, failure, self._deps.chance(), _op(op, "fail"))
+
+    async def finished(
+        self, held: Held, plan: Plan, answer: Answer | FlowFabricError
+    ) -> Done | FlowFabricError:
+        """What a store's answer to a finishing plan means for its holder. A refused plan is sent
+        once more by itself, and its refusal explained."""
+        if isinstance(answer, FlowFabricError):
+            return answer
+        try:
+            if isinstance(answer, Applied):
+                if answer.brief.gated:
+                    await self._deps.slots.follow(plan, answer, held.record)
+                applied = self._settled(answer, held)
+            else:
+                applied = await self._push(plan, held)
+        except FlowFabricError as fault:
+            return fault
+        return _with_next(plan, self._done(held, applied))
 
     async def delay(
         self, held: Held, *, until: int | None = None, for_ms: int | None = None, op: str = ""
@@ -116,7 +138,9 @@ class Outcomes:
             raise
 
     async def _push(self, plan: Plan, held: Held) -> Applied:
-        applied = await self._deps.push(plan)
+        return await self._deps.push(plan, held.record)
+
+    def _settled(self, applied: Applied, held: Held) -> Applied:
         if applied.more:
             flow_id = held.record.flow_id if held.record else ""
             self._settling.go_on(held.execution_id, flow_id)
@@ -161,6 +185,14 @@ class Outcomes:
                 raise ExecutionNotFound(child)
             if not parent.flow_id or member.record.flow_id != parent.flow_id:
                 raise ExecutionNotInFlow(f"{child} is no member of {parent.flow_id or 'a flow'}")
+
+
+def _with_next(plan: Plan, done: Done) -> Done:
+    """With the index of the attempt that follows, if one does."""
+    if done.public_state != "delayed":
+        return done
+    failed_index = int(plan.set["previous_attempt"])
+    return msgspec.structs.replace(done, next_attempt_index=failed_index + 1)
 
 
 def _op(given: str, rule: str) -> str:

@@ -1,5 +1,6 @@
 """Replay: run a finished execution again, as a new attempt."""
 
+import asyncio
 from typing import Final
 
 from flowfabric.backend.types import Seen, With
@@ -43,7 +44,11 @@ class Replays:
             raise FlowAlreadyTerminal(f"flow {flow.flow_id} is cancelled")
         plan = replay(seen.record, asked, await self._reopening(seen), seen.now)
         answer = await self._deps.store.apply(plan)
-        return answer if isinstance(answer, Applied) else None
+        if not isinstance(answer, Applied):
+            return None
+        if answer.more:
+            self._deps.on_more(execution_id, seen.record.flow_id)
+        return answer
 
     async def _flow(self, flow_id: str) -> Flow | None:
         if not flow_id:
@@ -56,6 +61,6 @@ class Replays:
             return None
         edit = reopen(seen.group, seen.incoming)
         sources = [edge.source for edge in edit.edges]
-        found = await self._deps.store.backend.read(sources, frozenset())
+        found = await asyncio.gather(*(self._deps.store.read(source) for source in sources))
         met = sum(one is not None and one.record.state == "completed" for one in found)
         return Reopening(edit, len(sources) - met)

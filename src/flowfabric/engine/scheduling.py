@@ -155,17 +155,17 @@ class Scheduling:
 
     async def change_priority(self, execution_id: str, priority: int) -> tuple[int, int]:
         """Move runnable work in its queue; answers the old and the new priority."""
-        integer(priority, "new_priority")
+        new = clamp_priority(integer(priority, "new_priority"))
         old = 0
 
-        def decision(record: Record, _: int) -> Plan:
+        def decision(record: Record, _: int) -> Plan | None:
             nonlocal old
             check_priority(record)
             old = record.priority
-            return change_priority(record, priority)
+            return None if old == new else change_priority(record, new)
 
         await self._deps.decide(execution_id, decision)
-        return old, clamp_priority(priority)
+        return old, new
 
     async def _seen(self, execution_id: str) -> Seen:
         parse_execution_id(execution_id, self._deps.counts)

@@ -1,37 +1,66 @@
-"""Going on with graph work that one step had to leave over."""
+"""Going on with graph work and cancels that one step had to leave over."""
 
 import asyncio
 import logging
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from flowfabric.engine.deps import Deps
+from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.settling")
 
+# After a fault of the store that may pass; then it is left to the flow's timer.
+PAUSES_S: Final = (0.1, 0.5)
+DRAIN_S: Final = 15.0
+
 
 class Settling:
-    """Continues cut-off cascades at once; if this process dies, the flow's timer does it."""
+    """Continues cut-off cascades and cancels at once, one dispatcher a flow; if this process dies,
+    the flow's timer does it."""
 
-    def __init__(self, deps: Deps) -> None:
+    def __init__(self, deps: Deps, pauses_s: tuple[float, ...] = PAUSES_S) -> None:
         self._deps = deps
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._pauses_s = pauses_s
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()
+        self._background: set[asyncio.Task[None]] = set()
 
     def go_on(self, execution_id: str, flow_id: str) -> None:
-        task = asyncio.ensure_future(self._go_on(execution_id, flow_id))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        """Go on behind a member in the background."""
+        self._spawn(self._go_on(execution_id, flow_id))
+
+    def dispatch(self, flow_id: str) -> None:
+        """Go on with a flow in the background."""
+        self._spawn(self._go_on("", flow_id))
 
     async def settle(self, flow_id: str) -> None:
-        """Do bounded steps until nothing is left."""
-        while True:
-            (answer,) = await self._deps.store.backend.settle([flow_id])
-            if isinstance(answer, Exception):
-                raise answer
-            if not answer:
-                return
+        """Do bounded steps until nothing is left that could be done."""
+        task = self._running.get(flow_id)
+        if task is None:
+            task = asyncio.ensure_future(self._run(flow_id))
+            self._running[flow_id] = task
+            task.add_done_callback(lambda _: self._ended(flow_id))
+        else:
+            # What it is about to find finished may not contain the caller's work.
+            self._again.add(flow_id)
+        await asyncio.shield(task)
 
     async def drain(self) -> None:
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        """Wait until all work under way is done; what takes too long is left to the timers."""
+        deadline = asyncio.get_running_loop().time() + DRAIN_S
+        while tasks := {*self._background, *self._running.values()}:
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                _log.warning("%d flows are still being settled; abandoned", len(self._running))
+                await _abandon(tasks)
+                return
+            await asyncio.wait(tasks, timeout=left)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def _go_on(self, execution_id: str, flow_id: str) -> None:
         try:
@@ -40,4 +69,41 @@ class Settling:
                 flow_id = record.flow_id
             await self.settle(flow_id)
         except Exception:
-            _log.exception("settling behind %s stopped; its flow's timer goes on", execution_id)
+            subject = f"flow {flow_id}" if flow_id else execution_id
+            _log.exception("settling %s stopped; the flow's timer goes on", subject)
+
+    async def _run(self, flow_id: str) -> None:
+        while True:
+            self._again.discard(flow_id)
+            more = await self._step_patiently(flow_id)
+            if not more and flow_id not in self._again:
+                return
+
+    async def _step_patiently(self, flow_id: str) -> bool:
+        for pause in self._pauses_s:
+            try:
+                return await self._step(flow_id)
+            except FlowFabricError as fault:
+                if not fault.retryable:
+                    raise
+            await asyncio.sleep(pause)
+        return await self._step(flow_id)
+
+    async def _step(self, flow_id: str) -> bool:
+        (answer,) = await self._deps.store.backend.settle([flow_id])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _ended(self, flow_id: str) -> None:
+        task = self._running.pop(flow_id)
+        self._again.discard(flow_id)
+        if not task.cancelled():
+            # Whoever awaits it has the error; nobody may be left who does.
+            task.exception()
+
+
+async def _abandon(tasks: set[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

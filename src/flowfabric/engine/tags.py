@@ -17,7 +17,7 @@ class Tags:
 
     async def set_execution_tags(self, execution_id: str, tags: Mapping[str, str]) -> int:
         """Write all pairs over what is there; how many were given. There is no delete."""
-        given = _given(tags)
+        given = given_tags(tags)
 
         def decision(record: Record, _: int) -> Plan:
             check_tag_keys(given)
@@ -37,7 +37,7 @@ class Tags:
         return seen.record.tags.get(key) if seen else None
 
 
-def _given(tags: object) -> dict[str, str]:
+def given_tags(tags: object) -> dict[str, str]:
     """At least one pair, each with a value; whether the keys will do is asked later."""
     if not isinstance(tags, Mapping):
         raise InvalidInput(f"tags: expected an object, got {type(tags).__name__}")

@@ -140,6 +140,10 @@ class Workers:
         workers = await self._live(namespace, now)
         return any(lane in each.lanes and wanted <= set(each.capabilities) for each in workers)
 
+    async def live(self, namespace: str) -> tuple[types.Worker, ...]:
+        """All live workers of a namespace, read anew."""
+        return await self._read(namespace)
+
     async def _live(self, namespace: str, now: int | None) -> tuple[types.Worker, ...]:
         known = self._cache.get(namespace)
         if known and now is not None and 0 <= now - known.read_at < _FRESH_MS:

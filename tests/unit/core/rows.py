@@ -8,6 +8,7 @@ from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.plan import Blob
 from flowfabric.core.record import Attempt, Record
+from flowfabric.core.states import State
 from flowfabric.core.step import Step
 
 
@@ -35,6 +36,19 @@ class FakeRows:
 
     def group(self, target: str) -> Group | None:
         return self.groups.get(target)
+
+    def edge(self, edge_id: str) -> Edge | None:
+        return self.edges.get(edge_id)
+
+    def members_in(
+        self, flow_id: str, state: State, after: tuple[int, str] | None, limit: int
+    ) -> list[tuple[int, str]]:
+        places = sorted(
+            (record.created_at, record.execution_id)
+            for record in self.records.values()
+            if record.flow_id == flow_id and record.state == state
+        )
+        return [place for place in places if after is None or place > after][:limit]
 
     def outgoing(self, source: str, after: str, limit: int) -> Sequence[Edge]:
         return _page((edge for edge in self.edges.values() if edge.source == source), after, limit)

@@ -156,7 +156,7 @@ def test_every_record_is_found_by_creation_partition_and_flow(situation: Situati
     found = places(record)
     assert found["all"] == Entry("all", ("team",), (record.created_at, EXECUTION))
     assert found["partition"] == Entry("partition", (7,), (EXECUTION,))
-    assert found["flow"] == Entry("flow", ("flow-1",), (record.created_at, EXECUTION))
+    assert found["flow"] == Entry("flow", ("flow-1", record.state), (record.created_at, EXECUTION))
 
 
 def test_a_renewal_moves_a_record_in_no_view_but_timers() -> None:

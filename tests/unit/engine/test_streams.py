@@ -1,12 +1,11 @@
-"""Positions in a stream, why frames are refused, and how they are shown."""
+"""Positions in a stream, why an append is refused, and what readers must ask for."""
 
 from typing import Any
 
 import pytest
 
-from flowfabric.backend.types import Frame, StoredFrame
 from flowfabric.core.fence import Fence
-from flowfabric.core.record import Record
+from flowfabric.core.record import Attempt, Record
 from flowfabric.core.streams import (
     END,
     START,
@@ -17,23 +16,13 @@ from flowfabric.core.streams import (
     tail_position,
     upper_bound,
 )
-from flowfabric.engine.holding import Held
-from flowfabric.engine.streams import (
-    StreamRange,
-    Streams,
-    Tail,
-    checked_frames,
-    frame_fields,
-)
+from flowfabric.engine.streams import StreamRange, Streams, Tail
 from flowfabric.errors import (
     ExecutionNotFound,
     FlowFabricError,
     InvalidInput,
-    PayloadTooLarge,
-    RetentionLimitExceeded,
     StaleOwnerCannotAppend,
     StreamClosed,
-    Unavailable,
 )
 from tests.unit.engine.nostore import deps_without_store
 
@@ -98,6 +87,10 @@ def held(**fields: Any) -> Record:
     return Record(**(defaults | fields))
 
 
+def attempt(**fields: Any) -> Attempt:
+    return Attempt(index=1, attempt_id=FENCE.attempt_id, type="initial", **fields)
+
+
 @pytest.mark.parametrize(
     ("seen", "now", "error"),
     [
@@ -114,6 +107,7 @@ def held(**fields: Any) -> Record:
         (held(lease_epoch=4), 50, StaleOwnerCannotAppend),
         (held(attempt_id="other"), 50, StaleOwnerCannotAppend),
         (held(), 99, StreamClosed),
+        (held(attempt=attempt(closed_at=50)), 99, StreamClosed),
     ],
 )
 def test_why_an_append_is_refused(
@@ -122,40 +116,8 @@ def test_why_an_append_is_refused(
     assert type(explain_append(ID, 1, FENCE, seen, now)) is error
 
 
-def test_frames_pass_unchanged_up_to_the_limit() -> None:
-    frames = (Frame(frame_type="t", payload=b"x" * 65_536, ts=5, seq=1),)
-    assert checked_frames(frames) == frames
-
-
-def test_bytes_that_are_no_text_are_marked_as_base64() -> None:
-    binary, text = checked_frames(
-        [Frame(frame_type="t", payload=b"\xff"), Frame(frame_type="t", payload="ü".encode())]
-    )
-    assert (binary.encoding, text.encoding) == ("base64", "utf8")
-    assert binary.payload == b"\xff"
-
-
-@pytest.mark.parametrize(
-    ("frames", "error", "match"),
-    [
-        ([], InvalidInput, "at least one"),
-        ([Frame(frame_type="t", payload=b"x" * 65_537)], RetentionLimitExceeded, "65536"),
-        ([Frame(frame_type="t", payload=b"x" * 65_536)] * 129, PayloadTooLarge, "one call"),
-        ([Frame(frame_type="t", payload=b"", encoding="hex")], InvalidInput, "encoding"),
-        ([Frame(frame_type="t", payload="text")], InvalidInput, "payload"),  # type: ignore[arg-type]
-        ([Frame(frame_type="t", payload=b"", ts=-1)], InvalidInput, "ts"),
-        ([Frame(frame_type="t", payload=b"", seq=-1)], InvalidInput, "seq"),
-        ([Frame(frame_type="t", payload=b"", mode="summary")], Unavailable, "summary"),
-        ([Frame(frame_type="t", payload=b"", mode="best_effort")], Unavailable, "best_effort"),
-        ([Frame(frame_type="t", payload=b"", mode="loud")], InvalidInput, "mode"),  # type: ignore[arg-type]
-    ],
-)
-async def test_frames_are_refused_before_the_store_is_asked(
-    frames: list[Frame], error: type[FlowFabricError], match: str
-) -> None:
-    streams = Streams(deps_without_store())
-    with pytest.raises(error, match=match):
-        await streams.append(Held(ID, "lease", 3, "attempt"), 0, frames)
+def test_what_the_record_does_not_explain_is_about_the_summary() -> None:
+    assert explain_append(ID, 1, FENCE, held(attempt=attempt()), 99) is None
 
 
 @pytest.mark.parametrize(
@@ -184,13 +146,3 @@ async def test_the_ceiling_of_a_tail_comes_before_all_else() -> None:
     asked = Tail(execution_id="x", attempt_index=0, block_ms=30_001, count_limit=0, after="start")
     with pytest.raises(InvalidInput, match="block_ms exceeds 30000ms ceiling"):
         await streams.tail_stream(asked)
-
-
-def test_fields_are_sorted_and_optional_ones_appear_when_set() -> None:
-    plain = frame_fields(StoredFrame("5-0", Frame(frame_type="stdout", payload=b"\x00", ts=5)))
-    assert list(plain) == ["encoding", "frame_type", "mode", "payload", "source", "ts"]
-    assert (plain["payload"], plain["source"], plain["mode"]) == (b"\x00", "worker", "durable")
-    full = Frame(frame_type="t", payload=b"", ts=1, correlation_id="c", summary_version=2, ttl_ms=3)
-    shown = frame_fields(StoredFrame("5-1", full))
-    assert list(shown) == sorted(shown)
-    assert {"correlation_id", "summary_version", "ttl_ms"} <= set(shown)

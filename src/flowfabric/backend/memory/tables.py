@@ -81,10 +81,15 @@ class MemoryTables(Tables):
         self, order: Order[K, V], shelf: Key, after: Key | None, upto: int | None, limit: int
     ) -> list[tuple[K, V]]:
         rows = self._tables[order.table].by_key
-        before = None if upto is None else (upto + 1,)
-        places = self._shelves[order.name].walk(shelf, after, limit, before=before)
+        places = self.places(order, shelf, after, upto, limit)
         keys = (order.key(shelf, place) for place in places)
         return [(key, rows[key]) for key in keys]
+
+    def places(
+        self, order: Order[Any, Any], shelf: Key, after: Key | None, upto: int | None, limit: int
+    ) -> list[Key]:
+        before = None if upto is None else (upto + 1,)
+        return self._shelves[order.name].walk(shelf, after, limit, before=before)
 
     # ---- edges, journal and flows
 
@@ -107,8 +112,16 @@ class MemoryTables(Tables):
         orders = self._shelves["journal"].walk((execution_id,), (after + 1,), limit)
         return [rows[(execution_id, name, seq)] for _, name, seq in orders]
 
+    def journal_length(self, execution_id: str) -> int:
+        return self._shelves["journal"].size((execution_id,))
+
     def due_flows(self, now: int, limit: int, after: tuple[int, str] | None = None) -> list[Flow]:
         return self._flows("due_flows", now, limit, after)
+
+    def flows_in(self, partition: int, after: str, limit: int) -> list[Flow]:
+        rows = self._tables[FLOWS].by_key
+        orders = self._shelves["flows_in"].walk((partition,), (after,), limit)
+        return [rows[order[0]] for order in orders]
 
     def purgeable_flows(self, now: int, limit: int) -> list[Flow]:
         return self._flows("purgeable_flows", now, limit, None)
@@ -126,6 +139,9 @@ class MemoryTables(Tables):
         records = self._records
         orders = self._shelves[name].walk(key, after, limit, newest=newest)
         return [records[order[-1]] for order in orders]
+
+    def view_places(self, name: str, key: Key, after: Key | None, limit: int) -> list[Key]:
+        return self._shelves[name].walk(key, after, limit)
 
     def tagged(
         self, namespace: str, tag: tuple[str, str], after: Key | None, limit: int, *, newest: bool
@@ -225,6 +241,7 @@ def _under(rows: Rows[Any, Any], prefix: tuple[Any, ...], after: Any) -> Iterato
 
 
 def _flow_places(flow_id: str, flow: Flow) -> Iterator[Entry]:
+    yield Entry("flows_in", (flow.partition,), (flow_id,))
     if flow.due_at:
         yield Entry("due_flows", _NOWHERE, (flow.due_at, flow_id))
     if flow.purge_at and flow.purged_count >= flow.node_count:

@@ -9,17 +9,18 @@ from flowfabric.backend.base import stream_bell
 from flowfabric.backend.reference.fencing import is_held
 from flowfabric.backend.reference.streams import (
     counted,
+    follows,
+    is_expired,
     next_id,
     stamped,
     summarised,
-    version_of,
 )
 from flowfabric.backend.reference.tables import (
-    ATTEMPTS,
     FRAMES,
     NUMBERS,
     RECORDS,
     STREAMS,
+    SUMMARIES,
     Numbered,
     StreamMeta,
 )
@@ -29,17 +30,15 @@ from flowfabric.backend.types import (
     Append,
     Appended,
     Frame,
-    FramePage,
-    StoredFrame,
     StreamRefused,
-    Summary,
+    SummaryPut,
     Trim,
 )
+from flowfabric.core.merge_patch import MAX_DOCUMENT_BYTES
 from flowfabric.core.record import Record
-from flowfabric.core.streams import MAX_FRAME_BYTES, Position, tail_position, upper_bound
+from flowfabric.core.streams import MAX_FRAME_BYTES, Position
 from flowfabric.errors import RetentionLimitExceeded
 
-MAX_SUMMARY_BYTES: Final = 256 * 1024
 # How many of a writer's own numbers are remembered. A repeat follows a lost answer at once, so
 # this is far more than any writer has under way.
 NUMBERS_KEPT: Final = 1_024
@@ -76,13 +75,15 @@ class _Appending:
         stream = (item.execution_id, item.attempt_index)
         meta = tx.get(STREAMS, stream) or StreamMeta()
         if record is None or not _may_append(record, item, tx.now):
-            return StreamRefused(record, tx.now, version_of(meta))
+            return StreamRefused(record, tx.now, meta.summary_version)
         _check_sizes(item)
         earlier = [self._earlier(item, frame) for frame in item.frames]
         if item.frames and None not in earlier:
-            return _answer(meta, [found or FORGOTTEN for found in earlier], tx.now)
-        if item.summary is not None and item.summary.expected_version != version_of(meta):
-            return StreamRefused(record, tx.now, version_of(meta))
+            ids = [found or FORGOTTEN for found in earlier]
+            return _answer(meta, ids, tx.now, replayed=True)
+        if item.summary is not None and not follows(meta, item.summary, item.frames, earlier):
+            repeated = tuple(place for place, found in enumerate(earlier) if found is not None)
+            return StreamRefused(record, tx.now, meta.summary_version, repeated)
         return self._write(stream, meta, item)
 
     def _earlier(self, item: Append, frame: Frame) -> str | None:
@@ -97,26 +98,34 @@ class _Appending:
 
     def _write(self, stream: StreamKey, meta: StreamMeta, item: Append) -> Appended:
         tx = self._tx
-        if _is_expired(meta, tx.now):
+        if is_expired(meta, tx.now):
             meta = self._drop_all(stream, meta)
         ids, frames = self._put_frames(stream, meta, item)
         meta = counted(meta, frames, tx.now)
         if item.summary is not None:
-            meta = _replace(meta, summary=summarised(meta, item.summary, frames, tx.now))
+            meta = self._put_summary(stream, meta, item.summary)
         if item.expire_ms and not meta.has_durable:
             meta = _replace(meta, expires_at=tx.now + item.expire_ms)
-        if item.trim is not None:
-            meta = self._trim(stream, meta, item.trim)
+        for trim in item.trims:
+            meta = self._trim(stream, meta, trim)
         tx.put(STREAMS, stream, meta)
         tx.ring(stream_bell(*stream))
         return _answer(meta, ids, tx.now)
+
+    def _put_summary(self, stream: StreamKey, meta: StreamMeta, put: SummaryPut) -> StreamMeta:
+        summary = summarised(meta, put, self._tx.now)
+        # Overwritten without a look at the document before.
+        self._tx.insert(SUMMARIES, stream, summary)
+        return _replace(
+            meta, summary_version=summary.version, summary_since=summary.first_applied_ms
+        )
 
     def _put_frames(
         self, stream: StreamKey, meta: StreamMeta, item: Append
     ) -> tuple[list[str], list[Frame]]:
         """Append what is new; the ids of all frames of the item, and the new frames."""
         ms, seq = next_id(meta, self._tx.now)
-        version = version_of(meta)
+        version = meta.summary_version
         ids: list[str] = []
         new: list[Frame] = []
         for frame in item.frames:
@@ -190,52 +199,12 @@ def _check_sizes(item: Append) -> None:
             raise RetentionLimitExceeded(
                 f"frame of {len(frame.payload)} bytes, at most {MAX_FRAME_BYTES}"
             )
-    if item.summary is not None and len(item.summary.document) > MAX_SUMMARY_BYTES:
+    if item.summary is not None and len(item.summary.document) > MAX_DOCUMENT_BYTES:
         raise RetentionLimitExceeded(
-            f"summary of {len(item.summary.document)} bytes, at most {MAX_SUMMARY_BYTES}"
+            f"summary of {len(item.summary.document)} bytes, at most {MAX_DOCUMENT_BYTES}"
         )
 
 
-def _answer(meta: StreamMeta, ids: Sequence[str], now: int) -> Appended:
+def _answer(meta: StreamMeta, ids: Sequence[str], now: int, *, replayed: bool = False) -> Appended:
     retained = sum(meta.retained.values())
-    return Appended(tuple(ids), meta.frame_count, retained, now, version_of(meta))
-
-
-def read_frames(
-    tx: Transaction, execution_id: str, attempt: int, after: str, to: str, limit: int
-) -> FramePage:
-    """Frames strictly behind `after` up to and with `to`, and whether the stream has ended. An
-    empty text is the beginning, or the end."""
-    stream = (execution_id, attempt)
-    start = tail_position(after) if after else None
-    end = upper_bound(to) if to else None
-    rows: list[tuple[FrameKey, Frame]] = []
-    if not _is_expired(tx.get(STREAMS, stream), tx.now):
-        behind = (*stream, *start) if start else None
-        rows = tx.tables.range(FRAMES, stream, behind, max(0, limit))
-    frames = tuple(
-        StoredFrame(str(Position(ms, seq)), frame)
-        for (_, _, ms, seq), frame in rows
-        if end is None or (ms, seq) <= end
-    )
-    closed_at, closed_reason = _closing(tx, stream)
-    return FramePage(frames, frames[-1].id if frames else after or "0-0", closed_at, closed_reason)
-
-
-def read_summary(tx: Transaction, execution_id: str, attempt: int) -> Summary | None:
-    meta = tx.get(STREAMS, (execution_id, attempt))
-    return meta.summary if meta else None
-
-
-def _is_expired(meta: StreamMeta | None, now: int) -> bool:
-    return meta is not None and 0 < meta.expires_at <= now
-
-
-def _closing(tx: Transaction, stream: StreamKey) -> tuple[int, str]:
-    """When and why the stream was closed: the open attempt is in the record, others beside it."""
-    execution_id, index = stream
-    record = tx.record(execution_id)
-    attempt = record.attempt if record else None
-    if attempt is None or attempt.index != index:
-        attempt = tx.get(ATTEMPTS, stream)
-    return (attempt.closed_at, attempt.closed_reason) if attempt else (0, "")
+    return Appended(tuple(ids), meta.frame_count, retained, now, meta.summary_version, replayed)

@@ -4,28 +4,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from flowfabric.backend.reference.claiming import Queues, claim
-from flowfabric.backend.reference.tables import FLOWS, RECORDS
+from flowfabric.backend.reference.tables import RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import attempt
 from flowfabric.backend.types import ClaimRequest, Finished
 from flowfabric.core.apply import apply
 from flowfabric.core.plan import Answer, Plan
-from flowfabric.core.settle import continue_flow
 
 
 def start_apply(tx: Transaction, plans: Sequence[Plan]) -> Callable[[Plan], Answer]:
     tx.fetch(RECORDS, [plan.target for plan in plans])
     return partial(apply, tx)
-
-
-def start_settle(tx: Transaction, flow_ids: Sequence[str]) -> Callable[[str], bool]:
-    tx.fetch(FLOWS, flow_ids)
-
-    def settle(flow_id: str) -> bool:
-        flow = tx.flow(flow_id)
-        return flow is not None and continue_flow(tx, flow)
-
-    return settle
 
 
 Finish = tuple[Sequence[Plan], ClaimRequest]

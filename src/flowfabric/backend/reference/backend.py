@@ -1,6 +1,7 @@
 """A store that runs the reference: every mechanism as a piece of work or a read."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal, TypeVar
 
 from flowfabric.backend.base import Answered, Bells
@@ -12,14 +13,16 @@ from flowfabric.backend.reference import (
     creating,
     feed,
     journaling,
+    output,
     presence,
     purging,
     reading,
     searching,
     verifying,
 )
-from flowfabric.backend.reference.tables import FLOWS
-from flowfabric.backend.reference.work import Runner, Work
+from flowfabric.backend.reference.flowing import FlowMechanisms
+from flowfabric.backend.reference.limiting import LimitMechanisms
+from flowfabric.backend.reference.work import Runner, Work, attempt
 from flowfabric.backend.types import (
     NO_DOCUMENTS,
     Append,
@@ -36,7 +39,7 @@ from flowfabric.backend.types import (
     EventPage,
     Finished,
     FramePage,
-    GraphCreated,
+    FrameRange,
     JournalAppend,
     Journaled,
     JournalEntry,
@@ -54,19 +57,18 @@ from flowfabric.backend.types import (
     With,
     Worker,
 )
-from flowfabric.core.birth import Birth, GraphBirth
-from flowfabric.core.graph import Flow
+from flowfabric.core.birth import Birth
 from flowfabric.core.plan import Answer, Plan, Refused
 from flowfabric.errors import FlowFabricError
 
 T = TypeVar("T")
 
 
-class ReferenceBackend:
+class ReferenceBackend(FlowMechanisms, LimitMechanisms):
     """The protocol of a store over a place that runs transactions."""
 
     def __init__(self, runner: Runner, bells: Bells, description: Description) -> None:
-        self._runner = runner
+        super().__init__(runner)
         self._bells = bells
         self._description = description
 
@@ -93,14 +95,8 @@ class ReferenceBackend:
     async def create(self, items: Sequence[Birth]) -> list[Answered[CreateAnswer]]:
         return await self._runner.write(Work("create", creating.start_create, items))
 
-    async def create_graph(self, items: Sequence[GraphBirth]) -> list[Answered[GraphCreated]]:
-        return await self._runner.write(Work("create_graph", creating.start_create_graph, items))
-
     async def apply(self, plans: Sequence[Plan]) -> list[Answered[Answer]]:
         return await self._runner.write(Work("apply", applying.start_apply, plans))
-
-    async def settle(self, flow_ids: Sequence[str]) -> list[Answered[bool]]:
-        return await self._runner.write(Work("settle", applying.start_settle, flow_ids))
 
     async def claim(self, requests: Sequence[ClaimRequest]) -> list[Answered[ClaimAnswer]]:
         return await self._runner.write(Work("claim", claiming.start_claim, requests))
@@ -171,18 +167,15 @@ class ReferenceBackend:
     async def queues(self, namespace: str, lane: str) -> list[Queue]:
         return await self._runner.read(lambda tx: reading.queues(tx, namespace, lane))
 
-    async def flows(self, ids: Sequence[str]) -> list[Flow | None]:
-        return await self._runner.read(lambda tx: [tx.get(FLOWS, flow_id) for flow_id in ids])
-
-    async def frames(
-        self, execution_id: str, attempt: int, after: str, to: str, limit: int
-    ) -> FramePage:
+    async def frames(self, ranges: Sequence[FrameRange]) -> list[Answered[FramePage]]:
         return await self._runner.read(
-            lambda tx: appending.read_frames(tx, execution_id, attempt, after, to, limit)
+            lambda tx: [
+                attempt(tx, "frames", partial(output.read_frames, tx, wanted)) for wanted in ranges
+            ]
         )
 
     async def summary(self, execution_id: str, attempt: int) -> Summary | None:
-        return await self._runner.read(lambda tx: appending.read_summary(tx, execution_id, attempt))
+        return await self._runner.read(lambda tx: output.read_summary(tx, execution_id, attempt))
 
     async def journal_read(
         self, execution_id: str, after: int, limit: int

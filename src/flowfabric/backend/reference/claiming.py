@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from flowfabric.backend.reference.tables import BLOBS, DOCUMENTS, JOURNAL, RECORDS
+from flowfabric.backend.reference.tables import BLOBS, DOCUMENTS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.upstreams import upstreams_of
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offer
@@ -200,10 +200,12 @@ def lease_named(tx: Transaction, named: NamedClaim) -> Offer | Refused:
     _write(tx, done)
     body = _input(tx, record) if named.payload else None
     paused_by = paused_by_suspension(record)
+    linked = named.upstreams and record.flow_id
     return Offer(
         fate="leased",
         record=done.after,
         input=body,
+        upstreams=upstreams_of(tx, record.execution_id, results=True) if linked else (),
         journal_length=journal_length(tx, done.after),
         suspension_id=paused_by,
         suspension=_suspension(tx, record) if paused_by else None,
@@ -222,7 +224,7 @@ def journal_length(tx: Transaction, record: Record) -> int:
     """How many steps are journaled; a first attempt cannot have any, so nobody looks."""
     if record.lease_epoch <= 1:
         return 0
-    return tx.tables.count(JOURNAL, (record.execution_id,))
+    return tx.tables.journal_length(record.execution_id)
 
 
 def _write(tx: Transaction, done: Step) -> None:

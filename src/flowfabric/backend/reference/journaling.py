@@ -66,9 +66,11 @@ class _Journaling:
             return
         length = self._lengths.get(execution_id)
         if length is None:
-            length = self._tx.tables.count(JOURNAL, (execution_id,))
+            length = self._tx.tables.journal_length(execution_id)
         if length + len(new) > MAX_ENTRIES:
-            raise ResourceExhausted(f"journal: {execution_id} has {length} of {MAX_ENTRIES}")
+            raise ResourceExhausted(
+                f"journal: {execution_id} has {length} of {MAX_ENTRIES}", resource="journal"
+            )
         for number, (key, entry) in enumerate(new.items(), start=length + 1):
             self._tx.insert(JOURNAL, key, JournalRow(number, entry))
         self._lengths[execution_id] = length + len(new)

@@ -15,7 +15,7 @@ Pair = tuple[str, str]
 BUDGETS: Final = Table[str, Budget]("budget")
 # (execution, budget): the ledgers of an execution lie together and go with it.
 LEDGERS: Final = Table[Pair, Ledger]("ledger")
-# (budget, reservation)
+# By budget and reservation.
 HOLDS: Final = Table[Pair, Hold]("hold")
 # (budget, dedup key) -> until when a repeat is recognised.
 MARKS: Final = Table[Pair, int]("dedup_mark")

@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from flowfabric.backend.reference import feed
+from flowfabric.backend.reference.limit_upkeep import drop_ended, forget_spending
 from flowfabric.backend.reference.presence import ends_at
 from flowfabric.backend.reference.tables import (
     EDGES,
@@ -58,6 +59,7 @@ def start_purge(tx: Transaction, orders: Sequence[PurgeOrder]) -> Callable[[Purg
         feed.trim(tx, order.keep_log_ms, order.keep_log)
         _drop(tx, WORKERS, lambda worker: ends_at(worker) <= tx.now)
         _drop(tx, FAIRNESS, lambda last: last + FAIR_STEP_MS <= tx.now)
+        drop_ended(tx)
         return purged
 
     return purge
@@ -111,6 +113,7 @@ def _purge(tx: Transaction, record: Record) -> int:
         rows += 1
     if record.flow_id:
         tx.put(GROUPS, record.execution_id, None)
+    forget_spending(tx, record)
     tx.put(RECORDS, record.execution_id, None)
     return rows
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
+from flowfabric.backend.reference.limit_tables import TIMERS
 from flowfabric.backend.reference.placing import is_flow_among
 from flowfabric.backend.reference.tables import (
     ATTEMPTS,
@@ -13,7 +14,7 @@ from flowfabric.backend.reference.tables import (
     Table,
 )
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.upstreams import upstreams_of
+from flowfabric.backend.reference.upstreams import incoming_edges, upstreams_of
 from flowfabric.backend.types import NO_DOCUMENTS, DuePage, Named, Queue, Seen, Upstream, With
 from flowfabric.core.documents import SUSPENSION, WAITPOINTS, Document
 from flowfabric.core.events import HistoryEntry, history_of
@@ -49,9 +50,7 @@ def read(
     ]
 
 
-def _seen(
-    tx: Transaction, record: Record, beside: frozenset[With], names: Collection[str]
-) -> Seen:
+def _seen(tx: Transaction, record: Record, beside: frozenset[With], names: Collection[str]) -> Seen:
     own = record.execution_id
     with_group = "group" in beside
     return Seen(
@@ -64,7 +63,7 @@ def _seen(
         documents=documents_of(tx, own, names),
         upstreams=_upstreams(tx, own, beside),
         group=tx.group(own) if with_group else None,
-        incoming=tuple(tx.incoming(own, "", _ROWS)) if with_group else (),
+        incoming=tuple(incoming_edges(tx, own)) if with_group else (),
     )
 
 
@@ -84,9 +83,7 @@ def _history(tx: Transaction, record: Record) -> tuple[HistoryEntry, ...]:
     return tuple(history_of(record, ended, kept)[-HISTORY:])
 
 
-def documents_of(
-    tx: Transaction, execution_id: str, names: Collection[str]
-) -> dict[str, Document]:
+def documents_of(tx: Transaction, execution_id: str, names: Collection[str]) -> dict[str, Document]:
     """The documents with these names, or with names that begin with one that ends in `*`."""
     found: dict[str, Document] = {}
     for name in names:
@@ -121,8 +118,8 @@ def due(
     after: Moment | None = None,
     partitions: frozenset[int] = frozenset(),
 ) -> DuePage:
-    """Records and flows whose time has come, each by (due_at, id) behind `after`, at most `limit`
-    of either."""
+    """Records, flows and budgets whose time has come, each by (due_at, id) behind `after`, at most
+    `limit` of each. Budgets have partitions of their own and are shown to everybody."""
     records, record_end = _walk(
         _due_records(tx), after, limit, lambda one: _is_among(one, partitions)
     )
@@ -132,7 +129,8 @@ def due(
         limit,
         lambda one: not partitions or is_flow_among(tx, one.flow_id, partitions),
     )
-    ends = [end for end in (record_end, flow_end) if end is not None]
+    budgets, budget_end = _walk(_due_budgets(tx), after, limit, lambda _: True)
+    ends = [end for end in (record_end, flow_end, budget_end) if end is not None]
     beside = {record.execution_id: _due_documents(tx, record) for record in records}
     return DuePage(
         tuple(records),
@@ -140,6 +138,7 @@ def due(
         tx.now,
         min(ends, default=None),
         {own: documents for own, documents in beside.items() if documents},
+        tuple(budgets),
     )
 
 
@@ -165,6 +164,14 @@ def _due_records(tx: Transaction) -> _Pages[Record]:
 
 def _due_flows(tx: Transaction) -> _Pages[Flow]:
     return lambda after, limit: tx.tables.due_flows(tx.now, limit, after), _flow_moment
+
+
+def _due_budgets(tx: Transaction) -> _Pages[Moment]:
+    def page(after: Moment | None, limit: int) -> list[Moment]:
+        places = tx.tables.places(TIMERS, (), after, tx.now, limit)
+        return [(int(due_at), str(budget_id)) for due_at, budget_id in places]
+
+    return page, lambda moment: moment
 
 
 def _walk(

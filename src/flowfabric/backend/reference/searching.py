@@ -12,6 +12,7 @@ from flowfabric.backend.reference.tables import RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.types import Filter, ListRequest, Order, Page
 from flowfabric.core.record import Record
+from flowfabric.core.states import STATES
 from flowfabric.core.views import Key, sort_of
 from flowfabric.errors import InvalidInput
 
@@ -120,7 +121,15 @@ def _all_by_id(tx: Transaction, after: Key | None, limit: int) -> list[Record]:
 def _by_age(tx: Transaction, wanted: Filter, *, newest: bool) -> Read:
     tables = tx.tables
     if wanted.flow_id:
-        return partial(tables.view, "flow", (wanted.flow_id,), newest=newest)
+        states = [wanted.state] if wanted.state in STATES else sorted(STATES)
+        return _merged(
+            [
+                partial(tables.view, "flow", (wanted.flow_id, state), newest=newest)
+                for state in states
+            ],
+            _by_creation,
+            newest=newest,
+        )
     if wanted.tag and wanted.namespace and wanted.tag[0] in tx.searchable:
         return partial(tables.tagged, wanted.namespace, wanted.tag, newest=newest)
     if wanted.namespace and wanted.lane and wanted.state == "active":

@@ -48,17 +48,30 @@ def counted(meta: StreamMeta, frames: Sequence[Frame], now: int) -> StreamMeta:
     )
 
 
-def summarised(meta: StreamMeta, put: SummaryPut, frames: Sequence[Frame], now: int) -> Summary:
+def follows(
+    meta: StreamMeta, put: SummaryPut, frames: Sequence[Frame], earlier: Sequence[str | None]
+) -> bool:
+    """Whether a document was made from the stored one and the patches that are new. `earlier` has
+    the ids of frames that were there before; a number twice in one item is one frame."""
+    numbers: set[int] = set()
+    new = 0
+    for frame, found in zip(frames, earlier, strict=True):
+        if found is None and frame.seq not in numbers:
+            new += frame.mode == "summary"
+            numbers.update((frame.seq,) if frame.seq else ())
+    return (put.expected_version, put.patches) == (meta.summary_version, new)
+
+
+def summarised(meta: StreamMeta, put: SummaryPut, now: int) -> Summary:
     """The new document; every patch that went into it counts as one version."""
-    patches = sum(frame.mode == "summary" for frame in frames)
     return Summary(
         document=put.document,
-        version=put.expected_version + max(1, patches),
+        version=put.expected_version + put.patches,
         patch_kind=put.patch_kind,
         last_updated_ms=now,
-        first_applied_ms=meta.summary.first_applied_ms if meta.summary else now,
+        first_applied_ms=meta.summary_since or now,
     )
 
 
-def version_of(meta: StreamMeta) -> int:
-    return meta.summary.version if meta.summary else 0
+def is_expired(meta: StreamMeta | None, now: int) -> bool:
+    return meta is not None and 0 < meta.expires_at <= now

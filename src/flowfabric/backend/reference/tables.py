@@ -30,6 +30,26 @@ class Table(Generic[K, V]):
         return f"Table({self.name})"
 
 
+class Order(Generic[K, V]):
+    """A second order of a table's rows. `place` says on which shelf a row stands and by what, None
+    for a row that stands nowhere; both together contain its key, which `key` finds again."""
+
+    def __init__(
+        self,
+        name: str,
+        table: Table[K, V],
+        place: Callable[[K, V], tuple[Key, Key] | None],
+        key: Callable[[Key, Key], K],
+    ) -> None:
+        self.name = name
+        self.table = table
+        self.place = place
+        self.key = key
+
+    def __repr__(self) -> str:
+        return f"Order({self.name})"
+
+
 class KeyEntry(msgspec.Struct, frozen=True):
     """An idempotency key: which execution it stands for, and until when."""
 
@@ -38,7 +58,8 @@ class KeyEntry(msgspec.Struct, frozen=True):
 
 
 class StreamMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Counters of an attempt's stream, and its rolling summary.
+    """Counters of an attempt's stream; of its summary, which lies beside it because every append
+    writes this row, only the version and the instant of the first patch.
 
     `trimmed` is, per mode, the id up to which no frame of that mode is left, so that the next trim
     goes on from there instead of passing the other modes' frames again.
@@ -52,7 +73,8 @@ class StreamMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_seq: int = 0
     has_durable: bool = False
     expires_at: int = 0
-    summary: Summary | None = None
+    summary_version: int = 0
+    summary_since: int = 0
 
 
 class Numbered(msgspec.Struct, frozen=True):
@@ -77,6 +99,7 @@ ATTEMPTS: Final = Table[tuple[str, int], Attempt]("attempt")
 # Log entries no attempt tells, by the version of the record they made.
 KEPT: Final = Table[tuple[str, int], LogEntry]("kept")
 STREAMS: Final = Table[tuple[str, int], StreamMeta]("stream")
+SUMMARIES: Final = Table[tuple[str, int], Summary]("summary")
 FRAMES: Final = Table[tuple[str, int, int, int], Frame]("frame")
 # (execution, attempt, slot): a ring of the numbers a stream's writer used last.
 NUMBERS: Final = Table[tuple[str, int, int], Numbered]("frame_number")
@@ -98,6 +121,7 @@ OWNED: Final[tuple[Table[Any, Any], ...]] = (
     ATTEMPTS,
     KEPT,
     STREAMS,
+    SUMMARIES,
     FRAMES,
     NUMBERS,
     JOURNAL,
@@ -151,6 +175,12 @@ class Tables(Protocol):
         first number is not greater."""
         ...
 
+    def places(
+        self, order: Order[Any, Any], shelf: Key, after: Key | None, upto: int | None, limit: int
+    ) -> list[Key]:
+        """Where such rows stand, without a look at them: one that cannot be read is shown too."""
+        ...
+
     def outgoing(self, source: str, after: str, limit: int) -> list[Edge]: ...
 
     def incoming(self, target: str, after: str, limit: int) -> list[Edge]: ...
@@ -163,10 +193,19 @@ class Tables(Protocol):
         """Journal entries of an execution by their number, strictly behind `after`."""
         ...
 
+    def journal_length(self, execution_id: str) -> int:
+        """The number of the last entry: they are counted from 1, without gaps."""
+        ...
+
     def view(
         self, name: str, key: Key, after: Key | None, limit: int, *, newest: bool = False
     ) -> list[Record]:
         """Records of one view under one key, in its order (or backwards), behind `after`."""
+        ...
+
+    def view_places(self, name: str, key: Key, after: Key | None, limit: int) -> list[Key]:
+        """The orders of such records, from the index alone: one that cannot be read is shown
+        too."""
         ...
 
     def tagged(
@@ -175,6 +214,10 @@ class Tables(Protocol):
 
     def due_flows(self, now: int, limit: int, after: tuple[int, str] | None = None) -> list[Flow]:
         """Flows with 0 < due_at <= now by (due_at, flow id), strictly behind `after`."""
+        ...
+
+    def flows_in(self, partition: int, after: str, limit: int) -> list[Flow]:
+        """Flows of a partition by id, strictly behind `after`."""
         ...
 
     def purgeable_flows(self, now: int, limit: int) -> list[Flow]:

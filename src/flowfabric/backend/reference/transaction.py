@@ -17,6 +17,7 @@ from flowfabric.backend.reference.tables import (
     KEPT,
     RECORDS,
     Changes,
+    Order,
     Put,
     Table,
     Tables,
@@ -26,8 +27,9 @@ from flowfabric.core.events import LogEntry, is_kept
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.plan import Blob
 from flowfabric.core.record import Record
-from flowfabric.core.states import CLAIMABLE
+from flowfabric.core.states import CLAIMABLE, State
 from flowfabric.core.step import Step
+from flowfabric.core.views import Key
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -48,6 +50,8 @@ class Transaction:
         self._dirty: dict[Table[Any, Any], dict[Any, Any]] = {}
         self._log: list[LogEntry] = []
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
+        # Which edges at a member were written since the last flush.
+        self._touched: dict[str, set[str]] = {}
 
     # ---- items
 
@@ -80,6 +84,7 @@ class Transaction:
         self.tables.write(Changes(puts, self._log))
         self._dirty = {}
         self._log = []
+        self._touched = {}
         self._undo.clear()
 
     # ---- tables
@@ -120,6 +125,25 @@ class Transaction:
             for key in wanted:
                 seen[key] = found.get(key)
 
+    def ordered(
+        self, order: Order[K, V], shelf: Key, after: Key | None, upto: int | None, limit: int
+    ) -> list[tuple[K, V]]:
+        """Rows in one of their table's orders. Of what was written since the last flush, changed
+        rows show their new value, dropped ones are left out and new ones are not there yet."""
+        rows = self.tables.ordered(order, shelf, after, upto, limit)
+        layer = self._dirty.get(order.table)
+        if not layer:
+            return rows
+        found: list[tuple[K, V]] = []
+        while rows:
+            news = ((key, layer.get(key, value)) for key, value in rows)
+            found += [(key, value) for key, value in news if value is not None]
+            last = order.place(*rows[-1])
+            if last is None or len(rows) < limit or len(found) >= limit:
+                break
+            rows = self.tables.ordered(order, shelf, last[1], upto, limit)
+        return found[:limit]
+
     def notice(self, records: Iterable[Record]) -> None:
         """Remember records a view has just shown, so that they are not loaded again."""
         seen = self._seen.setdefault(RECORDS, {})
@@ -141,27 +165,48 @@ class Transaction:
         return self.get(GROUPS, target)
 
     def outgoing(self, source: str, after: str, limit: int) -> Sequence[Edge]:
-        return self._edges(self.tables.outgoing, "source", source, after, limit)
+        return self._edges(self.tables.outgoing, source, after, limit)
 
     def incoming(self, target: str, after: str, limit: int) -> Sequence[Edge]:
-        return self._edges(self.tables.incoming, "target", target, after, limit)
+        return self._edges(self.tables.incoming, target, after, limit)
+
+    def edge(self, edge_id: str) -> Edge | None:
+        return self.get(EDGES, edge_id)
+
+    def members_in(
+        self, flow_id: str, state: State, after: tuple[int, str] | None, limit: int
+    ) -> Sequence[tuple[int, str]]:
+        """Members written since the last flush are not there yet unless they were before."""
+        changed = self._dirty.get(RECORDS, {})
+        found: list[tuple[int, str]] = []
+        while len(found) < limit:
+            places = self.tables.view_places("flow", (flow_id, state), after, limit)
+            for created_at, execution_id in places:
+                record = changed.get(execution_id)
+                if record is None or record.state == state:
+                    found.append((int(created_at), str(execution_id)))
+            if len(places) < limit:
+                break
+            after = (int(places[-1][0]), str(places[-1][1]))
+        return found[:limit]
 
     def _edges(
         self,
         read: Callable[[str, str, int], list[Edge]],
-        end: str,
         execution_id: str,
         after: str,
         limit: int,
     ) -> Sequence[Edge]:
         stored = read(execution_id, after, limit)
-        changed = self._dirty.get(EDGES)
-        if not changed:
+        touched = self._touched.get(execution_id)
+        if touched is None:
             return stored
+        end = "source" if read == self.tables.outgoing else "target"
         merged = {edge.edge_id: edge for edge in stored}
-        for edge in changed.values():
-            if getattr(edge, end) == execution_id and edge.edge_id > after:
-                merged[edge.edge_id] = edge
+        for edge_id in touched:
+            edge = self.get(EDGES, edge_id) if edge_id > after else None
+            if edge is not None and getattr(edge, end) == execution_id:
+                merged[edge_id] = edge
         return [merged[edge_id] for edge_id in sorted(merged)][:limit]
 
     def write(self, step: Step) -> None:
@@ -214,6 +259,8 @@ class Transaction:
     def put_edge(self, edge: Edge) -> None:
         if not edge.created_at:
             edge = msgspec.structs.replace(edge, created_at=self.now)
+        for end in (edge.source, edge.target):
+            self._touched.setdefault(end, set()).add(edge.edge_id)
         self.put(EDGES, edge.edge_id, edge)
 
     def put_group(self, group: Group) -> None:

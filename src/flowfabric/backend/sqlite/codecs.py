@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from flowfabric.backend.reference.tables import JournalRow, StreamMeta
-from flowfabric.backend.types import Frame, Worker
+from flowfabric.backend.types import Frame, Summary, Worker
 from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.limits.asks import Hold
@@ -37,6 +37,7 @@ decode_record: Final = _decoder(Record)
 decode_attempt: Final = _decoder(Attempt)
 decode_entry: Final = _decoder(LogEntry)
 decode_stream: Final = _decoder(StreamMeta)
+decode_summary: Final = _decoder(Summary)
 decode_frame: Final = _decoder(Frame)
 decode_journal: Final = _decoder(JournalRow)
 decode_flow: Final = _decoder(Flow)

@@ -74,7 +74,7 @@ class Committer:
             except sqlite3.OperationalError as fault:
                 if kind_of(fault) != "busy":
                     raise
-            time.sleep(pause * (1 + random.random()) / 1_000)
+            _pause(pause)
         return self._commit(shares, rings)
 
     def _commit(self, shares: list[Share], rings: set[str]) -> None:
@@ -110,6 +110,11 @@ class Committer:
         """Fail whole calls: what other parts of them did stands, and every call may be repeated."""
         for share in shares:
             share.call.error = error_for(fault, self._path)
+
+
+def _pause(ms: int) -> None:
+    """Jitter, or two processes that met once would meet again."""
+    time.sleep(ms * (1 + random.random()) / 1_000)
 
 
 def _halves(shares: list[Share]) -> tuple[list[Share], list[Share]]:

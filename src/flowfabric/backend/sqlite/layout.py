@@ -47,6 +47,10 @@ class Layout:
             f"SELECT {key[0]}, {read} FROM {self.name}"
             f" WHERE {key[0]} IN (SELECT value FROM json_each(?))"
         )
+        self.get_beside = (
+            f"SELECT owner, {read} FROM {self.name}"
+            f" WHERE owner IN (SELECT value FROM json_each(?)) AND {key[-1]} = ?"
+        )
         self.put = (
             f"INSERT INTO {self.name} ({', '.join(every)}) VALUES ({marks(every)})"
             f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {news}"
@@ -117,7 +121,7 @@ def _pack_journal(row: JournalRow) -> Row:
 
 def _pack_flow(flow: Flow) -> Row:
     is_empty = flow.purged_count >= flow.node_count
-    return codecs.encode(flow), flow.due_at, flow.purge_at if is_empty else 0
+    return codecs.encode(flow), flow.partition, flow.due_at, flow.purge_at if is_empty else 0
 
 
 def _pack_edge(edge: Edge) -> Row:
@@ -150,9 +154,7 @@ def _pack_waiter(waiter: Waiter) -> Row:
 
 def _unpack_waiter(row: Row) -> Waiter:
     rank, until, needs_entry, cap, grant_id = row
-    return Waiter(
-        rank=rank, until=until, needs_entry=bool(needs_entry), cap=cap, grant_id=grant_id
-    )
+    return Waiter(rank=rank, until=until, needs_entry=bool(needs_entry), cap=cap, grant_id=grant_id)
 
 
 _DOCUMENT: Final = ("body", "first_at", "last_at")
@@ -173,6 +175,7 @@ _PLACES: Final[dict[Table[Any, Any], tuple[tuple[str, ...], Values]]] = {
     tables.ATTEMPTS: (("owner", "position"), _packed(codecs.decode_attempt)),
     tables.KEPT: (("owner", "version"), _packed(codecs.decode_entry)),
     tables.STREAMS: (("owner", "attempt"), _packed(codecs.decode_stream)),
+    tables.SUMMARIES: (("owner", "attempt"), _packed(codecs.decode_summary)),
     tables.FRAMES: (("owner", "attempt", "ms", "seq"), _packed(codecs.decode_frame)),
     tables.NUMBERS: (
         ("owner", "attempt", "slot"),
@@ -190,7 +193,7 @@ _PLACES: Final[dict[Table[Any, Any], tuple[tuple[str, ...], Values]]] = {
     tables.FLOWS: (
         ("flow_id",),
         Values(
-            ("body", "due_at", "purge_at"),
+            ("body", "part", "due_at", "purge_at"),
             _pack_flow,
             ("body",),
             lambda row: codecs.decode_flow(row[0]),

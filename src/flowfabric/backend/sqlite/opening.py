@@ -9,6 +9,7 @@ import msgspec
 from flowfabric.backend.sqlite import places, presence, schema
 from flowfabric.backend.sqlite.clock import Clock
 from flowfabric.backend.sqlite.connection import (
+    BUSY_MS,
     Durability,
     configure_reader,
     configure_writer,
@@ -19,7 +20,7 @@ from flowfabric.backend.sqlite.tables import SqliteTables
 from flowfabric.backend.sqlite.tags import prepare_tags
 from flowfabric.errors import Unavailable
 
-_READERS: Final = 3
+READERS: Final = 3
 _OLDEST: Final = (3, 38, 0)
 
 
@@ -30,6 +31,7 @@ class Opening(msgspec.Struct, frozen=True):
     clock: Clock
     durability: Durability = "normal"
     searchable: frozenset[str] = frozenset()
+    busy_ms: int = BUSY_MS
 
 
 class Opened(NamedTuple):
@@ -57,7 +59,7 @@ def open_file(opening: Opening, undo: ExitStack) -> Opened:
 
 def _open(opening: Opening, undo: ExitStack) -> Opened:
     path = opening.path
-    writing = undo.enter_context(closing(connect(path)))
+    writing = undo.enter_context(closing(connect(path, opening.busy_ms)))
     # Before anything else: even the journal mode is a change of the file.
     schema.check_ours(writing, path)
     configure_writer(writing, path, opening.durability)
@@ -66,7 +68,10 @@ def _open(opening: Opening, undo: ExitStack) -> Opened:
     writing.execute("BEGIN IMMEDIATE")
     with writing:
         prepare_tags(SqliteTables(writing), opening.searchable)
-    reading = [undo.enter_context(closing(connect(path))) for _ in range(_READERS)]
-    for connection in reading:
-        configure_reader(connection)
-    return Opened(writing, reading, token)
+    return Opened(writing, [_open_reader(opening, undo) for _ in range(READERS)], token)
+
+
+def _open_reader(opening: Opening, undo: ExitStack) -> sqlite3.Connection:
+    connection = undo.enter_context(closing(connect(opening.path, opening.busy_ms)))
+    configure_reader(connection)
+    return connection

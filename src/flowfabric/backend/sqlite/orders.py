@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from flowfabric.backend.reference import limit_tables
 from flowfabric.backend.reference.tables import Order
-from flowfabric.backend.sqlite.layout import LAYOUTS, marks
+from flowfabric.backend.sqlite.layout import marks
 
 
 class Columns(NamedTuple):
@@ -18,10 +18,10 @@ class Columns(NamedTuple):
 
 
 COLUMNS: Final[dict[Order[Any, Any], Columns]] = {
-    limit_tables.TIMERS: Columns((), ("due_at", "budget_id"), "due_at > 0"),
+    limit_tables.TIMERS: Columns((), ("due_at", "budget_id"), "due_at <> 0"),
     limit_tables.HOLD_ENDS: Columns(("root_id",), ("until", "budget_id", "reservation_id")),
     limit_tables.MARK_ENDS: Columns((), ("until", "budget_id", "dedup_key")),
-    limit_tables.GATE_ENDS: Columns((), ("ends_at", "gate"), "ends_at > 0"),
+    limit_tables.GATE_ENDS: Columns((), ("ends_at", "gate"), "ends_at <> 0"),
     limit_tables.SLOT_ENDS: Columns(("gate",), ("until", "execution_id")),
     limit_tables.WINDOW: Columns(("gate",), ("at", "execution_id")),
     limit_tables.WAITER_RANKS: Columns(("gate",), ("rank", "execution_id")),
@@ -30,9 +30,9 @@ COLUMNS: Final[dict[Order[Any, Any], Columns]] = {
 
 
 @cache
-def walk(order: Order[Any, Any], *, behind: bool, bounded: bool) -> str:
-    """Rows of one shelf: their keys, then what their values are made of."""
-    columns, layout = COLUMNS[order], LAYOUTS[order.table]
+def walk(order: Order[Any, Any], shown: tuple[str, ...], *, behind: bool, bounded: bool) -> str:
+    """These columns of the rows of one shelf, in its order."""
+    columns = COLUMNS[order]
     terms = [f"{name} = ?" for name in columns.shelf]
     by = ", ".join(columns.order)
     if columns.where:
@@ -42,7 +42,5 @@ def walk(order: Order[Any, Any], *, behind: bool, bounded: bool) -> str:
     if bounded:
         terms.append(f"{columns.order[0]} <= ?")
     where = f" WHERE {' AND '.join(terms)}" if terms else ""
-    shown = ", ".join((*layout.key, *layout.read))
-    return (
-        f"SELECT {shown} FROM {layout.name} INDEXED BY {order.name}{where} ORDER BY {by} LIMIT ?"
-    )
+    source = f"{order.table.name} INDEXED BY {order.name}"
+    return f"SELECT {', '.join(shown)} FROM {source}{where} ORDER BY {by} LIMIT ?"

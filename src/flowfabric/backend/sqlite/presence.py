@@ -5,7 +5,7 @@ import secrets
 import sqlite3
 from typing import Final
 
-from flowfabric.backend.sqlite.faults import RESCUE
+from flowfabric.backend.sqlite.faults import RESCUE, kind_of
 from flowfabric.errors import Corruption
 
 _BOOT: Final = "/proc/sys/kernel/random/boot_id"
@@ -41,7 +41,13 @@ def leave(connection: sqlite3.Connection, token: str) -> None:
 
 def check(connection: sqlite3.Connection, path: str) -> None:
     """Read the whole file once, looking for damage."""
-    found = [row[0] for row in connection.execute("PRAGMA quick_check(10)")]
+    try:
+        found = [row[0] for row in connection.execute("PRAGMA quick_check(10)")]
+    except sqlite3.DatabaseError as fault:
+        # Some damage cannot even be walked around.
+        if kind_of(fault) != "broken":
+            raise
+        found = [str(fault)]
     if found != ["ok"]:
         raise Corruption(f"{path}: quick_check after an unclean stop: {'; '.join(found)}. {RESCUE}")
 

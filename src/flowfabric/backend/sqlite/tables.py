@@ -10,7 +10,7 @@ from flowfabric.backend.reference.tables import RECORDS, Changes, JournalRow, Lo
 from flowfabric.backend.sqlite import orders, views
 from flowfabric.backend.sqlite.changes import write_changes
 from flowfabric.backend.sqlite.codecs import decode_edge, decode_entry, decode_flow, decode_journal
-from flowfabric.backend.sqlite.layout import LAYOUTS
+from flowfabric.backend.sqlite.layout import LAYOUTS, Layout, Row
 from flowfabric.backend.sqlite.session import Session
 from flowfabric.backend.sqlite.tags import tagged
 from flowfabric.core.graph import Edge, Flow
@@ -49,16 +49,23 @@ _FLOW_EDGES: Final = (
 )
 _DUE_FLOWS: Final = (
     "SELECT body FROM flow INDEXED BY flow_due"
-    " WHERE due_at > 0 AND (due_at, flow_id) > (?, ?) AND due_at <= ?"
+    " WHERE due_at <> 0 AND (due_at, flow_id) > (?, ?) AND due_at <= ?"
     " ORDER BY due_at, flow_id LIMIT ?"
+)
+_FLOWS_IN: Final = (
+    "SELECT body FROM flow INDEXED BY flow_part"
+    " WHERE part = ? AND flow_id > ? ORDER BY flow_id LIMIT ?"
 )
 _PURGEABLE_FLOWS: Final = (
     "SELECT body FROM flow INDEXED BY flow_purge"
-    " WHERE purge_at > 0 AND purge_at <= ? ORDER BY purge_at, flow_id LIMIT ?"
+    " WHERE purge_at <> 0 AND purge_at <= ? ORDER BY purge_at, flow_id LIMIT ?"
 )
 _JOURNAL: Final = (
     "SELECT body FROM journal INDEXED BY journal_number"
     " WHERE owner = ? AND number > ? ORDER BY number LIMIT ?"
+)
+_JOURNAL_END: Final = (
+    "SELECT coalesce(max(number), 0) FROM journal INDEXED BY journal_number WHERE owner = ?"
 )
 _LOG_ROWS: Final = "SELECT number, body FROM log WHERE number > ? ORDER BY number LIMIT ?"
 # Asked for one by one, each end is a step down the tree; together they would be a scan.
@@ -102,8 +109,23 @@ class SqliteTables(Session):
         if layout.is_single:
             rows = self.rows(layout.get_many, (_json(keys).decode(),))
             return {row[0]: layout.unpack(row[1:]) for row in rows}
+        if layout.is_owned and len(layout.key) == 2:
+            return cast(dict[K, V], self._beside(layout, cast(Sequence[tuple[str, Any]], keys)))
         each = ((key, self.get(table, key)) for key in keys)
         return {key: value for key, value in each if value is not None}
+
+    def _beside(self, layout: Layout, keys: Sequence[tuple[str, Any]]) -> dict[Any, Any]:
+        """Rows beside many executions: one statement for all that have the same name."""
+        places: dict[Any, dict[int, Any]] = {}
+        for key in keys:
+            seq = self.seq(key[0])
+            if seq is not None:
+                places.setdefault(key[1], {})[seq] = key
+        return {
+            owners[row[0]]: layout.unpack(row[1:])
+            for name, owners in places.items()
+            for row in self.rows(layout.get_beside, (_json([*owners]).decode(), name))
+        }
 
     def range(
         self, table: Table[K, V], prefix: tuple[Any, ...], after: K | None, limit: int
@@ -145,13 +167,28 @@ class SqliteTables(Session):
         self, order: Order[K, V], shelf: Key, after: Key | None, upto: int | None, limit: int
     ) -> list[tuple[K, V]]:
         layout = LAYOUTS[order.table]
-        statement = orders.walk(order, behind=after is not None, bounded=upto is not None)
-        bound = () if upto is None else (upto,)
-        rows = self.rows(statement, (*shelf, *(after or ()), *bound, limit))
+        shown = (*layout.key, *layout.read)
+        rows = self._walked(order, shown, (shelf, after, upto, limit))
         width = len(layout.key)
         if layout.is_single:
             return [(row[0], layout.unpack(row[1:])) for row in rows]
         return [(cast(K, row[:width]), layout.unpack(row[width:])) for row in rows]
+
+    def places(
+        self, order: Order[Any, Any], shelf: Key, after: Key | None, upto: int | None, limit: int
+    ) -> list[Key]:
+        return self._walked(order, orders.COLUMNS[order].order, (shelf, after, upto, limit))
+
+    def _walked(
+        self,
+        order: Order[Any, Any],
+        shown: tuple[str, ...],
+        span: tuple[Key, Key | None, int | None, int],
+    ) -> list[Row]:
+        shelf, after, upto, limit = span
+        statement = orders.walk(order, shown, behind=after is not None, bounded=upto is not None)
+        bound = () if upto is None else (upto,)
+        return self.rows(statement, (*shelf, *(after or ()), *bound, limit))
 
     # ---- views
 
@@ -163,6 +200,10 @@ class SqliteTables(Session):
         given = place + bounds if bounds else key + place
         statement = views.walk(name, behind=bool(place), newest=newest)
         return self.records(statement, (*given, limit))
+
+    def view_places(self, name: str, key: Key, after: Key | None, limit: int) -> list[Key]:
+        statement = views.places(name, behind=after is not None)
+        return [tuple(row) for row in self.rows(statement, (*key, *(after or ()), limit))]
 
     def tagged(
         self, namespace: str, tag: tuple[str, str], after: Key | None, limit: int, *, newest: bool
@@ -234,6 +275,9 @@ class SqliteTables(Session):
         rows = self.rows(_DUE_FLOWS, (*(after or (0, "")), now, limit))
         return [decode_flow(row[0]) for row in rows]
 
+    def flows_in(self, partition: int, after: str, limit: int) -> list[Flow]:
+        return [decode_flow(row[0]) for row in self.rows(_FLOWS_IN, (partition, after, limit))]
+
     def purgeable_flows(self, now: int, limit: int) -> list[Flow]:
         return [decode_flow(row[0]) for row in self.rows(_PURGEABLE_FLOWS, (now, limit))]
 
@@ -244,6 +288,10 @@ class SqliteTables(Session):
         if seq is None:
             return []
         return [decode_journal(row[0]) for row in self.rows(_JOURNAL, (seq, after, limit))]
+
+    def journal_length(self, execution_id: str) -> int:
+        seq = self.seq(execution_id)
+        return 0 if seq is None else int(self.rows(_JOURNAL_END, (seq,))[0][0])
 
     def log_rows(self, after: int, limit: int) -> list[LogRow]:
         rows = self.rows(_LOG_ROWS, (after, limit))

@@ -30,7 +30,7 @@ def predicate_of(view: View) -> str:
     return " AND ".join(terms)
 
 
-_SET: Final = {"due_at": "> 0", "flow_id": "<> ''"}
+_SET: Final = {"due_at": "<> 0", "flow_id": "<> ''"}
 
 
 def _source(view: View) -> str:
@@ -56,6 +56,15 @@ def walk(name: str, *, behind: bool, newest: bool) -> str:
         more.append("execution_id >= ? AND execution_id < ?")
     by = ", ".join(f"{column}{direction}" for column in view.order)
     return f"SELECT {_ROW} {_source(view)}{_where(view, key, *more)} ORDER BY {by} LIMIT ?"
+
+
+@cache
+def places(name: str, *, behind: bool) -> str:
+    """The orders of the records under one key, from the index alone."""
+    view = BY_NAME[name]
+    order = ", ".join(view.order)
+    more = (f"({order}) > ({marks(view.order)})",) if behind else ()
+    return f"SELECT {order} {_source(view)}{_where(view, view.key, *more)} ORDER BY {order} LIMIT ?"
 
 
 @cache

@@ -81,10 +81,10 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Reset(msgspec.Struct, frozen=True):
-    """Begin a new period. With `expected` only if that very reset is due."""
+    """Begin a new period, by hand or only if one is due."""
 
     budget_id: str
-    expected: int | None = None
+    only_if_due: bool = False
 
 
 class Freed(msgspec.Struct, frozen=True):

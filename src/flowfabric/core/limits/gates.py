@@ -6,7 +6,7 @@ trimmed before anything is counted.
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -67,9 +67,10 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Woken(msgspec.Struct, frozen=True):
-    """A waiter that may try again."""
+    """A waiter that may try again, and for what reason it was turned away."""
 
     execution_id: str
+    reason: Literal["budget", "quota", "concurrency"]
     grant_id: str = ""
 
 
@@ -128,6 +129,18 @@ def budget_list(budget_id: str) -> str:
     return f"b:{budget_id}"
 
 
+_REASONS: Final[dict[str, Literal["budget", "quota", "concurrency"]]] = {
+    "b": "budget",
+    "q": "quota",
+    "k": "concurrency",
+}
+
+
+def woken(limit: str, execution_id: str, waiter: Waiter) -> Woken:
+    """Tell a waiter of this list that it may try again."""
+    return Woken(execution_id, _REASONS[limit[0]], waiter.grant_id)
+
+
 def bid_of(gate: Gate, holder: str, hold_ms: int, *, cap: int, rate: bool) -> Bid:
     """What an execution bids for: a quota brings its own cap, a key that of the execution."""
     quota = gate.quota
@@ -166,9 +179,7 @@ def extend(gate: Gate, slot: Slot | None, holder: str, until: int) -> tuple[Gate
     """Keep a running execution's slot, or give it one; None where nobody counts slots."""
     if gate.quota is not None and not gate.quota.max_concurrent:
         return None
-    counted = _replace(
-        gate, slots=gate.slots + (slot is None), ends_at=max(gate.ends_at, until)
-    )
+    counted = _replace(gate, slots=gate.slots + (slot is None), ends_at=max(gate.ends_at, until))
     return counted, Slot(holder, until)
 
 

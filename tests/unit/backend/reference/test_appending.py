@@ -10,16 +10,16 @@ from flowfabric.backend.reference import trimming
 from flowfabric.backend.reference.appending import (
     FORGOTTEN,
     NUMBERS_KEPT,
-    read_frames,
-    read_summary,
     start_append,
 )
 from flowfabric.backend.reference.applying import start_apply
+from flowfabric.backend.reference.output import read_frames, read_summary
 from flowfabric.backend.types import (
     Append,
     Appended,
     Frame,
     FramePage,
+    FrameRange,
     StreamRefused,
     SummaryPut,
     Trim,
@@ -34,12 +34,13 @@ def frame(payload: bytes = b"x", **fields: Any) -> Frame:
     return Frame(frame_type="stdout", payload=payload, **fields)
 
 
-def appending(record: Record, *frames: Frame, **fields: Any) -> Append:
+def appending(record: Record, *frames: Frame, trim: Trim | None = None, **fields: Any) -> Append:
     return Append(
         execution_id=record.execution_id,
         attempt_index=record.attempt_index,
         fence=fence_of(record),
         frames=frames or (frame(),),
+        trims=(trim,) if trim else (),
         **fields,
     )
 
@@ -51,7 +52,8 @@ def append(world: World, record: Record, *frames: Frame, **fields: Any) -> Appen
 
 
 def frames(world: World, record: Record, after: str = "", to: str = "", n: int = 100) -> FramePage:
-    return world.read(read_frames, record.execution_id, record.attempt_index, after, to, n)
+    wanted = FrameRange(record.execution_id, record.attempt_index, after, to, n)
+    return world.read(read_frames, wanted)
 
 
 def payloads(world: World, record: Record) -> list[bytes]:
@@ -279,7 +281,40 @@ def test_a_repeated_summary_is_answered_although_its_version_has_moved(world: Wo
     held = world.started()
     put = SummaryPut(0, b"{}")
     first = append(world, held, frame(mode="summary", seq=1), summary=put)
-    assert append(world, held, frame(mode="summary", seq=1), summary=put) == first
+    again = append(world, held, frame(mode="summary", seq=1), summary=put)
+    assert again == msgspec.structs.replace(first, replayed=True)
+
+
+def test_a_summary_of_other_patches_than_the_new_ones_is_refused(world: World) -> None:
+    held = world.started()
+    patches = [frame(b"{}", mode="summary", seq=number) for number in (1, 2, 3)]
+    append(world, held, *patches[:2], summary=SummaryPut(0, b"{}", 2))
+    mixed = [frame(b"plain"), patches[1], patches[2]]
+    for put in (SummaryPut(2, b"{}", 2), SummaryPut(1, b"{}", 1)):
+        answer = world.do(start_append, appending(held, *mixed, summary=put))
+        assert answer == StreamRefused(held, world.clock(), 2, repeated=(1,))
+    assert len(payloads(world, held)) == 2
+    done = append(world, held, *mixed, summary=SummaryPut(2, b"{}", 1))
+    assert (done.summary_version, done.frame_count) == (3, 4)
+    assert [stored.frame.summary_version for stored in frames(world, held).frames] == [1, 2, 0, 3]
+
+
+def test_a_number_twice_in_one_call_is_one_patch(world: World) -> None:
+    held = world.started()
+    twice = [frame(b"{}", mode="summary", seq=5)] * 2
+    answer = world.do(start_append, appending(held, *twice, summary=SummaryPut(0, b"{}", 2)))
+    assert isinstance(answer, StreamRefused)
+    assert append(world, held, *twice, summary=SummaryPut(0, b"{}", 1)).summary_version == 1
+
+
+def test_frames_of_several_modes_are_trimmed_each_by_its_own_limit(world: World) -> None:
+    held = world.started()
+    both = (Trim("durable", 3), Trim("best_effort", 2))
+    for n in range(5):
+        live = frame(b"l%d" % n, mode="best_effort")
+        item = msgspec.structs.replace(appending(held, live, frame(b"d%d" % n)), trims=both)
+        world.do(start_append, item)
+    assert payloads(world, held) == [b"d2", b"l3", b"d3", b"l4", b"d4"]
 
 
 def test_the_document_outlives_every_trim_and_attempt(world: World) -> None:
@@ -321,7 +356,7 @@ def test_a_position_that_is_none_is_refused(world: World, position: str) -> None
 
 
 def test_what_nobody_wrote_reads_as_empty_and_open(world: World) -> None:
-    page = world.read(read_frames, "{fp:0}:nobody", 0, "", "", 10)
+    page = world.read(read_frames, FrameRange("{fp:0}:nobody", 0))
     assert page == FramePage((), "0-0")
 
 

@@ -52,10 +52,19 @@ def test_documents_come_by_name(world: World) -> None:
         target=own,
         rule="waitpoint",
         guard=Guard(frozenset({"waiting"})),
-        documents={"wp/b": b"2", "wp/a": b"1"},
+        documents={"wp/b": b"2", "wp/a": b"1", "wp": b"3", "wq": b"4"},
     )
     world.apply(plan)
-    assert seen(world, own, "documents").documents == {"wp/a": b"1", "wp/b": b"2"}
+
+    def named(*names: str) -> dict[str, bytes]:
+        (found,) = world.read(read, [own], frozenset(), {own: names})
+        assert found is not None
+        return {name: document.body for name, document in found.documents.items()}
+
+    assert named() == {}
+    assert named("wp/b", "none") == {"wp/b": b"2"}
+    assert named("wp/*", "wq") == {"wp/a": b"1", "wp/b": b"2", "wq": b"4"}
+    assert list(named("*")) == ["wp", "wp/a", "wp/b", "wq"]
 
 
 def test_a_member_is_read_with_its_group_edges_and_upstreams(world: World) -> None:

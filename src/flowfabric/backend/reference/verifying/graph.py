@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from flowfabric.backend.reference.membership import members_of
 from flowfabric.backend.reference.tables import EDGES, FLOWS, GROUPS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.verifying.walking import pages, rows_of
@@ -14,8 +15,9 @@ from flowfabric.core.graph import (
     Edge,
     Flow,
     Group,
+    has_work,
+    is_over,
     judge,
-    live_members,
 )
 from flowfabric.core.record import Record
 from flowfabric.core.states import public_state
@@ -28,7 +30,8 @@ _EVER: Final = 2**62
 def check_graph(tx: Transaction) -> Iterator[Discrepancy]:
     timed: set[str] = set()
     for flow_id, flow in rows_of(tx.tables, FLOWS):
-        yield from check_flow(flow, _members(tx, flow_id))
+        yield from check_flow(flow, members_of(tx.tables, flow_id))
+        yield from _check_listed(tx, flow)
         if flow.due_at:
             timed.add(flow_id)
     yield from _check_timers(tx, timed)
@@ -36,14 +39,6 @@ def check_graph(tx: Transaction) -> Iterator[Discrepancy]:
         yield from _check_edge(tx, edge)
     for _, group in rows_of(tx.tables, GROUPS):
         yield from _check_group(tx, group)
-
-
-def _members(tx: Transaction, flow_id: str) -> Iterator[Record]:
-    def page(last: Record | None) -> list[Record]:
-        after = (last.created_at, last.execution_id) if last else None
-        return tx.tables.view("flow", (flow_id,), after, _PAGE)
-
-    return pages(page)
 
 
 def check_flow(flow: Flow, members: Iterator[Record]) -> Iterator[Discrepancy]:
@@ -60,12 +55,27 @@ def check_flow(flow: Flow, members: Iterator[Record]) -> Iterator[Discrepancy]:
     total = sum(seen.values()) + flow.purged_count
     if total != flow.node_count and not flow.incomplete:
         yield Discrepancy("node_count", own, str(flow.node_count), str(total))
-    over = not flow.incomplete and not live_members(flow)
+    over = is_over(flow)
     # A flow without members is over only when it is cancelled.
     if flow.node_count and bool(flow.finished_at) != over:
         yield Discrepancy("finished_at", own, str(flow.finished_at), "set" if over else "unset")
+    if has_work(flow) and not flow.due_at:
+        yield Discrepancy("due_at", own, "unset", "set while work is left")
     if bool(flow.purge_at) != bool(flow.finished_at):
         yield Discrepancy("purge_at", own, str(flow.purge_at), "set once finished")
+
+
+def _check_listed(tx: Transaction, flow: Flow) -> Iterator[Discrepancy]:
+    own = flow.flow_id
+    shown = tx.tables.flows_in(flow.partition, own[:-1], _FEW)
+    if flow not in shown:
+        yield Discrepancy("flows_in", own, "not shown", f"shown in partition {flow.partition}")
+    if flow.purged_count:
+        return
+    edges = pages(lambda last: tx.tables.flow_edges(own, last.edge_id if last else "", _PAGE))
+    total = sum(1 for _ in edges)
+    if total != flow.edge_count:
+        yield Discrepancy("edge_count", own, str(flow.edge_count), str(total))
 
 
 def _check_timers(tx: Transaction, timed: set[str]) -> Iterator[Discrepancy]:
@@ -116,7 +126,8 @@ def _is_listed(read: Callable[[str, str, int], list[Edge]], end: str, edge: Edge
 
 def _check_group(tx: Transaction, group: Group) -> Iterator[Discrepancy]:
     own = group.target
-    if tx.tables.get(RECORDS, own) is None or tx.tables.get(FLOWS, group.flow_id) is None:
+    flow = tx.tables.get(FLOWS, group.flow_id)
+    if tx.tables.get(RECORDS, own) is None or flow is None:
         yield Discrepancy("group", own, "no owner", f"a member of flow {group.flow_id}")
     edges = [
         edge
@@ -124,9 +135,11 @@ def _check_group(tx: Transaction, group: Group) -> Iterator[Discrepancy]:
         if edge.round == group.round
     ]
     seen = Counter(edge.state for edge in edges)
+    # Edges in a chunk of the graph that is still to come count as staged.
+    staged = group.staged if flow is not None and flow.incomplete else seen["staged"]
     counters = {
         "n": (group.n, len(edges) - seen["staged"]),
-        "staged": (group.staged, seen["staged"]),
+        "staged": (group.staged, staged),
         "succeeded": (group.succeeded, seen["satisfied"]),
         "failed and skipped": (group.failed + group.skipped, seen["impossible"]),
     }

@@ -12,6 +12,7 @@ from flowfabric.backend.reference.tables import (
     OWNED,
     RECORDS,
     STREAMS,
+    SUMMARIES,
     JournalRow,
     StreamMeta,
 )
@@ -61,6 +62,10 @@ def _check_stream(
             yield Discrepancy("frame", f"{stream} {ms}-{seq}", "behind the last id", "before it")
     if seen != Counter(meta.retained):
         yield Discrepancy("retained", str(stream), str(meta.retained), str(dict(seen)))
+    summary = tx.tables.get(SUMMARIES, stream)
+    version = summary.version if summary else 0
+    if meta.summary_version != version:
+        yield Discrepancy("summary", str(stream), str(meta.summary_version), str(version))
 
 
 def _check_journals(tx: Transaction) -> Iterator[Discrepancy]:

@@ -24,16 +24,18 @@ CREATE TABLE exec (
 -- Ids of one partition share a prefix, so this index serves the view `partition` as well.
 CREATE UNIQUE INDEX exec_id ON exec (execution_id);
 
+-- The conditions say `<> 0`, not `> 0`: SQLite would take the latter for the start of a range and
+-- walk every page of a listing from the beginning.
 CREATE INDEX exec_claimable ON exec (namespace, lane, req_set, rank, execution_id)
     WHERE state IN ('lost', 'waiting') AND grant_until = 0;
 CREATE INDEX exec_timers ON exec (due_at, execution_id)
-    WHERE due_at > 0;
+    WHERE due_at <> 0;
 CREATE INDEX exec_final ON exec (purge_at, execution_id)
     WHERE state IN ('cancelled', 'completed', 'expired', 'failed', 'skipped');
 CREATE INDEX exec_by_state ON exec (namespace, lane, bucket, sort, execution_id);
 CREATE INDEX exec_worker ON exec (worker_instance_id, execution_id)
     WHERE state IN ('active');
-CREATE INDEX exec_flow ON exec (flow_id, created_at, execution_id)
+CREATE INDEX exec_flow ON exec (flow_id, state, created_at, execution_id)
     WHERE flow_id <> '';
 CREATE INDEX exec_all ON exec (namespace, created_at, execution_id);
 
@@ -71,6 +73,13 @@ CREATE TABLE kept (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE stream (
+    owner   INTEGER NOT NULL REFERENCES exec (seq),
+    attempt INTEGER NOT NULL,
+    body    BLOB    NOT NULL,
+    PRIMARY KEY (owner, attempt)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE summary (
     owner   INTEGER NOT NULL REFERENCES exec (seq),
     attempt INTEGER NOT NULL,
     body    BLOB    NOT NULL,
@@ -125,15 +134,18 @@ CREATE TABLE searchable (
 -- `purge_at` is set only when all members are gone.
 CREATE TABLE flow (
     flow_id  TEXT    NOT NULL PRIMARY KEY,
+    part     INTEGER NOT NULL,
     due_at   INTEGER NOT NULL,
     purge_at INTEGER NOT NULL,
     body     BLOB    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+CREATE INDEX flow_part ON flow (part, flow_id);
+
 CREATE INDEX flow_due ON flow (due_at, flow_id)
-    WHERE due_at > 0;
+    WHERE due_at <> 0;
 CREATE INDEX flow_purge ON flow (purge_at, flow_id)
-    WHERE purge_at > 0;
+    WHERE purge_at <> 0;
 
 CREATE TABLE edge (
     edge_id TEXT NOT NULL PRIMARY KEY,
@@ -188,7 +200,7 @@ CREATE TABLE budget (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX budget_timers ON budget (due_at, budget_id)
-    WHERE due_at > 0;
+    WHERE due_at <> 0;
 
 CREATE TABLE ledger (
     execution_id TEXT NOT NULL,
@@ -231,7 +243,7 @@ CREATE TABLE gate (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX gate_ends ON gate (ends_at, gate)
-    WHERE ends_at > 0;
+    WHERE ends_at <> 0;
 
 CREATE TABLE slot (
     gate         TEXT    NOT NULL,

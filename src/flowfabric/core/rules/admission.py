@@ -1,0 +1,32 @@
+"""What becomes of a reserved record that its limits turned away, and of one that may try again."""
+
+from flowfabric.core.limits.gates import Woken
+from flowfabric.core.plan import Guard, Plan, Timer
+from flowfabric.core.record import UNGRANTED, Record
+from flowfabric.core.rules.operators import Block, block, unblock
+
+
+def turn_away(record: Record, why: Block) -> Plan:
+    """Block a waiting record. A lost one cannot be blocked, because nothing else would offer it for
+    reclaim again: its reservation lasts until the next look instead."""
+    if record.state == "waiting":
+        return block(record.execution_id, why, record.grant_id)
+    return Plan(
+        target=record.execution_id,
+        rule="grant",
+        guard=Guard(frozenset({"lost"}), grant_id=record.grant_id),
+        set={"grant_note": why.detail},
+        timer=Timer(grant_for=why.look_in_ms),
+    )
+
+
+def let_try(woken: Woken) -> Plan:
+    """Undo what turned it away, if it is still that."""
+    if not woken.grant_id:
+        return unblock(woken.execution_id, frozenset({woken.reason}))
+    return Plan(
+        target=woken.execution_id,
+        rule="ungrant",
+        guard=Guard(frozenset({"lost"}), grant_id=woken.grant_id),
+        set=UNGRANTED,
+    )

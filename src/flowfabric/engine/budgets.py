@@ -1,0 +1,222 @@
+"""Budgets: define them, report what was spent, take it back, begin a new period."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from flowfabric.backend.base import Answered
+from flowfabric.core.ids import parse_execution_id, parse_uuid
+from flowfabric.core.limits.asks import (
+    AlreadyApplied,
+    DefineBudget,
+    LimitBudget,
+    Release,
+    Reset,
+    Spend,
+    SpendAnswer,
+)
+from flowfabric.core.limits.budgets import Chain, Hard
+from flowfabric.core.rules.attempts import Failure
+from flowfabric.engine.amounts import amounts_of, check_key, paired
+from flowfabric.engine.budget_types import (
+    BudgetCreated,
+    BudgetStatus,
+    NewBudget,
+    Usage,
+    UsageAndLimits,
+    breach,
+    budget_from,
+    status_of,
+    warning,
+)
+from flowfabric.engine.checking import whole
+from flowfabric.engine.deps import Deps
+from flowfabric.engine.holding import Held, fence_of
+from flowfabric.engine.outcomes import Outcomes
+from flowfabric.errors import BudgetNotFound, FlowFabricError, PartitionMismatch
+
+T = TypeVar("T")
+
+MOST_LISTED: Final = 1_000
+
+
+class ResetDone(msgspec.Struct, frozen=True):
+    """When the next scheduled reset is due; 0 when there is none."""
+
+    next_reset_at: int
+
+
+class Budgets:
+    def __init__(self, deps: Deps, outcomes: Outcomes) -> None:
+        self._deps = deps
+        self._outcomes = outcomes
+
+    async def create_budget(self, new: NewBudget) -> BudgetCreated:
+        """Create a budget, under a parent if it names one. One that exists stays as it is."""
+        parent_id = parse_uuid(new.parent_id, "parent_id") if new.parent_id else ""
+        budget_id = self._placed(new.budget_id, parent_id)
+        item = DefineBudget(budget_from(new, budget_id), parent_id)
+        answer = only(await self._deps.store.backend.define([item]))
+        return BudgetCreated(budget_id, answer.is_new)
+
+    async def change_limits(
+        self, budget_id: str, hard_limits: Mapping[str, int], soft_limits: Mapping[str, int]
+    ) -> None:
+        """Give dimensions of a budget other limits. Work that waits is let in by a higher one."""
+        parse_uuid(budget_id, "budget_id")
+        item = LimitBudget(budget_id, amounts_of(hard_limits), amounts_of(soft_limits))
+        answer = only(await self._deps.store.backend.define([item]))
+        await self._deps.slots.wake(answer.woken)
+
+    async def report_usage_and_check(
+        self,
+        budget_id: str,
+        dimensions: Sequence[str],
+        deltas: Sequence[int],
+        dedup_key: str = "",
+        held: Held | None = None,
+    ) -> Usage:
+        """Count what was spent, or refuse it whole. With a dedup key a repeat counts once.
+
+        A lease holder that says so with its fence may have its attempt failed by a hard breach;
+        a lease that was lost does not refuse the report, because what was spent was spent.
+        """
+        item = Spend(
+            budget_id=parse_uuid(budget_id, "budget_id"),
+            amounts=paired(dimensions, deltas, "delta"),
+            dedup_key=check_key(dedup_key, "dedup_key"),
+        )
+        return await self._spend(item, held)
+
+    async def record_spend(
+        self,
+        budget_id: str,
+        execution_id: str,
+        deltas: Mapping[str, int],
+        idempotency_key: str = "",
+        held: Held | None = None,
+    ) -> Usage:
+        """Report on an execution's account, so that `release_budget` can take exactly this back."""
+        item = Spend(
+            budget_id=parse_uuid(budget_id, "budget_id"),
+            amounts=amounts_of(deltas),
+            dedup_key=check_key(idempotency_key, "idempotency_key"),
+            execution_id=parse_execution_id(execution_id, self._deps.counts),
+        )
+        return await self._spend(item, held)
+
+    async def release_budget(self, budget_id: str, execution_id: str) -> None:
+        """Take back what an execution recorded since the last reset; repeating is harmless."""
+        parse_uuid(budget_id, "budget_id")
+        item = Release(budget_id, parse_execution_id(execution_id, self._deps.counts))
+        freed = only(await self._deps.store.backend.release([item]))
+        await self._deps.slots.wake(freed.woken)
+
+    async def reset_budget(self, budget_id: str) -> ResetDone:
+        """Begin a new period now, with nothing used."""
+        item = Reset(parse_uuid(budget_id, "budget_id"))
+        freed = only(await self._deps.store.backend.reset([item]))
+        await self._deps.slots.wake(freed.woken)
+        return ResetDone(freed.next_reset_at)
+
+    async def reset_due(self, budget_ids: Sequence[str]) -> list[bool | FlowFabricError]:
+        """The timer's call: reset those that are due, and drop what has ended of the others."""
+        items = [Reset(budget_id, only_if_due=True) for budget_id in budget_ids]
+        answers = await self._deps.store.backend.reset(items)
+        for answer in answers:
+            if not isinstance(answer, FlowFabricError):
+                await self._deps.slots.wake(answer.woken)
+        return [one if isinstance(one, FlowFabricError) else one.is_done for one in answers]
+
+    async def get_budget_status(self, budget_id: str) -> BudgetStatus:
+        return status_of((await self._chain(budget_id))[0])
+
+    async def get_budget_tree(self, budget_id: str) -> tuple[BudgetStatus, ...]:
+        """The budget and everything above it, leaf first."""
+        return tuple(status_of(level) for level in await self._chain(budget_id))
+
+    async def read_budget_usage_and_limits(self, budget_id: str) -> UsageAndLimits:
+        """Limits and what is used of them; an unknown budget limits nothing."""
+        (chain,) = await self._deps.store.backend.budgets([parse_uuid(budget_id, "budget_id")])
+        if not chain:
+            return UsageAndLimits({}, {}, {})
+        budget = chain[0]
+        limited = {name for name, limit in budget.hard_limits.items() if limit}
+        usage = {name: budget.used.get(name, 0) for name in sorted(limited)}
+        return UsageAndLimits(budget.hard_limits, budget.soft_limits, usage)
+
+    async def list_attached(
+        self, budget_id: str, cursor: str = "", limit: int = MOST_LISTED
+    ) -> tuple[list[str], str]:
+        """Executions created under the budget, by id, and the next cursor if more remain."""
+        parse_uuid(budget_id, "budget_id")
+        whole(limit, "limit", 0, MOST_LISTED)
+        check_key(cursor, "cursor")
+        if not limit:
+            return [], ""
+        ids = await self._deps.store.backend.attached(budget_id, cursor, limit + 1)
+        return ids[:limit], ids[limit - 1] if len(ids) > limit else ""
+
+    async def _spend(self, item: Spend, held: Held | None) -> Usage:
+        if held is not None:
+            await fence_of(self._deps, held, may_override=False)
+        answer = await self._deps.store.spend(item)
+        if not isinstance(answer, Hard):
+            return usage_of(answer)
+        failed = held is not None and await self._fail(held, answer)
+        return breach(answer, attempt_failed=failed)
+
+    async def _fail(self, held: Held, hard: Hard) -> bool:
+        """Fail the holder's attempt where the budget asks for it; whether that was done."""
+        if hard.action != "fail":
+            return False
+        reason = f"budget {hard.budget_id}: {hard.dimension} {hard.used}/{hard.limit}"
+        try:
+            await self._outcomes.fail(held, Failure(reason, "budget_exceeded"))
+        except FlowFabricError:
+            # The lease is gone, so there is no attempt left to fail.
+            return False
+        return True
+
+    async def _chain(self, budget_id: str) -> Chain:
+        (chain,) = await self._deps.store.backend.budgets([parse_uuid(budget_id, "budget_id")])
+        if not chain:
+            raise BudgetNotFound(budget_id)
+        return chain
+
+    def _placed(self, budget_id: str, parent_id: str) -> str:
+        """The id, given or minted: a tree lives in one partition."""
+        of_budget, mint = self._deps.counts.of_budget, self._deps.mint
+        if budget_id:
+            parse_uuid(budget_id, "budget_id")
+            if parent_id and of_budget(budget_id) != of_budget(parent_id):
+                raise PartitionMismatch(
+                    f"budget {budget_id} lies in partition {of_budget(budget_id)},"
+                    f" its parent in {of_budget(parent_id)}"
+                )
+            return budget_id
+        minted = mint()
+        while parent_id and of_budget(minted) != of_budget(parent_id):
+            minted = mint()
+        return minted
+
+
+def usage_of(answer: Answered[SpendAnswer]) -> Usage:
+    match answer:
+        case FlowFabricError():
+            raise answer
+        case AlreadyApplied():
+            return Usage(outcome="already_applied")
+        case Hard():
+            return breach(answer)
+        case _:
+            return warning(answer.softs[0]) if answer.softs else Usage(outcome="ok")
+
+
+def only(answers: Sequence[Answered[T]]) -> T:
+    """The answer of a batch of one; its error is raised."""
+    (answer,) = answers
+    if isinstance(answer, FlowFabricError):
+        raise answer
+    return answer

@@ -1,0 +1,84 @@
+"""Finish and claim next: a worker reports what became of its work and gets more in one step."""
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from flowfabric.core.plan import Plan
+from flowfabric.core.rules.attempts import Failure
+from flowfabric.engine.claims import Claimed, ClaimOrder, Claims, checked
+from flowfabric.engine.deps import Deps
+from flowfabric.engine.holding import Held
+from flowfabric.engine.outcomes import Done, Outcomes
+from flowfabric.errors import FlowFabricError
+
+_log = logging.getLogger("flowfabric.finishing")
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """The attempt succeeded, with this result or none."""
+
+    result: bytes | None = None
+    encoding: str = ""
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """One attempt and how it ended."""
+
+    held: Held
+    outcome: Completion | Failure
+    op: str = ""
+
+
+class FinishedAndClaimed(msgspec.Struct, frozen=True):
+    """Per finished attempt what was made of it, or its own error; and the work claimed.
+
+    `fault` is why nothing could be claimed, if that failed: what was finished is finished.
+    """
+
+    done: list[Done | FlowFabricError]
+    claimed: list[Claimed]
+    fault: FlowFabricError | None = None
+
+
+class Finishing:
+    def __init__(self, deps: Deps, outcomes: Outcomes, claims: Claims) -> None:
+        self._deps = deps
+        self._outcomes = outcomes
+        self._claims = claims
+
+    async def finish_and_claim(
+        self, finishes: Sequence[Finish], order: ClaimOrder
+    ) -> FinishedAndClaimed:
+        """Finish attempts and claim in the same step of the store. With nothing to be had there,
+        claim as usual, which may wait."""
+        order = checked(order)
+        planned = [await self._planned(finish) for finish in finishes]
+        plans = [plan for plan in planned if isinstance(plan, Plan)]
+        request = await self._claims.request(order)
+        finished = await self._deps.store.backend.finish(plans, request)
+        answers = iter(finished.answers)
+        done = [
+            await self._outcomes.finished(finish.held, plan, next(answers))
+            if isinstance(plan, Plan)
+            else plan
+            for finish, plan in zip(finishes, planned, strict=True)
+        ]
+        try:
+            claimed = await self._claims.take(order, finished.claimed)
+            return FinishedAndClaimed(done, claimed or await self._claims.claim(order))
+        except FlowFabricError as fault:
+            _log.warning("nothing claimed behind %d finished attempts: %s", len(done), fault)
+            return FinishedAndClaimed(done, [], fault)
+
+    async def _planned(self, finish: Finish) -> Plan | FlowFabricError:
+        """A finish that cannot be right is answered by its error and spoils no other."""
+        try:
+            match finish.outcome:
+                case Completion(result, encoding):
+                    return await self._outcomes.completing(finish.held, result, encoding, finish.op)
+                case failure:
+                    return await self._outcomes.failing(finish.held, failure, finish.op)
+        except FlowFabricError as fault:
+            return fault

@@ -1,0 +1,155 @@
+"""Frames on their way in and out: what is wrong with one, how long it is kept, how it is shown."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, assert_never, get_args
+
+import msgspec
+
+from flowfabric.backend.types import Frame, Mode, StoredFrame, Trim
+from flowfabric.core.ids import check_text
+from flowfabric.core.merge_patch import PATCH_KIND, Object, read_patch
+from flowfabric.core.streams import (
+    DEFAULT_LIVE_MAXLEN,
+    DEFAULT_MAXLEN,
+    MAX_FRAME_BYTES,
+    SUMMARY_MAXLEN,
+)
+from flowfabric.engine.checking import MAX_INSTANT, body, whole
+from flowfabric.errors import InvalidInput, PayloadTooLarge, RetentionLimitExceeded
+
+_CALL_BYTES: Final = 8 * 1024 * 1024
+# Twice this and the present are still exact in a double.
+_MOST_TTL_MS: Final = 2**51
+_MOST_FRAMES: Final = 2**32 - 1
+_MODES: Final = get_args(Mode)
+_ENCODINGS: Final = ("utf8", "base64")
+
+
+class NewFrame(Frame, frozen=True, kw_only=True):
+    """A frame with what is said only when it is appended: of a summary frame the kind of its
+    patch, of a best-effort frame about how many of them to keep (0 leaves it to the engine)."""
+
+    patch_kind: str = ""
+    live_maxlen: int = 0
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """Checked frames of one call, and the patches of its summary frames by their position."""
+
+    frames: tuple[Frame, ...]
+    patches: Mapping[int, Object]
+    live_maxlen: int = 0
+
+    def trims(self, durable: int) -> tuple[Trim, ...]:
+        """How many frames to keep of each mode that this call adds to; 0 durable ones means about
+        as many as without a limit."""
+        modes = dict.fromkeys(frame.mode for frame in self.frames)
+        return tuple(self._trim(mode, durable) for mode in modes)
+
+    def _trim(self, mode: Mode, durable: int) -> Trim:
+        match mode:
+            case "durable":
+                return Trim(mode, durable or DEFAULT_MAXLEN, exact=durable > 0)
+            case "summary":
+                return Trim(mode, SUMMARY_MAXLEN, exact=False)
+            case "best_effort":
+                return Trim(mode, self.live_maxlen or DEFAULT_LIVE_MAXLEN, exact=False)
+            case _:
+                assert_never(mode)
+
+    @property
+    def expire_ms(self) -> int:
+        """How long short-lived frames stay if nothing follows them."""
+        return 2 * next((frame.ttl_ms for frame in reversed(self.frames) if frame.ttl_ms), 0)
+
+
+def outgoing(frames: Sequence[Frame]) -> Outgoing:
+    """The frames as they are sent to the store, or the first thing that is wrong with them."""
+    if not frames:
+        raise InvalidInput("frames: expected at least one")
+    checked = tuple(_checked(frame) for frame in frames)
+    if sum(len(frame.payload) for frame in checked) > _CALL_BYTES:
+        raise PayloadTooLarge(f"frames: at most {_CALL_BYTES} bytes in one call")
+    asked = (frame.live_maxlen for frame in reversed(frames) if isinstance(frame, NewFrame))
+    return Outgoing(checked, dict(_patches(frames)), next(filter(None, asked), 0))
+
+
+def frame_fields(stored: StoredFrame) -> dict[str, object]:
+    """A frame as its readers see it, the payload in raw bytes, keys sorted."""
+    frame = stored.frame
+    fields: dict[str, object] = {
+        "encoding": frame.encoding,
+        "frame_type": frame.frame_type,
+        "mode": frame.mode,
+        "payload": frame.payload,
+        "source": frame.source,
+        "ts": frame.ts,
+    }
+    for name in ("correlation_id", "summary_version", "ttl_ms"):
+        if value := getattr(frame, name):
+            fields[name] = value
+    return dict(sorted(fields.items()))
+
+
+def _checked(frame: Frame) -> Frame:
+    if frame.mode not in _MODES:
+        raise InvalidInput(f"mode: expected one of {', '.join(_MODES)}, got {frame.mode!r}")
+    check_text(frame.frame_type, "frame_type", 128)
+    check_text(frame.source, "source", 128)
+    check_text(frame.correlation_id, "correlation_id", 1024)
+    whole(frame.ts, "ts")
+    whole(frame.seq, "seq")
+    whole(frame.ttl_ms, "ttl_ms", 0, _MOST_TTL_MS)
+    if isinstance(frame, NewFrame):
+        whole(frame.live_maxlen, "live_maxlen", 0, _MOST_FRAMES)
+    if frame.encoding not in _ENCODINGS:
+        raise InvalidInput(f"encoding: expected utf8 or base64, got {frame.encoding!r}")
+    payload = body(frame.payload, "payload", MAX_INSTANT)
+    if len(payload) > MAX_FRAME_BYTES:
+        raise RetentionLimitExceeded(
+            f"payload: at most {MAX_FRAME_BYTES} bytes, got {len(payload)}"
+        )
+    return _stored(frame, payload)
+
+
+def _stored(frame: Frame, payload: bytes) -> Frame:
+    """The frame without what the store does not keep, or gives itself."""
+    wanted: dict[str, Any] = {
+        "payload": payload,
+        "encoding": frame.encoding if _is_utf8(payload) else "base64",
+        "ttl_ms": frame.ttl_ms if frame.mode == "best_effort" else 0,
+        "summary_version": 0,
+    }
+    if type(frame) is Frame and all(getattr(frame, name) == wanted[name] for name in wanted):
+        return frame
+    kept = {name: getattr(frame, name) for name in Frame.__struct_fields__}
+    return Frame(**(kept | wanted))
+
+
+def _patches(frames: Sequence[Frame]) -> Iterator[tuple[int, Object]]:
+    """Patches by their place in the call. A number twice in one call is one frame, its first."""
+    numbers: set[int] = set()
+    for place, frame in enumerate(frames):
+        if frame.mode == "summary":
+            patch = _patch(frame)
+            if frame.seq not in numbers:
+                yield place, patch
+        if frame.seq:
+            numbers.add(frame.seq)
+
+
+def _patch(frame: Frame) -> Object:
+    kind = frame.patch_kind if isinstance(frame, NewFrame) else ""
+    if kind not in ("", PATCH_KIND):
+        raise InvalidInput("unsupported patch_kind")
+    return read_patch(bytes(frame.payload))
+
+
+def _is_utf8(payload: bytes) -> bool:
+    if payload.isascii():
+        return True
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

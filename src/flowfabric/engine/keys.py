@@ -1,0 +1,217 @@
+"""The ring of signing keys: cached for reading, changed by compare-and-set."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final, Literal, TypeVar
+
+import msgspec
+
+from flowfabric.backend.base import CONFIG_BELL, Backend
+from flowfabric.backend.types import ConfigPut
+from flowfabric.core.key_ring import (
+    FIRST_KID,
+    check_secret,
+    first_ring,
+    is_secret,
+    read_ring,
+    rotate,
+    seed,
+    without_stale,
+    write_ring,
+)
+from flowfabric.core.tokens import KeyRing, Secret, is_in_grace
+from flowfabric.engine.audit import audit
+from flowfabric.errors import FlowFabricError, HmacSecretNotInitialized, RetryExhausted
+
+_log = logging.getLogger("flowfabric.keys")
+
+DOCUMENT: Final = "keys"
+DEFAULT_GRACE_MS: Final = 86_400_000
+# A key is kept this long past its grace, so that its tokens are told from forged ones.
+KEPT_PAST_GRACE_MS: Final = 86_400_000
+_FRESH_S: Final = 1.0
+_TRIES: Final = 8
+_NONE: Final = Secret("")
+
+A = TypeVar("A")
+Booted = Literal["installed", "match", "mismatch"]
+
+
+class Seeded(msgspec.Struct, frozen=True):
+    kid: str
+
+
+class AlreadySeeded(msgspec.Struct, frozen=True):
+    kid: str
+    same_secret: bool
+
+
+class Rotated(msgspec.Struct, frozen=True):
+    new_kid: str
+    previous_kid: str = ""
+    gc_count: int = 0
+
+
+class Noop(msgspec.Struct, frozen=True):
+    """The key was the current one already."""
+
+    kid: str
+
+
+class VerifyingKid(msgspec.Struct, frozen=True):
+    kid: str
+    expires_at_ms: int
+
+
+class Kids(msgspec.Struct, frozen=True):
+    """Which keys there are; never their secrets."""
+
+    current_kid: str | None
+    verifying: tuple[VerifyingKid, ...]
+
+
+class Keys:
+    """The ring as this process knows it: read anew on the bell, and at least every second."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._bell = backend.bells().listen(CONFIG_BELL)
+        self._known: KeyRing | None = None
+        self._read_at = 0.0
+        self._reading: asyncio.Task[KeyRing] | None = None
+
+    async def ring(self) -> KeyRing:
+        """The ring to sign and verify with."""
+        rang = self._bell.take()
+        stale = time.monotonic() - self._read_at > _FRESH_S
+        if rang or stale or self._known is None:
+            return await self._read()
+        return self._known
+
+    async def ring_for(self, kid: str) -> KeyRing:
+        """The ring to verify a token of this key with; nobody is refused on old knowledge."""
+        ring = await self.ring()
+        return ring if kid in ring.keys else await self._read()
+
+    async def boot(self, configured: Secret = _NONE, generated: Secret = _NONE) -> Booted:
+        """Install the first key. A stored ring wins over what is configured; without one there
+        must be a configured secret, or a generated one where the store keeps it."""
+        wanted = check_secret(configured.reveal()) if configured else ""
+
+        def decision(ring: KeyRing, now: int) -> tuple[KeyRing | None, Booted]:
+            if ring.current_kid:
+                is_same = not wanted or is_secret(ring.keys.get(ring.current_kid), wanted)
+                return None, "match" if is_same else "mismatch"
+            first = wanted or generated.reveal()
+            if not first:
+                raise HmacSecretNotInitialized("set FF_WAITPOINT_HMAC_SECRET for the first boot")
+            return first_ring(FIRST_KID, first, now), "installed"
+
+        found = await self._change(decision)
+        if found == "mismatch":
+            _log.warning(
+                "the configured waitpoint secret is not the stored one, which stays in use;"
+                " rotate to change it"
+            )
+        return found
+
+    async def seed_waitpoint_hmac_secret(self, kid: str, secret_hex: str) -> Seeded | AlreadySeeded:
+        """Install the first key by name; repeating it is harmless."""
+
+        def decision(ring: KeyRing, now: int) -> tuple[KeyRing | None, Seeded | AlreadySeeded]:
+            seeding = seed(ring, kid, secret_hex, now)
+            if seeding.ring is None:
+                return None, AlreadySeeded(kid, seeding.same_secret)
+            return seeding.ring, Seeded(kid)
+
+        return await self._change(decision)
+
+    async def rotate_waitpoint_hmac_secret(
+        self, new_kid: str, new_secret_hex: str, grace_ms: int = DEFAULT_GRACE_MS
+    ) -> Rotated | Noop:
+        """Sign with a new key from now on; tokens of the old one stay valid for the grace."""
+
+        def decision(ring: KeyRing, now: int) -> tuple[KeyRing | None, Rotated | Noop]:
+            done = rotate(ring, new_kid, new_secret_hex, grace_ms, now)
+            if done.is_noop:
+                return done.ring, Noop(new_kid)
+            return done.ring, Rotated(new_kid, done.previous_kid, done.gc_count)
+
+        try:
+            rotated = await self._change(decision)
+        except FlowFabricError as fault:
+            audit("waitpoint_hmac_rotation_failed", logging.ERROR, error=str(fault))
+            raise
+        previous = rotated.previous_kid if isinstance(rotated, Rotated) else ""
+        audit("waitpoint_hmac_rotation_complete", new_kid=new_kid, previous_kid=previous)
+        return rotated
+
+    async def rotate_waitpoint_hmac_secret_all(
+        self, new_kid: str, new_secret_hex: str, grace_ms: int = DEFAULT_GRACE_MS
+    ) -> tuple[Rotated | Noop | FlowFabricError, ...]:
+        """One entry per ring, and there is one: how it went, or why it did not."""
+        try:
+            return (await self.rotate_waitpoint_hmac_secret(new_kid, new_secret_hex, grace_ms),)
+        except FlowFabricError as fault:
+            return (fault,)
+
+    async def list_waitpoint_hmac_kids(self) -> Kids:
+        ring, now = await self._read(), await self._backend.now()
+        verifying = tuple(
+            VerifyingKid(kid, key.expires_at)
+            for kid, key in sorted(ring.keys.items())
+            if kid != ring.current_kid and is_in_grace(key, now)
+        )
+        return Kids(ring.current_kid or None, verifying)
+
+    async def drop_stale(self) -> int:
+        """Forget keys whose grace is long over; a conflict is left to the next time."""
+        found = (await self._backend.config_get([DOCUMENT]))[0]
+        if found is None:
+            return 0
+        ring = read_ring(found.body)
+        kept = without_stale(ring, await self._backend.now() - KEPT_PAST_GRACE_MS)
+        if kept is ring:
+            return 0
+        put = ConfigPut(DOCUMENT, found.version, write_ring(kept))
+        (answer,) = await self._backend.config_put([put])
+        return len(ring.keys) - len(kept.keys) if answer.applied else 0
+
+    async def close(self) -> None:
+        self._bell.close()
+        if self._reading is not None:
+            await asyncio.wait([self._reading])
+
+    async def _read(self) -> KeyRing:
+        """Read once however many ask at the same time."""
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(self._read_document())
+            self._reading.add_done_callback(self._forget_reading)
+        return await asyncio.shield(self._reading)
+
+    def _forget_reading(self, _: object) -> None:
+        self._reading = None
+
+    async def _read_document(self) -> KeyRing:
+        (found,) = await self._backend.config_get([DOCUMENT])
+        return self._keep(read_ring(found.body) if found else KeyRing())
+
+    def _keep(self, ring: KeyRing) -> KeyRing:
+        self._known, self._read_at = ring, time.monotonic()
+        return ring
+
+    async def _change(self, decision: Callable[[KeyRing, int], tuple[KeyRing | None, A]]) -> A:
+        """Decide from the stored ring and put what it becomes, until nobody came between."""
+        for _ in range(_TRIES):
+            (found,) = await self._backend.config_get([DOCUMENT])
+            now = await self._backend.now()
+            news, answer = decision(read_ring(found.body) if found else KeyRing(), now)
+            if news is None:
+                return answer
+            put = ConfigPut(DOCUMENT, found.version if found else 0, write_ring(news))
+            if (await self._backend.config_put([put]))[0].applied:
+                self._keep(news)
+                return answer
+        raise RetryExhausted("changing the key ring lost every race; try again")

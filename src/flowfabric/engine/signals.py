@@ -1,0 +1,286 @@
+"""Signals: from whoever holds a token, from operators, and as the resumed attempt sees them."""
+
+from typing import Final
+
+import msgspec
+
+from flowfabric.core.documents import SUSPENSION, signal_name, waitpoint_name
+from flowfabric.core.evaluation import Satisfier
+from flowfabric.core.ids import check_text, parse_execution_id, parse_uuid
+from flowfabric.core.rules.signals import Accepted, Duplicate, Terms
+from flowfabric.core.suspensions import (
+    NOW,
+    How,
+    ReceivedSignal,
+    Signal,
+    Waitpoint,
+    how_ended,
+    read_signal,
+    received,
+    satisfiers_of,
+    signed_of,
+    suspension_in,
+    waitpoint_in,
+)
+from flowfabric.core.tokens import WaitpointToken, check_token, same_text
+from flowfabric.engine.audit import audit
+from flowfabric.engine.checking import body, whole
+from flowfabric.engine.deciding import read_beside
+from flowfabric.engine.deliveries import Deliveries, Delivery, Scene
+from flowfabric.engine.deps import Deps
+from flowfabric.engine.keys import Keys
+from flowfabric.errors import Corruption, InvalidInput, NoWaitpointToApprove
+
+MOST_PAYLOAD_BYTES: Final = 65_536
+RESERVED_PREFIX: Final = "__"
+DAY_MS: Final = 86_400_000
+_LONGEST_MS: Final = 2**52
+_SCOPES: Final = ("waitpoint", "execution")
+
+Delivered = Accepted | Duplicate
+
+
+class SignalRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A signal and the token that lets it in. Values are checked when it is delivered."""
+
+    execution_id: str
+    waitpoint_id: str
+    signal_id: str
+    signal_name: str
+    signal_category: str
+    source_type: str
+    source_identity: str
+    waitpoint_token: WaitpointToken
+    payload: bytes | None = None
+    payload_encoding: str = "json"
+    correlation_id: str = ""
+    idempotency_key: str = ""
+    dedup_ttl_ms: int = DAY_MS
+    target_scope: str = "waitpoint"
+    created_at: int | None = None
+    resume_delay_ms: int | None = None
+    max_signals_per_execution: int | None = None
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return _unpersonal(self)
+
+    def __repr__(self) -> str:
+        return _shown(self)
+
+
+class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision of a person who holds no token and gets none."""
+
+    execution_id: str
+    waitpoint_id: str
+    signal_name: str
+    source_identity: str
+    payload: bytes | None = None
+    idempotency_key: str = ""
+    lane_id: str = ""
+    signal_dedup_ttl_ms: int = DAY_MS
+    max_signals_per_execution: int | None = None
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return _unpersonal(self)
+
+    def __repr__(self) -> str:
+        return _shown(self)
+
+
+class UnknownWaitpoint(msgspec.Struct, frozen=True):
+    """The bridge knows no such waitpoint, or none that has a token."""
+
+
+class TokenMismatch(msgspec.Struct, frozen=True):
+    """The bridge was shown another token than the waitpoint's."""
+
+
+class ResumeSignals(msgspec.Struct, frozen=True):
+    """How the suspension ended, and the signals that counted, in order of acceptance."""
+
+    resumed_by: How | None
+    signals: tuple[ReceivedSignal, ...]
+
+
+class Signals:
+    def __init__(self, deps: Deps, keys: Keys) -> None:
+        self._deps = deps
+        self._keys = keys
+        self._deliveries = Deliveries(deps)
+
+    async def deliver_signal(self, request: SignalRequest) -> Delivered:
+        """Accept a signal whose token opens its waitpoint."""
+        parse_execution_id(request.execution_id, self._deps.counts)
+        signal, terms = _signal(request), _terms(request)
+        token = request.waitpoint_token
+        if not isinstance(token, WaitpointToken):
+            raise InvalidInput("waitpoint_token: expected a WaitpointToken")
+        ring = await self._keys.ring_for(token.kid)
+
+        def admit(scene: Scene) -> Waitpoint:
+            found = waitpoint_in(scene.documents, signal.waitpoint_id)
+            signed = signed_of(request.execution_id, found) if found else None
+            check_token(ring, token, signed, scene.now)
+            assert found is not None
+            return found
+
+        return await self._deliveries.submit(request.execution_id, Delivery(signal, terms, admit))
+
+    async def deliver_approval_signal(self, request: ApprovalRequest) -> Delivered:
+        """Deliver a person's decision. Who may call this is the authorisation; no key is asked."""
+        parse_execution_id(request.execution_id, self._deps.counts)
+        signal = _approval(request, self._deps.mint())
+        terms = Terms(
+            whole(request.signal_dedup_ttl_ms, "signal_dedup_ttl_ms", 0, _LONGEST_MS),
+            None,
+            _limit(request.max_signals_per_execution),
+        )
+
+        def admit(scene: Scene) -> Waitpoint:
+            found = waitpoint_in(scene.documents, signal.waitpoint_id)
+            if found is None or not _has_token(found):
+                raise NoWaitpointToApprove(f"no waitpoint {signal.waitpoint_id} to approve")
+            if request.lane_id and request.lane_id != scene.record.lane:
+                raise InvalidInput(f"lane_mismatch: the execution is on lane {scene.record.lane}")
+            return found
+
+        delivery = Delivery(signal, terms, admit)
+        delivered = await self._deliveries.submit(request.execution_id, delivery)
+        audit(
+            "approval_delivered",
+            execution_id=request.execution_id,
+            waitpoint_id=request.waitpoint_id,
+            signal_name=request.signal_name,
+            source_identity=request.source_identity,
+        )
+        return delivered
+
+    async def verify_and_deliver(
+        self, request: SignalRequest
+    ) -> Delivered | UnknownWaitpoint | TokenMismatch:
+        """For callback routes: tell an unknown waitpoint from a wrong token before delivering.
+        The delivery verifies once more."""
+        parse_execution_id(request.execution_id, self._deps.counts)
+        parse_uuid(request.waitpoint_id, "waitpoint_id")
+        name = waitpoint_name(request.waitpoint_id)
+        seen = await self._deps.store.read(request.execution_id, documents=(name,))
+        found = waitpoint_in(seen.documents, request.waitpoint_id) if seen else None
+        if found is None or found.token is None or not _has_token(found):
+            return UnknownWaitpoint()
+        if not same_text(found.token.reveal(), request.waitpoint_token.reveal()):
+            return TokenMismatch()
+        return await self.deliver_signal(request)
+
+    async def resume_signals(self, execution_id: str, attempt_index: int) -> ResumeSignals:
+        """What ended the last suspension of this attempt; to be asked before the next suspend."""
+        parse_execution_id(execution_id, self._deps.counts)
+        whole(attempt_index, "attempt_index")
+        seen = await read_beside(self._deps, execution_id, (SUSPENSION,))
+        suspension = suspension_in(seen.documents)
+        if suspension is None or suspension.attempt_index != attempt_index:
+            return ResumeSignals(None, ())
+        places = satisfiers_of(suspension)
+        return ResumeSignals(how_ended(suspension), await self.signals_at(execution_id, places))
+
+    async def signals_at(
+        self, execution_id: str, places: tuple[Satisfier, ...]
+    ) -> tuple[ReceivedSignal, ...]:
+        """The stored signals at these places; ones that are gone are left out."""
+        if not places:
+            return ()
+        for place in places:
+            _check_stored(place)
+        names = [signal_name(*place) for place in places]
+        seen = await read_beside(self._deps, execution_id, names)
+        found = (seen.documents.get(name) for name in names)
+        return tuple(received(read_signal(document)) for document in found if document)
+
+    async def drain(self) -> None:
+        """Wait until every signal under way has arrived."""
+        await self._deliveries.drain()
+
+
+def _has_token(waitpoint: Waitpoint) -> bool:
+    return waitpoint.token is not None and bool(waitpoint.token.reveal())
+
+
+def _check_stored(place: Satisfier) -> None:
+    try:
+        parse_uuid(place.waitpoint_id, "waitpoint_id")
+    except InvalidInput as fault:
+        raise Corruption(f"suspension: satisfiers: {fault.detail}") from fault
+
+
+def _signal(request: SignalRequest) -> Signal:
+    """The signal as it will be stored, if everything about it is in order."""
+    if request.target_scope not in _SCOPES:
+        raise InvalidInput(f"target_scope: expected one of {', '.join(_SCOPES)}")
+    created_at = NOW if request.created_at is None else whole(request.created_at, "created_at")
+    return Signal(
+        signal_id=parse_uuid(request.signal_id, "signal_id"),
+        waitpoint_id=parse_uuid(request.waitpoint_id, "waitpoint_id"),
+        target_scope=request.target_scope,
+        signal_name=_name(request.signal_name),
+        signal_category=check_text(request.signal_category, "signal_category", 256),
+        source_type=check_text(request.source_type, "source_type", 256),
+        source_identity=check_text(request.source_identity, "source_identity", 1024),
+        correlation_id=check_text(request.correlation_id, "correlation_id", 1024),
+        idempotency_key=check_text(request.idempotency_key, "idempotency_key", 1024),
+        created_at=created_at,
+        payload=_payload(request.payload),
+        payload_encoding=check_text(request.payload_encoding, "payload_encoding", 128),
+    )
+
+
+def _approval(request: ApprovalRequest, signal_id: str) -> Signal:
+    """One person's decision counts once per waitpoint: the key says who decided what."""
+    who = check_text(request.source_identity, "source_identity", 1024, allow_empty=False)
+    given = check_text(request.idempotency_key, "idempotency_key", 1024)
+    name = _name(request.signal_name)
+    return Signal(
+        signal_id=signal_id,
+        waitpoint_id=parse_uuid(request.waitpoint_id, "waitpoint_id"),
+        target_scope="execution",
+        signal_name=name,
+        signal_category="approval",
+        source_type="operator",
+        source_identity=who,
+        idempotency_key=f"approval:{name}:{given or who}",
+        payload=_payload(request.payload),
+    )
+
+
+def _name(value: str) -> str:
+    name = check_text(value, "signal_name", 256, allow_empty=False)
+    if name.startswith(RESERVED_PREFIX):
+        raise InvalidInput(f"signal_name: names that begin with {RESERVED_PREFIX} are reserved")
+    return name
+
+
+def _payload(value: bytes | None) -> bytes | None:
+    return None if value is None else body(value, "payload", MOST_PAYLOAD_BYTES)
+
+
+def _terms(request: SignalRequest) -> Terms:
+    delay = request.resume_delay_ms
+    return Terms(
+        whole(request.dedup_ttl_ms, "dedup_ttl_ms", 0, _LONGEST_MS),
+        None if delay is None else whole(delay, "resume_delay_ms", 0, _LONGEST_MS),
+        _limit(request.max_signals_per_execution),
+    )
+
+
+def _limit(value: int | None) -> int:
+    return 0 if value is None else whole(value, "max_signals_per_execution")
+
+
+def _unpersonal(request: SignalRequest | ApprovalRequest) -> list[tuple[str, object]]:
+    """The request without what people send."""
+    shown = ((name, getattr(request, name)) for name in request.__struct_fields__)
+    return [(name, "<REDACTED>" if name == "payload" else value) for name, value in shown]
+
+
+def _shown(request: SignalRequest | ApprovalRequest) -> str:
+    fields = ", ".join(f"{name}={value!r}" for name, value in _unpersonal(request))
+    return f"{type(request).__name__}({fields})"

@@ -1,0 +1,161 @@
+"""Slots follow leases: kept while one is renewed, given back when the work no longer runs.
+
+A slot lies in another place than its execution, so none of this is one step with the change it
+follows. It need not be: a slot that nobody gives back ends by itself.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, Final
+
+from flowfabric.backend.coalesce import Store
+from flowfabric.core.limits.asks import Extend, Freed, Obtained, Vacate
+from flowfabric.core.limits.gates import Woken, key_gate, quota_gate
+from flowfabric.core.plan import Applied, Plan
+from flowfabric.core.record import Record
+from flowfabric.core.rules.admission import let_try
+from flowfabric.core.states import FINAL
+from flowfabric.errors import FlowFabricError
+
+_log = logging.getLogger("flowfabric.slots")
+
+# How much longer than its lease or reservation a slot lasts.
+GRACE_MS: Final = 5_000
+# Rules after which an execution that held a slot runs no longer. A lost one may still run: its
+# slot ends by itself, or goes to the next claim of the same execution.
+_LEAVING: Final = frozenset(
+    {
+        "complete",
+        "fail",
+        "delay",
+        "park",
+        "suspend",
+        "cancel",
+        "expire",
+        "exhaust",
+        "timeout",
+        "ungrant",
+    }
+)
+
+
+def gates_of(record: Record) -> tuple[str, ...]:
+    """The gates at which an execution may hold a slot."""
+    quotas = tuple(quota_gate(quota_id) for quota_id in record.quota_ids)
+    if not record.concurrency_key:
+        return quotas
+    return (*quotas, key_gate(record.namespace, record.concurrency_key))
+
+
+class Slots:
+    """Best effort throughout: what fails is logged, and time puts it right."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def follow(self, plan: Plan, applied: Applied, before: Record | None = None) -> None:
+        """Do to the slots of a gated execution what an applied plan means for them.
+
+        `before` is the record as the plan found it, if the caller knows it.
+        """
+        if plan.rule == "renew" and plan.timer and plan.timer.lease_for:
+            hold_ms = plan.timer.lease_for + GRACE_MS
+            await self._finish(self._renewed(plan, hold_ms, before))
+        elif plan.rule in _LEAVING and applied.brief.state != "active":
+            await self._finish(self._left(plan, before))
+
+    async def extend(self, record: Record, holder: str, lease_ms: int) -> None:
+        """Let the slots of an execution last as long as this lease, under its name."""
+        await self._finish(self._extend(record, holder, lease_ms + GRACE_MS))
+
+    async def give_back(self, execution_id: str, holder: str, obtained: Sequence[Obtained]) -> None:
+        """Return exactly what an admission got, because nothing came of it."""
+        items = [
+            Vacate(
+                gate=one.gate,
+                execution_id=execution_id,
+                holder=holder,
+                slot=one.slot,
+                entry=one.entry,
+            )
+            for one in obtained
+        ]
+        await self._finish(self._vacate(items))
+
+    async def wake(self, woken: Iterable[Woken]) -> None:
+        """Let executions try again that a limit has room for."""
+        plans = [let_try(one) for one in woken]
+        answers = await asyncio.gather(
+            *(self._store.apply(plan) for plan in plans), return_exceptions=True
+        )
+        for plan, answer in zip(plans, answers, strict=True):
+            if isinstance(answer, BaseException):
+                _log.warning("waking %s failed, its timer will: %s", plan.target, answer)
+
+    async def drain(self) -> None:
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """See it through even if the caller is cancelled."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.shield(task)
+
+    async def _renewed(self, plan: Plan, hold_ms: int, before: Record | None) -> None:
+        record = before or await self._read(plan.target)
+        fence = plan.guard.fence
+        if record is not None and fence is not None:
+            await self._extend(record, fence.lease_id, hold_ms)
+
+    async def _left(self, plan: Plan, before: Record | None) -> None:
+        record = before or await self._read(plan.target)
+        if record is None:
+            return
+        holder = _holder(plan, before)
+        # Whoever holds it now may be another run, unless the execution is over.
+        if holder or (before is None and record.state in FINAL):
+            own = record.execution_id
+            gates = gates_of(record)
+            await self._vacate([Vacate(gate=g, execution_id=own, holder=holder) for g in gates])
+
+    async def _extend(self, record: Record, holder: str, hold_ms: int) -> None:
+        own = record.execution_id
+        items = [Extend(gate, own, holder, hold_ms) for gate in gates_of(record)]
+        answers = await asyncio.gather(
+            *(self._store.extend(item) for item in items), return_exceptions=True
+        )
+        for item, answer in zip(items, answers, strict=True):
+            if isinstance(answer, BaseException):
+                _log.warning("slot of %s at %s not extended: %s", own, item.gate, answer)
+
+    async def _vacate(self, items: Sequence[Vacate]) -> None:
+        answers = await asyncio.gather(
+            *(self._store.vacate(item) for item in items), return_exceptions=True
+        )
+        woken: list[Woken] = []
+        for item, answer in zip(items, answers, strict=True):
+            if isinstance(answer, Freed):
+                woken += answer.woken
+            else:
+                _log.warning("slot of %s not given back: %s", item.execution_id, answer)
+        if woken:
+            await self.wake(woken)
+
+    async def _read(self, execution_id: str) -> Record | None:
+        try:
+            seen = await self._store.read(execution_id)
+        except FlowFabricError as fault:
+            _log.warning("slots of %s are left to end by themselves: %s", execution_id, fault)
+            return None
+        return seen.record if seen else None
+
+
+def _holder(plan: Plan, before: Record | None) -> str:
+    """Under whose name the slot was held: the lease's, or that of a reservation that lapsed."""
+    if plan.guard.fence is not None:
+        return plan.guard.fence.lease_id
+    return (before.grant_id or before.lease_id) if before else ""

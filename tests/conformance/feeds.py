@@ -1,0 +1,44 @@
+"""Short words for tests of subscriptions."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Final
+
+from flowfabric.core.plan import Family
+from flowfabric.engine.event_types import FAMILIES, Event
+from flowfabric.engine.events import Cursor, EventScope, Subscription
+from flowfabric.errors import Corruption, StreamBackpressure
+from tests.conformance.driver import Driver
+
+SOON_S: Final = 20.0
+EVERYTHING: Final = frozenset[Family](FAMILIES)
+
+
+async def take(subscription: Subscription, n: int) -> list[Event]:
+    """The next events, which must be there or come soon."""
+    events: list[Event] = []
+    async with asyncio.timeout(SOON_S):
+        while len(events) < n:
+            item = await anext(subscription)
+            assert not isinstance(item, StreamBackpressure | Corruption)
+            events.append(item)
+    return events
+
+
+@asynccontextmanager
+async def following(
+    driver: Driver, *families: Family, cursor: Cursor = b"", **scope: Any
+) -> AsyncIterator[Subscription]:
+    wanted = families or tuple(EVERYTHING)
+    subscription = await driver.engine.events.subscribe(wanted, EventScope(**scope), cursor)
+    async with aclosing(subscription):
+        yield subscription
+
+
+async def run_one(driver: Driver, **fields: Any) -> str:
+    """One execution from submission to success: a lease begun and a lease ended."""
+    execution_id = await driver.submit(**fields)
+    claimed = await driver.take(execution_id)
+    await driver.engine.outcomes.complete(claimed.held)
+    return execution_id

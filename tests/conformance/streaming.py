@@ -1,0 +1,89 @@
+"""Short words for tests of attempt output, and a way to know that a tail really waits."""
+
+import asyncio
+from typing import Any, Final
+
+import pytest
+
+from flowfabric.backend.base import Bells, Listening
+from flowfabric.backend.types import Frame
+from flowfabric.engine.holding import Held
+from flowfabric.engine.streams import NewFrame, StreamPage, StreamRange, Tail
+from tests.conformance.driver import Driver
+
+SOON_S: Final = 20.0
+
+
+def frame(payload: bytes = b"x", **fields: Any) -> Frame:
+    return Frame(frame_type=fields.pop("frame_type", "stdout"), payload=payload, **fields)
+
+
+def patch(payload: bytes, **fields: Any) -> Frame:
+    return NewFrame(frame_type="summary", payload=payload, mode="summary", **fields)
+
+
+def live(payload: bytes = b"live", **fields: Any) -> Frame:
+    return NewFrame(frame_type="stdout", payload=payload, mode="best_effort", **fields)
+
+
+async def read(driver: Driver, execution_id: str, attempt: int = 0, **fields: Any) -> StreamPage:
+    asked = StreamRange(execution_id=execution_id, attempt_index=attempt, **fields)
+    return await driver.engine.streams.read_stream(asked)
+
+
+async def tail(driver: Driver, execution_id: str, attempt: int = 0, **fields: Any) -> StreamPage:
+    asked = Tail(execution_id=execution_id, attempt_index=attempt, **fields)
+    return await driver.engine.streams.tail_stream(asked)
+
+
+def payloads(page: StreamPage) -> list[bytes]:
+    return [stored.frame.payload for stored in page.frames]
+
+
+async def append(driver: Driver, held: Held, *frames: Frame, attempt: int = 0) -> list[str]:
+    return list((await driver.engine.streams.append(held, attempt, frames)).ids)
+
+
+class Waits:
+    """Counts who waits for a bell, and how often anybody began to."""
+
+    def __init__(self, bells: Bells, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0
+        self.total = 0
+        self._began = asyncio.Event()
+        listen = bells.listen
+        monkeypatch.setattr(bells, "listen", lambda *names: _Watched(listen(*names), self))
+
+    async def reach(self, n: int) -> None:
+        """Until so many wait at once."""
+        async with asyncio.timeout(SOON_S):
+            while self.now < n:
+                self._began.clear()
+                await self._began.wait()
+
+    def begin(self) -> None:
+        self.now += 1
+        self.total += 1
+        self._began.set()
+
+    def end(self) -> None:
+        self.now -= 1
+
+
+class _Watched:
+    def __init__(self, listening: Listening, waits: Waits) -> None:
+        self._listening = listening
+        self._waits = waits
+
+    async def wait(self, timeout: float | None) -> bool:
+        self._waits.begin()
+        try:
+            return await self._listening.wait(timeout)
+        finally:
+            self._waits.end()
+
+    def take(self) -> bool:
+        return self._listening.take()
+
+    def close(self) -> None:
+        self._listening.close()

@@ -1,0 +1,237 @@
+"""Large cascades, step by bounded step, and what the flow counts meanwhile."""
+
+import pytest
+
+from flowfabric.core.graph import flow_state
+from flowfabric.duties.sweep import TimerSweep
+from flowfabric.engine import Engine
+from tests.clock import VirtualClock
+from tests.conformance.driver import Driver, unfenced
+from tests.conformance.graphs import Arrow, FlowUnderTest, Graph, Member, chain, quorum
+
+BOUND = 100
+"""How many edges one step settles."""
+
+
+async def cancel(driver: Driver, flow: FlowUnderTest, name: str, source: str = "") -> None:
+    await driver.engine.outcomes.cancel(unfenced(flow.ids[name], source), "enough")
+
+
+# ---- the bound
+
+
+def fan(width: int) -> Graph:
+    return Graph(arrows=[("top", f"t{i:04}") for i in range(width)])
+
+
+@pytest.mark.parametrize("width", [BOUND - 1, BOUND, BOUND + 1, 350])
+async def test_a_wide_fan_out_is_released_wholly(driver: Driver, width: int) -> None:
+    flow = await driver.graph(fan(width))
+    await flow.complete("top")
+    await flow.settled()
+    stored = await flow.flow()
+    assert stored.counts == {"completed": 1, "waiting": width}
+    assert (stored.unsettled, stored.due_at) == ((), 0)
+    claimed = [*await driver.claim_all(n=100)]
+    while more := await driver.claim_all(n=100):
+        claimed += more
+    assert len({each.execution_id for each in claimed}) == width
+
+
+async def abandon(driver: Driver, flow: FlowUnderTest, name: str, *, well: bool) -> None:
+    """End a member through the store alone, as if the process died right after the step."""
+    held = (await flow.take(name)).held
+    go_on = driver.engine.settling.go_on
+    driver.engine.settling.go_on = lambda *_: None  # type: ignore[method-assign]
+    try:
+        if well:
+            await driver.engine.outcomes.complete(held)
+        else:
+            await driver.engine.outcomes.cancel(unfenced(held.execution_id), "enough")
+    finally:
+        driver.engine.settling.go_on = go_on  # type: ignore[method-assign]
+
+
+async def test_a_step_settles_no_more_than_the_bound_and_says_what_is_left(
+    driver: Driver,
+) -> None:
+    flow = await driver.graph(fan(350))
+    await abandon(driver, flow, "top", well=True)
+    stored = await flow.flow()
+    assert stored.counts == {"completed": 1, "waiting": BOUND, "waiting_children": 350 - BOUND}
+    assert len(stored.unsettled) == 1
+    assert stored.due_at == driver.clock()
+    tally = await driver.sweep()
+    assert tally.of("flow_settle") == 1
+    stored = await flow.flow()
+    assert stored.counts == {"completed": 1, "waiting": 350}
+    assert (stored.unsettled, stored.due_at) == ((), 0)
+    assert (await driver.sweep()).counts == {}
+
+
+async def test_a_long_skip_chain_is_skipped_wholly(driver: Driver) -> None:
+    names = [f"n{i:03}" for i in range(250)]
+    flow = await driver.graph(chain(*names))
+    await flow.fail(names[0])
+    await flow.settled()
+    stored = await flow.flow()
+    assert stored.counts == {"failed": 1, "skipped": 249}
+    assert (stored.unsettled, stored.due_at) == ((), 0)
+    assert stored.finished_at == driver.clock()
+    assert len(await driver.completions()) == 250
+    (finished,) = await driver.events("flow")
+    assert finished.details == {"state": "failed"}
+
+
+async def test_the_sweep_finishes_a_cascade_and_its_flow(driver: Driver) -> None:
+    names = [f"n{i:03}" for i in range(250)]
+    flow = await driver.graph(chain(*names))
+    await abandon(driver, flow, names[0], well=False)
+    assert (await flow.flow()).finished_at == 0
+    await driver.sweep()
+    stored = await flow.flow()
+    assert stored.counts == {"cancelled": 1, "skipped": 249}
+    assert stored.finished_at == driver.clock()
+    assert len(await driver.completions()) == 250
+    assert len(await driver.events("flow")) == 1
+
+
+@pytest.mark.parametrize("finisher", ["alive", "dead"])
+async def test_a_large_group_cuts_all_its_siblings_once(driver: Driver, finisher: str) -> None:
+    siblings = [f"s{i:03}" for i in range(260)]
+    groups = {"t": quorum(1, "cancel_remaining")}
+    flow = await driver.graph(Graph(arrows=[(name, "t") for name in siblings], groups=groups))
+    if finisher == "alive":
+        await flow.complete("s130")
+        await flow.settled()
+    else:
+        await abandon(driver, flow, "s130", well=True)
+        await driver.sweep()
+    stored = await flow.flow()
+    assert stored.counts == {"completed": 1, "cancelled": 259, "waiting": 1}
+    assert (stored.unsettled, stored.due_at) == ((), 0)
+    completions = await driver.completions()
+    assert len(completions) == len(set(completions)) == 260
+
+
+async def test_siblings_with_targets_of_their_own_are_not_cut(driver: Driver) -> None:
+    """Siblings that other groups still need are left alone; their own ends settle those."""
+    siblings = [f"s{i:02}" for i in range(20)]
+    arrows = [(name, "t") for name in siblings]
+    fans = [f"f{j}" for j in range(15)]
+    arrows += [(name, f"{name}-{fan}") for name in siblings for fan in fans]
+    flow = await driver.graph(Graph(arrows=arrows, groups={"t": quorum(1, "cancel_remaining")}))
+    await flow.complete("s00")
+    await flow.settled()
+    assert (await flow.flow()).counts == {
+        "completed": 1,
+        "waiting": 19 + 1 + 15,
+        "waiting_children": 19 * 15,
+    }
+    for name in siblings[1:]:
+        await cancel(driver, flow, name)
+    await flow.settled()
+    assert (await flow.flow()).counts == {
+        "completed": 1,
+        "cancelled": 19,
+        "skipped": 19 * 15,
+        "waiting": 1 + 15,
+    }
+
+
+async def test_large_results_are_copied_over_several_steps(driver: Driver) -> None:
+    width, size = 12, 1024 * 1024
+    arrows = [Arrow("top", f"t{i:02}", "input") for i in range(width)]
+    flow = await driver.graph(Graph(arrows=arrows))
+    result = bytes(range(256)) * (size // 256)
+    await flow.complete("top", result=result)
+    await flow.settled()
+    assert (await flow.flow()).counts == {"completed": 1, "waiting": width}
+    for i in range(width):
+        assert await flow.input(f"t{i:02}") == result
+
+
+async def test_two_sweeps_settle_an_abandoned_cascade_once(
+    driver: Driver, engine: Engine, clock: VirtualClock
+) -> None:
+    flow = await driver.graph(fan(350))
+    await abandon(driver, flow, "top", well=True)
+    other = TimerSweep(engine)
+    first, second = await driver.sweep(), await other.visit()
+    assert first.total("error") == second.total("error") == 0
+    assert (await flow.flow()).counts == {"completed": 1, "waiting": 350}
+
+
+# ---- flow counters
+
+
+async def test_a_flow_counts_its_members_by_public_state(driver: Driver) -> None:
+    members = {name: Member() for name in "abcdefg"}
+    members["delayed"] = Member(delay_until=driver.clock() + 1)
+    flow = await driver.graph(Graph(arrows=[("a", "child")], members=members))
+    await flow.take("b")
+    lost = (await flow.take("c")).held
+    await driver.engine.leases.revoke(lost.execution_id)
+    await driver.suspend((await flow.take("d")).held)
+    await driver.engine.scheduling.block(flow.ids["e"], "waiting_for_budget")
+    await driver.engine.scheduling.block(flow.ids["f"], "paused_by_operator")
+    await flow.fail("g")
+    stored = await flow.flow()
+    assert stored.counts == {
+        "waiting": 2,
+        "waiting_children": 1,
+        "active": 2,
+        "suspended": 1,
+        "rate_limited": 1,
+        "failed": 1,
+        "delayed": 1,
+    }
+    assert (stored.node_count, stored.edge_count) == (9, 1)
+
+
+FLOW_STATES: list[tuple[str, str]] = [
+    ("waiting", "open"),
+    ("active", "running"),
+    ("suspended", "blocked"),
+    ("delayed", "blocked"),
+    ("completed", "completed"),
+    ("failed", "failed"),
+    ("cancelled", "failed"),
+]
+
+
+@pytest.mark.parametrize(("situation", "state"), FLOW_STATES)
+async def test_the_state_of_a_flow_follows_from_its_members(
+    driver: Driver, situation: str, state: str
+) -> None:
+    flow = await driver.graph(Graph(members={"a": Member()}))
+    match situation:
+        case "active":
+            await flow.take("a")
+        case "suspended":
+            await driver.suspend((await flow.take("a")).held)
+        case "delayed":
+            await driver.engine.outcomes.delay((await flow.take("a")).held, for_ms=9)
+        case "completed":
+            await flow.complete("a")
+        case "failed":
+            await flow.fail("a")
+        case "cancelled":
+            await cancel(driver, flow, "a")
+    assert flow_state(await flow.flow()) == state
+
+
+async def test_a_flow_finishes_once_with_its_last_member(driver: Driver) -> None:
+    flow = await driver.graph(Graph(arrows=[("a", "b")], flow={"tags": {"app.team": "red"}}))
+    await flow.complete("a")
+    assert await driver.events("flow") == []
+    driver.clock.advance(50)
+    await flow.complete("b")
+    (event,) = await driver.events("flow")
+    assert (event.kind, event.flow_id, event.at) == ("finished", flow.flow_id, driver.clock())
+    assert (event.details, event.tags) == ({"state": "completed"}, {"app.team": "red"})
+    stored = await flow.flow()
+    assert (stored.finished_at, stored.purge_at) == (
+        driver.clock(),
+        driver.clock() + stored.retention_ms,
+    )

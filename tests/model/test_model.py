@@ -1,0 +1,17 @@
+"""Random calls against a store and the reference: whatever happens, both show the same."""
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.model.machine import model_of
+from tests.stores import STORES
+
+SUBJECTS = sorted(set(STORES) - {"memory"})
+# The profile says how much is tried, and so how long that may take.
+pytestmark = pytest.mark.timeout(5 * settings().max_examples)
+
+
+@pytest.mark.parametrize("store", SUBJECTS)
+def test_a_store_behaves_like_the_reference(store: str) -> None:
+    run_state_machine_as_test(model_of(STORES[store]))

@@ -1,0 +1,114 @@
+"""The machine's ground: two stores, a clock, and the things random calls are about."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant
+
+from flowfabric.backend.base import Backend
+from flowfabric.backend.types import Filter
+from flowfabric.core.plan import Plan
+from flowfabric.engine.claims import Claimed
+from flowfabric.engine.grants import Grant
+from flowfabric.engine.holding import Held
+from flowfabric.errors import FlowFabricError
+from tests.clock import VirtualClock
+from tests.model.comparing import NAMESPACES, Known, compare, walk
+from tests.model.sides import Answer, Pair, Side
+from tests.stores import STORES
+
+T = TypeVar("T")
+Open = Callable[[Callable[[], int], Path], Backend]
+
+
+class World(RuleBasedStateMachine):
+    """Calls go to both stores; after every step both must show the same.
+
+    Nothing a call gave is ever forgotten: holdings and grants that were overtaken long ago are
+    presented again and again.
+    """
+
+    def __init__(self, open_store: Open) -> None:
+        super().__init__()
+        self.clock = VirtualClock()
+        self.known = Known()
+        self.executions: list[str] = []
+        self.holdings: list[Held] = []
+        self.grants: list[tuple[Grant, tuple[str, str]]] = []
+        self.members: dict[str, tuple[str, ...]] = {}
+        self._directory = TemporaryDirectory()
+        # Not made the thread's own: other tests have loops, too.
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        directory = Path(self._directory.name)
+        reference = STORES["memory"](self.clock, directory)
+        self.pair = Pair(reference, open_store(self.clock, directory), self.clock)
+        self._runner.run(self.pair.open())
+
+    def teardown(self) -> None:
+        try:
+            self._runner.run(self.pair.close())
+        finally:
+            self._runner.close()
+            self._directory.cleanup()
+
+    @invariant()
+    def stores_agree(self) -> None:
+        self._runner.run(compare(self.pair, self.known))
+
+    def both(self, call: Callable[[Side], Awaitable[T]]) -> Answer[T]:
+        return self._runner.run(self.pair.both(call))
+
+    def run(self, call: Awaitable[T]) -> T:
+        async def awaited() -> T:
+            return await call
+
+        return self._runner.run(awaited())
+
+    def apply(self, plans: Sequence[Plan]) -> None:
+        """Hand plans to the stores themselves, as one batch."""
+
+        async def call(side: Side) -> list[object]:
+            return told(await side.backend.apply(plans))
+
+        self.both(call)
+
+    def pick(self, data: st.DataObject, found: Sequence[T]) -> T | None:
+        """One of the things there are, the newest as likely as all others together."""
+        if not found:
+            return None
+        return data.draw(st.one_of(st.sampled_from(found[-3:]), st.sampled_from(found)))
+
+    def state_of(self, execution_id: str) -> str:
+        (seen,) = self.run(self.pair.reference.backend.read([execution_id], frozenset()))
+        return seen.record.state if seen else ""
+
+    def hold(self, claimed: Sequence[Claimed] | None) -> None:
+        self.holdings += [one.held for one in claimed or ()]
+
+    def at(self, offset: int | None) -> int | None:
+        """An instant as a caller names it, from how far away it is."""
+        return None if offset is None else self.clock() + offset
+
+    async def next_due(self) -> int:
+        """The next instant at which anything happens by itself, 0 when there is none."""
+        now = self.clock()
+        found = [flow.due_at for flow in await self._flows() if flow is not None]
+        for namespace in NAMESPACES:
+            records = await walk(self.pair.reference, Filter(namespace=namespace))
+            found += [instant for record in records for instant in (record.due_at, record.purge_at)]
+        return min((instant for instant in found if instant > now), default=0)
+
+    async def _flows(self) -> Sequence[Any]:
+        return await self.pair.reference.backend.flows(sorted(self.known.flows))
+
+
+def told(answers: Sequence[object]) -> list[object]:
+    """Answers of a batch in a form that can be compared: errors by class and words."""
+    return [
+        (type(answer), str(answer)) if isinstance(answer, FlowFabricError) else answer
+        for answer in answers
+    ]
