@@ -6,13 +6,14 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from bench import executions
+from bench import executions, streams
 from bench.report import Options, Report
 
 RESULTS = Path(__file__).parent / "results"
 
 SUITES: dict[str, Callable[[Options], Awaitable[Report]]] = {
     "executions": executions.run,
+    "streams": streams.run,
 }
 
 

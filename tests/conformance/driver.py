@@ -10,10 +10,11 @@ import pytest
 
 from flowfabric.backend.base import Backend
 from flowfabric.backend.types import EventFilter, Filter, ListRequest
+from flowfabric.core.conditions import signal_set
 from flowfabric.core.events import HistoryEntry, LogEntry
 from flowfabric.core.fence import Fence
 from flowfabric.core.ids import compose
-from flowfabric.core.plan import Family, Guard, PauseAttempt, Plan
+from flowfabric.core.plan import Family
 from flowfabric.core.record import RELEASED, Attempt, Record
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.duties.sweep import TimerSweep
@@ -22,6 +23,7 @@ from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed, ClaimOrder
 from flowfabric.engine.executions import Submission
 from flowfabric.engine.holding import Held
+from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.errors import FlowFabricError
 from tests.clock import VirtualClock
 from tests.conformance.graphs import FlowUnderTest, Graph, Member, create
@@ -104,23 +106,8 @@ class Driver:
         return await create(self.engine, graph)
 
     async def suspend(self, held: Held) -> None:
-        """Pause an attempt until something outside happens."""
-        assert held.record is not None
-        record = held.record
-        plan = Plan(
-            target=record.execution_id,
-            rule="suspend",
-            guard=Guard(frozenset({"active"}), version=record.version),
-            set={
-                "state": "suspended",
-                "reason": "signal",
-                "next": "resume",
-                "suspension_id": "00000000-0000-4000-8000-00000000000a",
-                "waitpoint_id": "00000000-0000-4000-8000-00000000000b",
-            },
-            attempt=PauseAttempt("00000000-0000-4000-8000-00000000000a"),
-        )
-        await self.engine.deps.push(plan)
+        """Pause an attempt until some signal arrives."""
+        await self.engine.suspensions.suspend(held, SuspendOrder(resume_condition=signal_set()))
 
     # ---- time
 

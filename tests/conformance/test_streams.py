@@ -2,6 +2,7 @@
 
 import pytest
 
+from flowfabric.engine import engine_on
 from flowfabric.engine.streams import Frame, FramesAppended, Output, StreamPage, frame_fields
 from flowfabric.errors import (
     ExecutionNotFound,
@@ -167,6 +168,26 @@ async def test_each_of_several_attempts_has_its_own_answer(driver: Driver) -> No
     assert payloads(await read(driver, one.execution_id)) == [b"a", b"b", b"d"]
     assert payloads(await read(driver, two.execution_id)) == [b"c", b'{"n":1}']
     assert (await read(driver, done.execution_id)).frames == ()
+
+
+async def test_outputs_of_one_attempt_keep_their_order(driver: Driver) -> None:
+    held, other = (await driver.started()).held, (await driver.started()).held
+    # What this engine does not know of the summary costs it a second attempt.
+    await append(driver, fenced(held), patch(b'{"n":0}'))
+    outputs = []
+    for n in range(5):
+        outputs += [
+            Output(held, 0, [patch(b'{"n":%d}' % n)]),
+            Output(other, 0, [frame(b"other %d" % n)]),
+            Output(held, 0, [frame(b"frame %d" % n)]),
+        ]
+    engine = engine_on(driver.engine.deps.store.backend)
+    answers = await engine.streams.append_many(outputs)
+    counts = [answer.frame_count for answer in answers if isinstance(answer, FramesAppended)]
+    assert counts == [count for n in range(5) for count in (2 * n + 2, n + 1, 2 * n + 3)]
+    pairs = [(b'{"n":%d}' % n, b"frame %d" % n) for n in range(5)]
+    shown = payloads(await read(driver, held.execution_id))
+    assert shown == [b'{"n":0}', *(body for pair in pairs for body in pair)]
 
 
 @pytest.mark.parametrize("n", [0, 201])

@@ -30,12 +30,16 @@ class ClaimsTwice(Sound):
         self._given: ClaimAnswer | None = None
 
     async def claim(self, requests: Sequence[ClaimRequest]) -> list[object]:
-        answers: list[object] = []
-        for answer in await self._inner.claim(requests):
-            if isinstance(answer, ClaimAnswer) and answer.offers:
-                self._given = answer
-            answers.append(self._given or answer)
-        return answers
+        answers = await self._inner.claim(requests)
+        return [self._again(*pair) for pair in zip(requests, answers, strict=True)]
+
+    def _again(self, request: ClaimRequest, answer: object) -> object:
+        if request.mode != "take" or not isinstance(answer, ClaimAnswer):
+            return answer
+        if answer.offers or self._given is None:
+            self._given = answer
+        given = self._given.offers[: len(request.ids)]
+        return msgspec.structs.replace(answer, offers=given)
 
 
 class _Late(Sound):
@@ -83,12 +87,10 @@ class _Bends(Sound):
         raise NotImplementedError
 
 
-class TrustsEpochs(_Bends):
-    """Compares nothing but the state when a lease is renewed."""
+class IgnoresFences(_Bends):
+    """Compares nothing but the state of what is held."""
 
     def bend(self, plan: Plan) -> Plan:
-        if plan.rule != "renew":
-            return plan
         guard = msgspec.structs.replace(plan.guard, fence=None)
         return msgspec.structs.replace(plan, guard=guard)
 
@@ -114,7 +116,7 @@ FAULTS: Final[dict[str, type[Sound]]] = {
     "a queue is shown as it was": LateQueues,
     "counts are shown as they were": LateCounts,
     "an event is lost": LosesEvents,
-    "a stale fence is let through": TrustsEpochs,
+    "a stale fence is let through": IgnoresFences,
     "a field is not written": ForgetsDetails,
     "a change is not logged": SkipsEvents,
 }

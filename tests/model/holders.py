@@ -29,7 +29,7 @@ ACTS: Final = (
     "report",
     "append",
     "journal",
-    "send_a_plan_again",
+    "send_plans_again",
     "cancel",
 )
 PLANS: Final = ("complete", "fail", "delay", "hand back", "park", "renew", "progress", "cancel")
@@ -138,8 +138,11 @@ class Holders(World):
         self.both(lambda side: side.engine.leases.renew(sent, ttl, index))
 
     def _renew_all(self, held: Held, sent: Held, data: st.DataObject) -> None:
+        """All leases a forgetful worker believes to hold, in one call."""
+        holdings = [held, sent, *self.holdings[-6:]]
+
         async def call(side: Side) -> list[object]:
-            return told(await side.engine.leases.renew_many([held, sent, held], 30_000))
+            return told(await side.engine.leases.renew_many(holdings, 30_000))
 
         self.both(call)
 
@@ -158,12 +161,12 @@ class Holders(World):
         self.known.journals.add(held.execution_id)
         self.both(lambda side: side.engine.journals.append(sent, entries))
 
-    def _send_a_plan_again(self, held: Held, sent: Held, data: st.DataObject) -> None:
-        """As often as a caller may repeat it after a lost answer, in one batch."""
+    def _send_plans_again(self, held: Held, sent: Held, data: st.DataObject) -> None:
+        """Under leases old and new, as often as a caller may repeat them after a lost answer."""
         name = data.draw(st.sampled_from(PLANS))
         times = data.draw(st.integers(1, 3))
-        if held.record is not None:
-            self.apply([plan_for(name, held, held.record)] * times)
+        holdings = (held, *self.holdings[-3:])
+        self.apply([plan_for(name, one, one.record) for one in holdings if one.record] * times)
 
     def _cancel(self, held: Held, sent: Held, data: st.DataObject) -> None:
         source = data.draw(some.sources)

@@ -5,9 +5,9 @@ from typing import Final
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from tests.model.holders import Holders
 from tests.model.outsiders import Keepers, Operators, Schedulers, Submitters, Time
 from tests.model.world import Open
+from tests.model.writers import Writers
 
 WORKERS: Final = ("work", "work", "work", "claim", "act", "act", "act", "finish_and_claim")
 OTHERS: Final = (
@@ -24,7 +24,7 @@ OTHERS: Final = (
 )
 
 
-class Model(Submitters, Holders, Operators, Schedulers, Keepers, Time):
+class Model(Submitters, Writers, Operators, Schedulers, Keepers, Time):
     """Few rules with many acts each: hypothesis leaves whole rules out of some runs, and a run
     without workers or without the others is still worth having."""
 

@@ -79,9 +79,10 @@ async def test_a_store_that_is_wrong_in_one_way_is_noticed(
 def test_the_random_machine_finds_a_fault_by_itself(name: str) -> None:
     machine = model_of(with_fault(FAULTS[name], STORES["sqlite"]))
     once = settings(
-        max_examples=50,
+        max_examples=100,
         stateful_step_count=30,
         deadline=None,
+        derandomize=True,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),

@@ -14,11 +14,12 @@ from flowfabric.core.states import State
 
 
 class GraphCreated(msgspec.Struct, frozen=True):
-    """Whether this call wrote the flow's header, or found it. A flow whose graph is whole is left
-    as it is."""
+    """The flow after the call: whether this call wrote its header, whether it was whole already
+    and so was left as it is, and whether it has more to do."""
 
     flow: Flow
     is_new: bool
+    was_whole: bool = False
     more: bool = False
 
 

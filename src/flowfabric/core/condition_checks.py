@@ -79,7 +79,8 @@ def check_keys(keys: tuple[str, ...], condition: Condition) -> None:
 def _named_keys(condition: Condition, primary: str) -> dict[str, None]:
     """The keys a condition is about, in order; the primary's for a form that names none."""
     if condition.condition_type == "composite" and condition.tree is not None:
-        return dict.fromkeys(key for leaf in leaves(condition.tree) for key in keys_of(leaf))
+        named = dict.fromkeys(key for leaf in leaves(condition.tree) for key in keys_of(leaf))
+        return named or {primary: None}
     return {condition.waitpoint_key or primary: None}
 
 

@@ -1,5 +1,6 @@
 """Ending the members a cancelled flow covers, so many a step, until none is left."""
 
+from contextlib import suppress
 from typing import Final
 
 from flowfabric.core.graph import Flow, covered_members, covered_states, flow_due_at, has_work
@@ -50,11 +51,18 @@ def _cancel_in(rows: Rows, flow: Flow, state: State, most: int) -> int:
     after: _Place | None = None
     for _ in range(LOOKS_PER_STEP // MEMBERS_PER_STEP):
         places = rows.members_in(flow.flow_id, state, after, most - ended)
+        _expect(rows, [execution_id for _, execution_id in places])
         ended += sum(_cancel(rows, flow, execution_id) for _, execution_id in places)
         if ended >= most or not places:
             break
         after = places[-1]
     return ended
+
+
+def _expect(rows: Rows, members: list[str]) -> None:
+    # One that cannot be read spoils the reading of all: then each is read by itself.
+    with suppress(FlowFabricError):
+        rows.expect(members)
 
 
 def _cancel(rows: Rows, flow: Flow, execution_id: str) -> bool:

@@ -27,6 +27,10 @@ class Rows(Protocol):
 
     def edge(self, edge_id: str) -> Edge | None: ...
 
+    def expect(self, members: Sequence[str]) -> None:
+        """These members and their groups will be asked for next: load them in one go."""
+        ...
+
     def members_in(
         self, flow_id: str, state: State, after: tuple[int, str] | None, limit: int
     ) -> Sequence[tuple[int, str]]:

@@ -7,7 +7,7 @@ taken up again newest first, which keeps that list short.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -166,7 +166,9 @@ class _Walk:
         if source is None or source.state not in FINAL:
             return
         outcome = OUTCOMES[source.state]
-        edges = self._rows.outgoing(work.execution_id, work.after, _PAGE)
+        limit = min(_PAGE, self._edges_left)
+        edges = self._rows.outgoing(work.execution_id, work.after, limit)
+        self._rows.expect([edge.target for edge in edges if edge.state == "open"])
         after = work.after
         for edge in edges:
             if not self._has_room():
@@ -176,10 +178,12 @@ class _Walk:
             if edge.state == "open":
                 self._edges_left -= 1
                 self._resolve(edge, outcome)
-        self._go_on_behind(work, edges, after)
+        self._go_on_behind(work, edges, after, limit)
 
     def _gather(self, work: Unsettled) -> None:
-        edges = self._rows.incoming(work.execution_id, work.after, _PAGE)
+        limit = min(_PAGE, self._looks_left)
+        edges = self._rows.incoming(work.execution_id, work.after, limit)
+        self._rows.expect([edge.source for edge in edges if edge.state == "open"])
         after = work.after
         for edge in edges:
             if not self._has_room():
@@ -190,7 +194,7 @@ class _Walk:
             if outcome:
                 self._edges_left -= 1
                 self._resolve(edge, outcome)
-        self._go_on_behind(work, edges, after)
+        self._go_on_behind(work, edges, after, limit)
 
     def _outcome_for(self, edge: Edge, note: str) -> str:
         """How the source of an edge that is still open ended; "" when it is not to be settled."""
@@ -202,10 +206,9 @@ class _Walk:
         counts = note != _SUCCESSES or source.state == "completed" or edge.kind == FINISHED
         return OUTCOMES[source.state] if counts else ""
 
-    def _go_on_behind(self, work: Unsettled, edges: Iterable[Edge], after: str) -> None:
+    def _go_on_behind(self, work: Unsettled, edges: Sequence[Edge], after: str, limit: int) -> None:
         """Leave the rest of a list, if it has one, to what comes after the newer work."""
-        page = tuple(edges)
-        if page and (after != page[-1].edge_id or len(page) == _PAGE):
+        if edges and (after != edges[-1].edge_id or len(edges) == limit):
             self._left.append(_replace(work, after=after))
 
     def _resolve(self, edge: Edge, outcome: str) -> None:
@@ -256,7 +259,9 @@ class _Walk:
     def _cut_next(self) -> None:
         work = self._cuts.popleft()
         self._looks_left -= 1
-        edges = self._rows.incoming(work.execution_id, work.after, _PAGE)
+        limit = min(_PAGE, self._edges_left)
+        edges = self._rows.incoming(work.execution_id, work.after, limit)
+        self._rows.expect([edge.source for edge in edges])
         within = work.within
         after = work.after
         for edge in edges:
@@ -268,7 +273,7 @@ class _Walk:
                 self._cuts.appendleft(_replace(work, after=after, within=looked))
                 return
             after, within = edge.edge_id, ""
-        if edges and (after != edges[-1].edge_id or len(edges) == _PAGE):
+        if edges and (after != edges[-1].edge_id or len(edges) == limit):
             self._cuts.appendleft(_replace(work, after=after, within=""))
 
     def _cut_source(self, edge: Edge, reason: str, within: str) -> str | None:

@@ -104,7 +104,9 @@ def token_from_text(kind: type, value: object) -> WaitpointToken:
 
 def same_text(one: str, other: str) -> bool:
     """The only comparison of secrets: its time tells nothing about where they differ."""
-    return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
+    # Any text has an encoding of its own here, also one that no store would take.
+    first, second = (text.encode("utf-8", "surrogatepass") for text in (one, other))
+    return hmac.compare_digest(first, second)
 
 
 class Key(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -6,7 +6,7 @@ from typing import Final
 
 from flowfabric.backend.types import DuePage
 from flowfabric.core.due import Beside, on_due
-from flowfabric.core.graph import Flow
+from flowfabric.core.graph import Flow, is_abandoned
 from flowfabric.core.plan import Applied, Plan
 from flowfabric.core.record import Record
 from flowfabric.core.states import LIMIT_REASONS
@@ -136,11 +136,14 @@ class TimerSweep:
             if not self._only.matches(flow.namespace, flow.tags):
                 tally.skipped("flow_settle")
             elif not self._backoff.skips(flow.flow_id):
-                await self._settle_flow(flow, tally)
+                await self._settle_flow(flow, page.now, tally)
 
-    async def _settle_flow(self, flow: Flow, tally: Tally) -> None:
+    async def _settle_flow(self, flow: Flow, now: int, tally: Tally) -> None:
         try:
-            await self._engine.settling.settle(flow.flow_id)
+            if is_abandoned(flow, now):
+                await self._engine.flow_cancels.give_up_submit(flow)
+            else:
+                await self._engine.settling.settle(flow.flow_id)
         except FlowFabricError as fault:
             self._fail("flow_settle", flow.flow_id, fault, tally)
         else:

@@ -11,7 +11,12 @@ from flowfabric.engine.events import Events
 from flowfabric.engine.executions import Executions
 from flowfabric.engine.explanation import Explanations
 from flowfabric.engine.finishing import Finishing
+from flowfabric.engine.flow_cancel import FlowCancels
+from flowfabric.engine.flow_reads import FlowReads
+from flowfabric.engine.flow_replay import FlowReplays
+from flowfabric.engine.flows import Flows
 from flowfabric.engine.grants import Grants
+from flowfabric.engine.graphs import Graphs
 from flowfabric.engine.holds import Holds
 from flowfabric.engine.journals import Journals
 from flowfabric.engine.keys import Keys
@@ -40,6 +45,7 @@ class Engine:
         self.deps = deps
         self.lanes = Lanes(backend)
         self.settling = Settling(deps)
+        deps.on_more = self._go_on
         self.executions = Executions(deps, self.lanes)
         self.admissions = Admissions(deps)
         self.claims = Claims(deps, self.lanes, self.admissions)
@@ -52,6 +58,11 @@ class Engine:
         self.quotas = Quotas(deps)
         self.scheduling = Scheduling(deps)
         self.replays = Replays(deps)
+        self.flows = Flows(deps)
+        self.flow_cancels = FlowCancels(deps, self.settling)
+        self.flow_replays = FlowReplays(deps, self.replays)
+        self.flow_reads = FlowReads(deps)
+        self.graphs = Graphs(deps, self.executions, self.lanes)
         self.workers = Workers(deps)
         self.reads = Reads(deps, self.lanes, self.workers)
         self.explanations = Explanations(deps, self.lanes, self.workers)
@@ -65,9 +76,11 @@ class Engine:
         self.waitpoints = Waitpoints(deps, self.keys)
         self.resumes = Resumes(deps, self.settling)
 
+    def _go_on(self, execution_id: str, flow_id: str) -> None:
+        self.settling.go_on(execution_id, flow_id)
+
     async def close(self) -> None:
         await self.streams.close()
-        await self.signals.drain()
         await self.settling.drain()
         await self.deps.slots.drain()
         await self.keys.close()

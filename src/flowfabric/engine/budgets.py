@@ -173,11 +173,12 @@ class Budgets:
             return False
         reason = f"budget {hard.budget_id}: {hard.dimension} {hard.used}/{hard.limit}"
         try:
-            await self._outcomes.fail(held, Failure(reason, "budget_exceeded"))
+            done = await self._outcomes.fail(held, Failure(reason, "budget_exceeded"), "budget")
         except FlowFabricError:
             # The lease is gone, so there is no attempt left to fail.
             return False
-        return True
+        # One that had failed before was not failed by this.
+        return not done.replayed
 
     async def _chain(self, budget_id: str) -> Chain:
         (chain,) = await self._deps.store.backend.budgets([parse_uuid(budget_id, "budget_id")])

@@ -96,7 +96,7 @@ class Edges:
                 return "AlreadySet"
             return combine(flow_id, downstream, group, chosen)
 
-        answer = await decide_flow(self._deps, flow_id, decision)
+        answer: FlowApplied | Set = await decide_flow(self._deps, flow_id, decision)
         return "Set" if isinstance(answer, FlowApplied) else answer
 
     # ---- staging
@@ -131,9 +131,7 @@ class Edges:
             self._read(edge.source), self._read(edge.target), self._group(edge.target)
         )
         check_member(flow.flow_id, edge.source, upstream.record if upstream else None)
-        target = check_member(
-            flow.flow_id, edge.target, downstream.record if downstream else None
-        )
+        target = check_member(flow.flow_id, edge.target, downstream.record if downstream else None)
         check_target(target)
         await self._check_pair(edge)
         await self._check_cycle(edge)
@@ -229,9 +227,7 @@ class Edges:
 
 def edge_kind(value: object) -> str:
     """A word stored with the edge; only one of them means anything to the engine."""
-    return check_text(
-        value, "dependency_kind", NAME_BYTES, allow_empty=False, allow_control=False
-    )
+    return check_text(value, "dependency_kind", NAME_BYTES, allow_empty=False, allow_control=False)
 
 
 def data_ref(value: object) -> str:

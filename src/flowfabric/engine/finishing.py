@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from flowfabric.core.plan import Plan
+from flowfabric.backend.types import Finished
+from flowfabric.core.plan import Applied, Plan
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine.claims import Claimed, ClaimOrder, Claims, checked
 from flowfabric.engine.deps import Deps
@@ -51,8 +52,8 @@ class Finishing:
     async def finish_and_claim(
         self, finishes: Sequence[Finish], order: ClaimOrder
     ) -> FinishedAndClaimed:
-        """Finish attempts and claim in the same step of the store. With nothing to be had there,
-        claim as usual, which may wait."""
+        """Finish attempts and claim in the same step of the store. Only if that step could not know
+        of all there is, claim once more as usual."""
         order = checked(order)
         planned = [await self._planned(finish) for finish in finishes]
         plans = [plan for plan in planned if isinstance(plan, Plan)]
@@ -67,7 +68,9 @@ class Finishing:
         ]
         try:
             claimed = await self._claims.take(order, finished.claimed)
-            return FinishedAndClaimed(done, claimed or await self._claims.claim(order))
+            if not claimed and _may_find_more(finished, order):
+                claimed = await self._claims.claim(order)
+            return FinishedAndClaimed(done, claimed)
         except FlowFabricError as fault:
             _log.warning("nothing claimed behind %d finished attempts: %s", len(done), fault)
             return FinishedAndClaimed(done, [], fault)
@@ -82,3 +85,10 @@ class Finishing:
                     return await self._outcomes.failing(finish.held, failure, finish.op)
         except FlowFabricError as fault:
             return fault
+
+
+def _may_find_more(finished: Finished, order: ClaimOrder) -> bool:
+    """Whether a second look can find what the step did not: it waits for more, what it met was
+    turned away, or a slot that was given back since may be free for others."""
+    gave_slots = any(isinstance(one, Applied) and one.brief.gated for one in finished.answers)
+    return bool(order.wait_ms or finished.claimed.offers or gave_slots)

@@ -10,8 +10,8 @@ from flowfabric.core.ids import check_text, parse_uuid
 from flowfabric.core.rules.flows import abandon, cancel_flow
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.flow_types import (
-    Cancelled,
     CancellationScheduled,
+    Cancelled,
     FlowCancelled,
     PartiallyCancelled,
 )

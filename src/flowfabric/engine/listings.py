@@ -1,14 +1,16 @@
 """Listings: many executions at a time, in the order of the view that shows them."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from flowfabric.backend.types import Filter, ListRequest, Order, Page, Queue
+from flowfabric.core.documents import SUSPENSION
 from flowfabric.core.ids import check_lane, check_namespace, parse_execution_id
 from flowfabric.core.record import Record
 from flowfabric.core.states import BLOCK_REASONS, public_state
+from flowfabric.core.suspensions import suspension_in
 from flowfabric.core.views import LAST, sort_of
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
@@ -137,9 +139,17 @@ class Listings:
         rows = await _least(walk, _in_view, cursor, limit + 1)
         shown = rows[:limit]
         more = len(rows) > limit
-        return SuspendedPage(
-            tuple(suspended_of(record) for record in shown), _in_view(shown[-1]) if more else None
-        )
+        codes = await self._reason_codes(shown)
+        lines = tuple(suspended_of(record, codes.get(record.suspension_id, "")) for record in shown)
+        return SuspendedPage(lines, _in_view(shown[-1]) if more else None)
+
+    async def _reason_codes(self, suspended: Sequence[Record]) -> dict[str, str]:
+        """What each suspension says it waits for, by its id."""
+        ids = [record.execution_id for record in suspended]
+        wanted = dict.fromkeys(ids, (SUSPENSION,))
+        found = await self._deps.store.backend.read(ids, frozenset(), wanted)
+        kept = [suspension_in(seen.documents) for seen in found if seen is not None]
+        return {one.suspension_id: one.reason_code for one in kept if one is not None}
 
     async def list_expired_leases(
         self, asked: ExpiredLeasesQuery | None = None
@@ -230,12 +240,12 @@ _SUSPENSION_REASONS: Final = {
 }
 
 
-def suspended_of(record: Record) -> Suspended:
+def suspended_of(record: Record, reason_code: str = "") -> Suspended:
     return Suspended(
         execution_id=record.execution_id,
         suspended_at_ms=record.moved_at,
         timeout_at_ms=record.wake_at or LAST,
-        reason=_SUSPENSION_REASONS.get(record.reason, ""),
+        reason=reason_code or _SUSPENSION_REASONS.get(record.reason, ""),
     )
 
 

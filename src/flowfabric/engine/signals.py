@@ -4,10 +4,11 @@ from typing import Final
 
 import msgspec
 
+from flowfabric.backend.types import Seen
 from flowfabric.core.documents import SUSPENSION, signal_name, waitpoint_name
 from flowfabric.core.evaluation import Satisfier
 from flowfabric.core.ids import check_text, parse_execution_id, parse_uuid
-from flowfabric.core.rules.signals import Accepted, Duplicate, Terms
+from flowfabric.core.rules.signals import Terms
 from flowfabric.core.suspensions import (
     NOW,
     How,
@@ -26,7 +27,7 @@ from flowfabric.core.tokens import WaitpointToken, check_token, same_text
 from flowfabric.engine.audit import audit
 from flowfabric.engine.checking import body, whole
 from flowfabric.engine.deciding import read_beside
-from flowfabric.engine.deliveries import Deliveries, Delivery, Scene
+from flowfabric.engine.deliveries import Delivered, Delivery
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.keys import Keys
 from flowfabric.errors import Corruption, InvalidInput, NoWaitpointToApprove
@@ -36,8 +37,6 @@ RESERVED_PREFIX: Final = "__"
 DAY_MS: Final = 86_400_000
 _LONGEST_MS: Final = 2**52
 _SCOPES: Final = ("waitpoint", "execution")
-
-Delivered = Accepted | Duplicate
 
 
 class SignalRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +106,6 @@ class Signals:
     def __init__(self, deps: Deps, keys: Keys) -> None:
         self._deps = deps
         self._keys = keys
-        self._deliveries = Deliveries(deps)
 
     async def deliver_signal(self, request: SignalRequest) -> Delivered:
         """Accept a signal whose token opens its waitpoint."""
@@ -118,14 +116,14 @@ class Signals:
             raise InvalidInput("waitpoint_token: expected a WaitpointToken")
         ring = await self._keys.ring_for(token.kid)
 
-        def admit(scene: Scene) -> Waitpoint:
-            found = waitpoint_in(scene.documents, signal.waitpoint_id)
+        def admit(seen: Seen) -> Waitpoint:
+            found = waitpoint_in(seen.documents, signal.waitpoint_id)
             signed = signed_of(request.execution_id, found) if found else None
-            check_token(ring, token, signed, scene.now)
+            check_token(ring, token, signed, seen.now)
             assert found is not None
             return found
 
-        return await self._deliveries.submit(request.execution_id, Delivery(signal, terms, admit))
+        return await Delivery(signal, terms, admit).make(self._deps, request.execution_id)
 
     async def deliver_approval_signal(self, request: ApprovalRequest) -> Delivered:
         """Deliver a person's decision. Who may call this is the authorisation; no key is asked."""
@@ -137,16 +135,15 @@ class Signals:
             _limit(request.max_signals_per_execution),
         )
 
-        def admit(scene: Scene) -> Waitpoint:
-            found = waitpoint_in(scene.documents, signal.waitpoint_id)
+        def admit(seen: Seen) -> Waitpoint:
+            found = waitpoint_in(seen.documents, signal.waitpoint_id)
             if found is None or not _has_token(found):
                 raise NoWaitpointToApprove(f"no waitpoint {signal.waitpoint_id} to approve")
-            if request.lane_id and request.lane_id != scene.record.lane:
-                raise InvalidInput(f"lane_mismatch: the execution is on lane {scene.record.lane}")
+            if request.lane_id and request.lane_id != seen.record.lane:
+                raise InvalidInput(f"lane_mismatch: the execution is on lane {seen.record.lane}")
             return found
 
-        delivery = Delivery(signal, terms, admit)
-        delivered = await self._deliveries.submit(request.execution_id, delivery)
+        delivered = await Delivery(signal, terms, admit).make(self._deps, request.execution_id)
         audit(
             "approval_delivered",
             execution_id=request.execution_id,
@@ -195,10 +192,6 @@ class Signals:
         seen = await read_beside(self._deps, execution_id, names)
         found = (seen.documents.get(name) for name in names)
         return tuple(received(read_signal(document)) for document in found if document)
-
-    async def drain(self) -> None:
-        """Wait until every signal under way has arrived."""
-        await self._deliveries.drain()
 
 
 def _has_token(waitpoint: Waitpoint) -> bool:

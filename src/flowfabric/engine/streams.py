@@ -3,6 +3,8 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import chain
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -72,12 +74,18 @@ class Streams:
     async def append_many(
         self, outputs: Sequence[Output]
     ) -> list[FramesAppended | FlowFabricError]:
-        """Append for several attempts in one call to the store; each has its own answer."""
+        """Append for several attempts in one call to the store. Each output has its own answer,
+        and those of one attempt keep their order."""
         if not 1 <= len(outputs) <= MOST_ITEMS:
             raise InvalidInput(f"outputs: expected 1..{MOST_ITEMS}, got {len(outputs)}")
-        appends = (self.append(each.held, each.attempt_index, each.frames) for each in outputs)
-        answers = await asyncio.gather(*appends, return_exceptions=True)
-        return [_own(answer) for answer in answers]
+        places: dict[tuple[str, int], list[int]] = {}
+        for place, output in enumerate(outputs):
+            stream = (output.held.execution_id, output.attempt_index)
+            places.setdefault(stream, []).append(place)
+        streams = ([outputs[place] for place in own] for own in places.values())
+        answers = await asyncio.gather(*map(self._append_in_order, streams))
+        found = zip(chain(*places.values()), chain(*answers), strict=True)
+        return [answer for _, answer in sorted(found, key=itemgetter(0))]
 
     async def read_stream(self, asked: StreamRange) -> StreamPage:
         """A range of frames, without waiting; what nobody ever wrote reads as empty and open."""
@@ -97,6 +105,21 @@ class Streams:
     async def close(self) -> None:
         """End waiting tails and take no more reads."""
         await self._reads.close()
+
+    async def _append_in_order(
+        self, outputs: Sequence[Output]
+    ) -> list[FramesAppended | FlowFabricError]:
+        """Outputs of one attempt. A summary is made from the one before, so that with patches
+        among them each has to wait for its turn; otherwise all go together."""
+        if any(frame.mode == "summary" for output in outputs for frame in output.frames):
+            return [await self._answer(output) for output in outputs]
+        return await asyncio.gather(*map(self._answer, outputs))
+
+    async def _answer(self, output: Output) -> FramesAppended | FlowFabricError:
+        try:
+            return await self.append(output.held, output.attempt_index, output.frames)
+        except FlowFabricError as refusal:
+            return refusal
 
     async def _append(self, item: Append) -> FramesAppended:
         answer = await self._deps.store.append(item)
@@ -125,13 +148,6 @@ class Streams:
 def _maxlen(record: Record) -> int:
     policy = read_policy(record.policy).stream_policy
     return DEFAULT_MAXLEN if policy is None else policy.retention_maxlen
-
-
-def _own(answer: FramesAppended | BaseException) -> FramesAppended | FlowFabricError:
-    """The answer of one item; what is wrong with the whole call is raised."""
-    if isinstance(answer, FramesAppended | FlowFabricError):
-        return answer
-    raise answer
 
 
 __all__ = [

@@ -40,6 +40,9 @@ class FakeRows:
     def edge(self, edge_id: str) -> Edge | None:
         return self.edges.get(edge_id)
 
+    def expect(self, members: Sequence[str]) -> None:
+        """All rows are at hand."""
+
     def members_in(
         self, flow_id: str, state: State, after: tuple[int, str] | None, limit: int
     ) -> list[tuple[int, str]]:

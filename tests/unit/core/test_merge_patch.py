@@ -18,12 +18,11 @@ from flowfabric.core.merge_patch import (
     write_document,
 )
 from flowfabric.errors import Corruption, InvalidInput, RetentionLimitExceeded
+from tests.merging import patched, patches
 
-SENTINEL = "__ff_null__"
 
-
-def merged(*patches: str) -> str:
-    return write_document(merge_all({}, (read_patch(text.encode()) for text in patches))).decode()
+def merged(*texts: str) -> str:
+    return write_document(merge_all({}, (read_patch(text.encode()) for text in texts))).decode()
 
 
 def nested(levels: int, innermost: str = "{}", member: str = '{"a":%s}') -> str:
@@ -34,7 +33,7 @@ def nested(levels: int, innermost: str = "{}", member: str = '{"a":%s}') -> str:
 
 
 @pytest.mark.parametrize(
-    ("patches", "document"),
+    ("texts", "document"),
     [
         (["{}"], "{}"),
         (['{"a":1,"b":{"c":2}}', '{"a":null,"b":{"d":3}}'], '{"b":{"c":2,"d":3}}'),
@@ -61,8 +60,8 @@ def nested(levels: int, innermost: str = "{}", member: str = '{"a":%s}') -> str:
         ([' {"a" : "\\u00e9\\ud83d\\ude00"} '], '{"a":"é😀"}'),
     ],
 )
-def test_a_member_deletes_merges_or_replaces(patches: list[str], document: str) -> None:
-    assert merged(*patches) == document
+def test_a_member_deletes_merges_or_replaces(texts: list[str], document: str) -> None:
+    assert merged(*texts) == document
 
 
 @pytest.mark.parametrize(
@@ -158,45 +157,12 @@ def test_the_document_before_stays_as_it_was() -> None:
     assert (before, before["a"], before["c"]) == (*kept, {})
 
 
-# ---- against the definition, read literally
-
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.sampled_from(["x", SENTINEL]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["a", "b", SENTINEL]), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
-patches = st.dictionaries(st.sampled_from(["a", "b", "c", SENTINEL]), values, max_size=3)
-
-
-def by_definition(target: Any, patch: Any) -> Any:
-    if not isinstance(patch, dict):
-        return patch
-    result = copy.deepcopy(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        else:
-            result[name] = by_definition(result.get(name), value)
-    return result
-
-
-def without_sentinels(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: without_sentinels(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [without_sentinels(each) for each in value]
-    return None if value == SENTINEL else value
-
-
 @given(st.lists(patches, min_size=1, max_size=5))
-def test_patches_do_what_the_definition_says(given_patches: list[dict[str, Any]]) -> None:
+def test_patches_do_what_their_definition_says(given_patches: list[dict[str, Any]]) -> None:
     document: dict[str, Any] = {}
     expected: Any = {}
     for patch in given_patches:
         document = merge(document, read_patch(json.dumps(patch).encode()))
-        expected = without_sentinels(by_definition(expected, patch))
-        document = read_document(write_document(document))
+        expected = patched(expected, patch)
         assert json.loads(write_document(document)) == expected
+        document = read_document(write_document(document))

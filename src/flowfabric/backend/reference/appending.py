@@ -84,7 +84,7 @@ class _Appending:
         if item.summary is not None and not follows(meta, item.summary, item.frames, earlier):
             repeated = tuple(place for place, found in enumerate(earlier) if found is not None)
             return StreamRefused(record, tx.now, meta.summary_version, repeated)
-        return self._write(stream, meta, item)
+        return self._write(stream, meta, item, earlier)
 
     def _earlier(self, item: Append, frame: Frame) -> str | None:
         """The id a frame with this writer's number was given; None when there is none."""
@@ -96,11 +96,13 @@ class _Appending:
             return None
         return str(Position(known.ms, known.seq)) if known.number == frame.seq else FORGOTTEN
 
-    def _write(self, stream: StreamKey, meta: StreamMeta, item: Append) -> Appended:
+    def _write(
+        self, stream: StreamKey, meta: StreamMeta, item: Append, earlier: Sequence[str | None]
+    ) -> Appended:
         tx = self._tx
         if is_expired(meta, tx.now):
             meta = self._drop_all(stream, meta)
-        ids, frames = self._put_frames(stream, meta, item)
+        ids, frames = self._put_frames(stream, meta, item, earlier)
         meta = counted(meta, frames, tx.now)
         if item.summary is not None:
             meta = self._put_summary(stream, meta, item.summary)
@@ -121,15 +123,17 @@ class _Appending:
         )
 
     def _put_frames(
-        self, stream: StreamKey, meta: StreamMeta, item: Append
+        self, stream: StreamKey, meta: StreamMeta, item: Append, earlier: Sequence[str | None]
     ) -> tuple[list[str], list[Frame]]:
         """Append what is new; the ids of all frames of the item, and the new frames."""
         ms, seq = next_id(meta, self._tx.now)
         version = meta.summary_version
         ids: list[str] = []
         new: list[Frame] = []
-        for frame in item.frames:
-            found = self._earlier(item, frame)
+        numbered: dict[int, str] = {}
+        for frame, found in zip(item.frames, earlier, strict=True):
+            if found is None:
+                found = numbered.get(frame.seq)
             if found is None:
                 version += frame.mode == "summary"
                 frame = stamped(frame, version if item.summary else 0, self._tx.now)
@@ -137,6 +141,8 @@ class _Appending:
                 new.append(frame)
                 found = str(Position(ms, seq))
                 seq += 1
+                if frame.seq:
+                    numbered[frame.seq] = found
             ids.append(found)
         return ids, new
 

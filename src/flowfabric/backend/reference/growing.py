@@ -38,14 +38,14 @@ def create_graph(tx: Transaction, graph: GraphBirth) -> GraphCreated | GraphRefu
     """What is there already stays; a flow whose graph is whole is not touched at all."""
     found = tx.flow(graph.flow.flow_id)
     if found is not None and not found.incomplete:
-        return GraphCreated(found, False)
+        return GraphCreated(found, False, was_whole=True)
     refusal = _refusal(tx, graph, found)
     if refusal is not None:
         return refusal
     if found is None:
         tx.insert(FLOWS, graph.flow.flow_id, _replace(graph.flow, created_at=tx.now))
     flow = _write(tx, graph, found or graph.flow, is_first=found is None)
-    return GraphCreated(flow, found is None, has_work(flow))
+    return GraphCreated(flow, found is None, more=has_work(flow))
 
 
 def _refusal(tx: Transaction, graph: GraphBirth, found: Flow | None) -> GraphRefused | None:

@@ -35,6 +35,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
 _ABSENT: Final = object()
+# Fewer rows are loaded faster one by one.
+_WORTH_FETCHING: Final = 4
 
 
 class Transaction:
@@ -172,6 +174,11 @@ class Transaction:
 
     def edge(self, edge_id: str) -> Edge | None:
         return self.get(EDGES, edge_id)
+
+    def expect(self, members: Sequence[str]) -> None:
+        if len(members) >= _WORTH_FETCHING:
+            self.fetch(RECORDS, members)
+            self.fetch(GROUPS, members)
 
     def members_in(
         self, flow_id: str, state: State, after: tuple[int, str] | None, limit: int

@@ -7,7 +7,7 @@ import msgspec
 from flowfabric.backend.reference.gating import Gates
 from flowfabric.backend.reference.limit_tables import ENTRIES, GATES, SLOTS
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.waiters import woken_at_gate
+from flowfabric.backend.reference.waiters import unlist, woken_at_gate
 from flowfabric.core.limits.asks import Extend, Freed, Vacate
 from flowfabric.core.limits.gates import Gate, extend
 
@@ -43,6 +43,8 @@ def start_vacate(tx: Transaction, items: Sequence[Vacate]) -> Callable[[Vacate],
         gate = gates.gate(item.gate)
         if gate is None:
             return Freed()
+        # Who leaves waits for nothing: it must not be told in another's place.
+        unlist(tx, item.gate, item.execution_id)
         after = _replace(
             gate,
             slots=gate.slots - _give_back_slot(tx, item),

@@ -28,8 +28,8 @@ def open_sqlite(
     """A store in a file. `prepare` opens it, and makes it if it is not there. A process opens a
     file once: a second attempt is refused until the first is closed.
 
-    With durability `normal` a power failure may take the newest commits, never the consistency;
-    `fsync` waits for the disk at every commit. The end of a process takes nothing in either case.
+    With durability `normal` a power failure may take the commits of the last second; `fsync` waits
+    for the disk at every commit. The end of a process takes nothing in either case.
     """
     opening = Opening(canonical(path), Clock(clock), durability, searchable)
     bells = LocalBells()
@@ -44,7 +44,7 @@ def _description(durability: Durability) -> Description:
         library_version=__version__,
         server_version=sqlite3.sqlite_version,
         layout=schema.newest(),
-        durability=durability,
+        durability="fsync" if durability == "fsync" else "fsync_1s",
         wakeup="events; other processes within 100 ms",
         spread="one file",
         lane_order="strict",

@@ -2,7 +2,7 @@
 has failed."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final
 
 from flowfabric.backend.sqlite.codecs import decode_record
@@ -34,21 +34,21 @@ class Session:
 
     # ---- statements
 
-    def rows(self, statement: str, values: Iterable[Any] = ()) -> list[Row]:
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         if self.fault is not None:
             raise self.fault
         try:
-            return self._connection.execute(statement, tuple(values)).fetchall()
+            return self._connection.execute(statement, values).fetchall()
         except sqlite3.Error as fault:
             self.fault = fault
             raise
 
-    def change(self, statement: str, values: Iterable[Any]) -> int:
+    def change(self, statement: str, values: Sequence[Any]) -> int:
         """Run one statement that writes; how many rows it changed."""
         if self.fault is not None:
             raise self.fault
         try:
-            return self._connection.execute(statement, tuple(values)).rowcount
+            return self._connection.execute(statement, values).rowcount
         except sqlite3.Error as fault:
             self.fault = fault
             raise
@@ -61,7 +61,7 @@ class Session:
 
     # ---- executions
 
-    def records(self, statement: str, values: Iterable[Any]) -> list[Record]:
+    def records(self, statement: str, values: Sequence[Any]) -> list[Record]:
         """Records of a statement that selects number, id and body."""
         found: list[Record] = []
         seqs = self._seqs

@@ -103,7 +103,10 @@ class SqliteTables(Session):
 
     def get_many(self, table: Table[K, V], keys: Sequence[K]) -> dict[K, V]:
         if table is RECORDS:
-            listed = self.records(_RECORDS, (_json(keys).decode(),))
+            if len(keys) == 1:
+                listed = self.records(_RECORD, keys)
+            else:
+                listed = self.records(_RECORDS, (_json(keys).decode(),))
             return cast(dict[K, V], {record.execution_id: record for record in listed})
         layout = LAYOUTS[table]
         if layout.is_single:

@@ -13,6 +13,7 @@ from flowfabric.backend.reference.work import AnyWork
 from flowfabric.backend.sqlite import presence
 from flowfabric.backend.sqlite.groups import Committer
 from flowfabric.backend.sqlite.mail import Call, Inbox, deliver, post
+from flowfabric.backend.sqlite.sync import Sync
 from flowfabric.backend.sqlite.watch import Watch
 from flowfabric.errors import Bug
 
@@ -37,13 +38,20 @@ class Writer:
     group is being written the next one gathers by itself."""
 
     def __init__(
-        self, connection: sqlite3.Connection, committer: Committer, token: str, hearers: Hearers
+        self,
+        connection: sqlite3.Connection,
+        committer: Committer,
+        token: str,
+        hearers: Hearers,
+        sync: Sync | None,
     ) -> None:
         self._connection = connection
         self._committer = committer
         self._token = token
         self._hearers = hearers
+        self._sync = sync
         self._watch = Watch(connection)
+        self._is_blind = False
         self._last: Call[None] | None = None
 
     def start(self, inbox: Inbox[AnyWork]) -> threading.Thread:
@@ -88,14 +96,21 @@ class Writer:
             _log.exception("sqlite: a group of %d calls failed", len(group))
             for call in group:
                 call.error = Bug(f"sqlite: {type(fault).__name__}")
+        if self._sync is not None:
+            self._sync.note_commit()
         deliver(group, partial(self._hearers.on_commit, rings) if rings else None)
 
     def _look_around(self) -> None:
         try:
+            if self._sync is not None:
+                self._sync.run_if_due()
             changed = self._watch.has_changed()
-        except sqlite3.Error:
-            # A file that cannot be read now fails the next call, which tells its caller.
+        except (sqlite3.Error, OSError):
+            if not self._is_blind:
+                _log.exception("sqlite: cannot look after the file; will go on trying")
+            self._is_blind = True
             return
+        self._is_blind = False
         if changed and self._hearers.loop is not None:
             post(self._hearers.loop, self._hearers.on_foreign_change)
 

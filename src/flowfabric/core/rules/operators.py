@@ -181,7 +181,7 @@ def replay(record: Record, request: ReplayRequest, reopened: Reopening | None, n
     return Plan(
         target=record.execution_id,
         rule="replay",
-        guard=at_version(record),
+        guard=Guard(frozenset({record.state}), version=record.version, uncancelled=True),
         set={
             **goal,
             **_FRESH,

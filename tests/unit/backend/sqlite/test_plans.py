@@ -1,6 +1,6 @@
 """No statement sorts, and none walks more than it was asked for."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -30,21 +30,20 @@ class Explained(SqliteTables):
         super().__init__(*given)
         self.plans: dict[str, list[str]] = {}
 
-    def rows(self, statement: str, values: Iterable[Any] = ()) -> list[Row]:
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         return super().rows(statement, self._explain(statement, values))
 
-    def change(self, statement: str, values: Iterable[Any]) -> int:
+    def change(self, statement: str, values: Sequence[Any]) -> int:
         return super().change(statement, self._explain(statement, values))
 
     def change_many(self, statement: str, rows: list[Row]) -> None:
         self._explain(statement, rows[0])
         super().change_many(statement, rows)
 
-    def _explain(self, statement: str, values: Iterable[Any]) -> tuple[Any, ...]:
-        given = tuple(values)
-        plan = self._connection.execute(f"EXPLAIN QUERY PLAN {statement}", given)
+    def _explain(self, statement: str, values: Sequence[Any]) -> Sequence[Any]:
+        plan = self._connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)
         self.plans[statement] = [row[3] for row in plan]
-        return given
+        return values
 
 
 @pytest.fixture
@@ -165,6 +164,7 @@ def test_a_further_order_is_walked_in_its_own_index(tables: Explained, order: An
 def test_records_are_found_by_their_id(tables: Explained) -> None:
     tables.get(RECORDS, ID)
     tables.get_many(RECORDS, [ID])
+    tables.get_many(RECORDS, [ID, execution_id(2)])
     tables.scan(RECORDS, None, 5)
     tables.scan(RECORDS, ID, 5)
     assert_lean(tables)

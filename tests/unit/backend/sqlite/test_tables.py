@@ -157,12 +157,22 @@ def test_nothing_is_found_beside_a_missing_execution(
         put(tables, table, {key: value})
 
 
+def test_rows_beside_many_executions_are_found_at_once(tables: SqliteTables) -> None:
+    store(tables, *(a_record(n) for n in (1, 2, 3)))
+    kept = {(execution_id(n), name): f"{n} {name}".encode() for n in (1, 3) for name in ("a", "b")}
+    put(tables, BLOBS, kept)
+    tables.begin()
+    asked = [(execution_id(n), name) for n in (1, 2, 3, 4) for name in ("b", "a")]
+    assert tables.get_many(BLOBS, asked) == kept
+
+
 @pytest.mark.parametrize("text", ["waiting", TEXT, "\N{SNOWMAN}\U0001f600"])
 def test_a_record_comes_back_as_it_was(tables: SqliteTables, text: str) -> None:
     record = a_record(1, detail=text, tags={"app.team": text}, budget_ids=(text,), policy=text)
     store(tables, record, a_record(2))
     tables.begin()
     assert tables.get(RECORDS, ID) == record
+    assert tables.get_many(RECORDS, [ID]) == {ID: record}
     assert tables.get_many(RECORDS, [ID, execution_id(3)]) == {ID: record}
     assert tables.get(RECORDS, execution_id(3)) is None
 

@@ -7,6 +7,7 @@ from itertools import chain
 
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.verifying.graph import check_graph
+from flowfabric.backend.reference.verifying.limits import check_limits
 from flowfabric.backend.reference.verifying.records import check_records
 from flowfabric.backend.reference.verifying.rows import check_rows
 from flowfabric.backend.reference.verifying.views import check_views
@@ -16,4 +17,6 @@ __all__ = ["verify"]
 
 
 def verify(tx: Transaction) -> list[Discrepancy]:
-    return list(chain(check_records(tx), check_views(tx), check_graph(tx), check_rows(tx)))
+    return list(
+        chain(check_records(tx), check_views(tx), check_graph(tx), check_rows(tx), check_limits(tx))
+    )

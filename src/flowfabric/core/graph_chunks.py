@@ -1,0 +1,127 @@
+"""Cutting a graph that is too large for one step, so that nothing starts before all is stored.
+
+A member travels with its inbound edges, and members that have none come last: until they are there
+nobody can run. Very many edges of one member go on in chunks of their own; its group counts those
+that are still to come as staged.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from flowfabric.core.birth import Birth, GraphBirth
+from flowfabric.core.graph import Edge, Flow, Group
+
+_replace = msgspec.structs.replace
+
+
+class Size(msgspec.Struct, frozen=True):
+    """How much a step may write."""
+
+    members: int
+    edges: int
+    bytes: int
+
+
+ONE_STEP: Final = Size(1_000, 5_000, 8 * 1024 * 1024)
+# Smaller than need be: no step of a large graph is to hold up everybody else for long.
+CHUNK: Final = Size(100, 250, 1024 * 1024)
+
+
+class WholeGraph(msgspec.Struct, frozen=True):
+    """A checked graph: its members, the edges into each, and the groups of those that have any."""
+
+    flow: Flow
+    members: tuple[Birth, ...]
+    inbound: Mapping[str, Sequence[Edge]]
+    groups: Mapping[str, Group]
+
+
+def births_of(
+    graph: WholeGraph, one_step: Size = ONE_STEP, chunk: Size = CHUNK
+) -> Iterator[GraphBirth]:
+    """The graph as steps, to be done in this order."""
+    edges = sum(len(inbound) for inbound in graph.inbound.values())
+    size = sum(len(birth.input) for birth in graph.members)
+    whole = Size(len(graph.members), edges, size)
+    if _fits(whole, one_step):
+        return iter([_in_one(graph)])
+    return _in_chunks(graph, chunk)
+
+
+def _fits(size: Size, limit: Size) -> bool:
+    return size.members <= limit.members and size.edges <= limit.edges and size.bytes <= limit.bytes
+
+
+def _in_one(graph: WholeGraph) -> GraphBirth:
+    return GraphBirth(
+        flow=graph.flow,
+        members=graph.members,
+        edges=tuple(edge for inbound in graph.inbound.values() for edge in inbound),
+        groups=tuple(graph.groups.values()),
+    )
+
+
+class _Chunk:
+    """A step that is being filled."""
+
+    def __init__(self, flow: Flow, limit: Size) -> None:
+        self._flow = flow
+        self._limit = limit
+        self._members: list[Birth] = []
+        self._edges: list[Edge] = []
+        self._groups: list[Group] = []
+        self._bytes = 0
+
+    def has_room(self, birth: Birth, edges: int) -> bool:
+        size = Size(
+            len(self._members) + 1, len(self._edges) + edges, self._bytes + len(birth.input)
+        )
+        return not self._members or _fits(size, self._limit)
+
+    def add(self, birth: Birth, edges: Sequence[Edge], group: Group | None) -> None:
+        self._members.append(birth)
+        self._edges += edges
+        self._bytes += len(birth.input)
+        if group is not None:
+            self._groups.append(group)
+
+    def born(self, *, is_last: bool = False) -> GraphBirth:
+        return GraphBirth(
+            flow=self._flow,
+            members=tuple(self._members),
+            edges=tuple(self._edges),
+            groups=tuple(self._groups),
+            is_last=is_last,
+        )
+
+
+def _in_chunks(graph: WholeGraph, limit: Size) -> Iterator[GraphBirth]:
+    flow = _replace(graph.flow, incomplete=True)
+    waiting = [birth for birth in graph.members if birth.record.execution_id in graph.inbound]
+    roots = [birth for birth in graph.members if birth.record.execution_id not in graph.inbound]
+    chunk = _Chunk(flow, limit)
+    for birth in (*waiting, *roots):
+        own = birth.record.execution_id
+        inbound = graph.inbound.get(own, ())
+        first, rest = inbound[: limit.edges], inbound[limit.edges :]
+        if not chunk.has_room(birth, len(first)):
+            yield chunk.born()
+            chunk = _Chunk(flow, limit)
+        group = graph.groups.get(own)
+        if group is not None and rest:
+            group = _replace(group, n=len(first), staged=len(rest))
+        chunk.add(birth, first, group)
+        if rest:
+            yield chunk.born()
+            chunk = _Chunk(flow, limit)
+            yield from _edges_alone(flow, rest, limit.edges)
+    yield chunk.born(is_last=True)
+
+
+def _edges_alone(flow: Flow, edges: Sequence[Edge], most: int) -> Iterator[GraphBirth]:
+    for start in range(0, len(edges), most):
+        yield GraphBirth(
+            flow=flow, members=(), edges=tuple(edges[start : start + most]), is_last=False
+        )

@@ -1,0 +1,136 @@
+"""Replaying a part of a flow: members that ended badly, and what was skipped because of them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from flowfabric.backend.flowing import EdgeQuery, MemberQuery
+from flowfabric.core.cycles import in_order
+from flowfabric.core.flow_checks import check_editable, check_member
+from flowfabric.core.ids import parse_execution_id, parse_uuid
+from flowfabric.core.rules.operators import ReplayRequest
+from flowfabric.core.states import State
+from flowfabric.engine.deps import Deps
+from flowfabric.engine.flow_deciding import read_flow
+from flowfabric.engine.replays import Replays
+from flowfabric.errors import ExecutionNotFound, FlowFabricError, InvalidInput
+
+_PAGE: Final = 1_000
+_NODES_A_READ: Final = 50
+# What ended without success, and what was skipped for it: all that a whole replay runs again.
+_UNHAPPY: Final[tuple[State, ...]] = ("failed", "cancelled", "expired", "skipped")
+
+
+class ReplayedMember(msgspec.Struct, frozen=True):
+    """What became of one member: its new public state, or why it was not replayed."""
+
+    execution_id: str
+    public_state: str = ""
+    error: FlowFabricError | None = None
+
+
+class FlowReplays:
+    def __init__(self, deps: Deps, replays: Replays) -> None:
+        self._deps = deps
+        self._replays = replays
+
+    async def replay_subgraph(
+        self,
+        flow_id: str,
+        execution_ids: Sequence[str] | None = None,
+        request: ReplayRequest | None = None,
+    ) -> list[ReplayedMember]:
+        """Replay the named members (by default all that ended failed, cancelled or expired), then
+        what was skipped behind them, every one after those it depends on and in its own step."""
+        parse_uuid(flow_id, "flow_id")
+        named = self._named(execution_ids)
+        check_editable(flow_id, await read_flow(self._deps, flow_id))
+        strangers: list[ReplayedMember] = []
+        if named is None:
+            chosen = await self._unhappy(flow_id)
+        else:
+            chosen, strangers = await self._sorted_out(flow_id, named)
+        edges = await self._reach(chosen)
+        members = dict.fromkeys([*chosen, *(target for _, target in edges)])
+        replayed = [await self._replay(one, request) for one in in_order(members, edges)]
+        return [*strangers, *replayed]
+
+    def _named(self, execution_ids: object) -> list[str] | None:
+        if execution_ids is None:
+            return None
+        if not isinstance(execution_ids, list | tuple):
+            raise InvalidInput("execution_ids: expected a list of ids")
+        ids = [parse_execution_id(one, self._deps.counts) for one in execution_ids]
+        return list(dict.fromkeys(ids))
+
+    async def _unhappy(self, flow_id: str) -> list[str]:
+        found: list[str] = []
+        after: tuple[int, str] | None = None
+        while True:
+            query = MemberQuery(flow_id=flow_id, states=_UNHAPPY, after=after)
+            page = await self._deps.store.backend.members(query)
+            found += [one.execution_id for one in page]
+            if len(page) < query.limit:
+                return found
+            after = (page[-1].created_at, page[-1].execution_id)
+
+    async def _sorted_out(
+        self, flow_id: str, named: Sequence[str]
+    ) -> tuple[list[str], list[ReplayedMember]]:
+        """The members among the named ones, and the answers for those that are none."""
+        members: list[str] = []
+        strangers: list[ReplayedMember] = []
+        for execution_id in named:
+            seen = await self._deps.store.read(execution_id)
+            try:
+                if seen is None:
+                    raise ExecutionNotFound(execution_id)
+                check_member(flow_id, execution_id, seen.record)
+            except FlowFabricError as refusal:
+                strangers.append(ReplayedMember(execution_id, error=refusal))
+            else:
+                members.append(execution_id)
+        return members, strangers
+
+    async def _reach(self, start: Iterable[str]) -> list[tuple[str, str]]:
+        """The edges from the chosen members to skipped ones, and on from there."""
+        edges: list[tuple[str, str]] = []
+        known = set(start)
+        frontier = list(known)
+        while frontier:
+            found = await self._edges_from(frontier)
+            skipped = await self._skipped({target for _, target in found} - known)
+            edges += [edge for edge in found if edge[1] in known or edge[1] in skipped]
+            known |= skipped
+            frontier = list(skipped)
+        return edges
+
+    async def _edges_from(self, sources: Sequence[str]) -> list[tuple[str, str]]:
+        edges: list[tuple[str, str]] = []
+        queries = [EdgeQuery("source", source, "", _PAGE) for source in sources]
+        while queries:
+            batch, queries = queries[:_NODES_A_READ], queries[_NODES_A_READ:]
+            pages = await self._deps.store.backend.edges(batch)
+            for query, page in zip(batch, pages, strict=True):
+                edges += [(edge.source, edge.target) for edge in page]
+                if len(page) == query.limit:
+                    queries.append(msgspec.structs.replace(query, after=page[-1].edge_id))
+        return edges
+
+    async def _skipped(self, ids: Iterable[str]) -> set[str]:
+        wanted = sorted(ids)
+        found: set[str] = set()
+        for start in range(0, len(wanted), _PAGE):
+            seen = await self._deps.store.backend.read(wanted[start : start + _PAGE], frozenset())
+            found |= {
+                one.record.execution_id for one in seen if one and one.record.state == "skipped"
+            }
+        return found
+
+    async def _replay(self, execution_id: str, request: ReplayRequest | None) -> ReplayedMember:
+        try:
+            state = await self._replays.replay(execution_id, request)
+        except FlowFabricError as refusal:
+            return ReplayedMember(execution_id, error=refusal)
+        return ReplayedMember(execution_id, state)

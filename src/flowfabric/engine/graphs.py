@@ -1,0 +1,235 @@
+"""Submitting a whole graph: one step, or chunk by chunk when it is large."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Final
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+import msgspec
+
+from flowfabric.backend.flowing import GraphCreated, GraphRefused
+from flowfabric.core.birth import Birth, GraphBirth
+from flowfabric.core.edge_policies import EdgePolicy
+from flowfabric.core.flow_checks import edge_exists
+from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.graph_chunks import WholeGraph, births_of
+from flowfabric.core.ids import check_namespace, check_text, compose, parse_execution_id, parse_uuid
+from flowfabric.core.tags import submitted_tags
+from flowfabric.engine.deps import Deps
+from flowfabric.engine.executions import Executions, Submission
+from flowfabric.engine.graph_checks import check_graph, digest_of
+from flowfabric.engine.graph_types import GraphEdge, GraphNode, GraphSubmission, GraphSubmitted
+from flowfabric.engine.lanes import Lanes
+from flowfabric.errors import (
+    Conflict,
+    ExecutionAlreadyInFlow,
+    FlowAlreadyTerminal,
+    FlowFabricError,
+    InvalidInput,
+    PartitionMismatch,
+)
+
+_KEY_BYTES: Final = 1024
+_KIND_BYTES: Final = 1024
+# So many members are prepared before others get their turn.
+_AT_ONCE: Final = 500
+
+
+def flow_id_for(namespace: str, key: str) -> str:
+    """The id of the flow that a key stands for, the same whoever asks."""
+    return str(uuid5(uuid5(NAMESPACE_URL, f"flowfabric:{namespace}"), key))
+
+
+class _Numbered:
+    """Ids that follow from the flow's and a number. Those of neighbours lie beside each other in
+    every index, and members created in one moment are claimed in the order they were given."""
+
+    def __init__(self, flow_id: str, what: str) -> None:
+        self._stem = str(uuid5(UUID(flow_id), what))[:-8]
+
+    def uuid(self, number: int) -> str:
+        return f"{self._stem}{number:08x}"
+
+
+class Graphs:
+    def __init__(self, deps: Deps, executions: Executions, lanes: Lanes) -> None:
+        self._deps = deps
+        self._executions = executions
+        self._lanes = lanes
+
+    async def submit_graph(self, asked: GraphSubmission) -> GraphSubmitted:
+        """Create a flow with all its members and edges. Everything is checked before the first
+        write; repeated with its key or id it meets itself again and finishes what is missing."""
+        policies = check_graph(asked)
+        flow = self._header(asked)
+        ids = self._ids(flow, asked.nodes)
+        graph = WholeGraph(
+            flow,
+            await self._members(asked, flow, ids, policies),
+            _inbound(flow, asked.edges, ids),
+            {ids[name]: _group(flow, ids[name], policy) for name, policy in policies.items()},
+        )
+        graph = _counted(graph)
+        stored, is_new = await self._write(births_of(graph))
+        for lane in {node.lane for node in asked.nodes}:
+            self._lanes.used(flow.namespace, lane)
+        return GraphSubmitted(flow.flow_id, stored.graph_revision, ids, is_new)
+
+    async def _write(self, births: Iterable[GraphBirth]) -> tuple[Flow, bool]:
+        """Store a graph chunk by chunk; whether it was this call that made it whole."""
+        stored: Flow | None = None
+        for birth in births:
+            (answer,) = await self._deps.store.backend.create_graph([birth])
+            if not isinstance(answer, GraphCreated):
+                raise _reason(answer, birth)
+            stored = answer.flow
+            if stored.digest != birth.flow.digest:
+                raise _other_graph(stored)
+            if answer.was_whole:
+                return stored, False
+            if answer.more:
+                self._deps.on_more("", stored.flow_id)
+        assert stored is not None
+        return stored, True
+
+    def _header(self, asked: GraphSubmission) -> Flow:
+        namespace = check_namespace(asked.namespace)
+        flow_id = self._flow_id(asked, namespace)
+        return Flow(
+            flow_id=flow_id,
+            namespace=namespace,
+            kind=check_text(asked.flow_kind, "flow_kind", _KIND_BYTES),
+            partition=self._deps.counts.of_flow(flow_id),
+            digest=digest_of(asked),
+            tags=submitted_tags(asked.tags),
+        )
+
+    def _flow_id(self, asked: GraphSubmission, namespace: str) -> str:
+        given = parse_uuid(asked.flow_id, "flow_id") if asked.flow_id else ""
+        key = check_text(asked.idempotency_key, "idempotency_key", _KEY_BYTES)
+        if not key:
+            return given or self._deps.mint()
+        derived = flow_id_for(namespace, key)
+        if given and given != derived:
+            raise InvalidInput(f"flow_id: the idempotency key stands for flow {derived}")
+        return derived
+
+    def _ids(self, flow: Flow, nodes: Iterable[GraphNode]) -> dict[str, str]:
+        """Ids by name: as given, or derived from the flow's so that a repeat finds them again."""
+        ids: dict[str, str] = {}
+        numbered = _Numbered(flow.flow_id, "nodes")
+        for number, node in enumerate(nodes):
+            if node.execution_id:
+                ids[node.name] = self._given_id(flow, node.execution_id)
+            else:
+                ids[node.name] = compose(flow.partition, numbered.uuid(number))
+        if len(set(ids.values())) < len(ids):
+            raise InvalidInput("nodes: two of them have the same execution_id")
+        return ids
+
+    def _given_id(self, flow: Flow, text: str) -> str:
+        execution_id = parse_execution_id(text, self._deps.counts)
+        if not execution_id.startswith(compose(flow.partition, "")):
+            raise PartitionMismatch(f"the flow lives in partition {flow.partition}, not {text}")
+        return execution_id
+
+    async def _members(
+        self,
+        asked: GraphSubmission,
+        flow: Flow,
+        ids: Mapping[str, str],
+        policies: Mapping[str, EdgePolicy],
+    ) -> tuple[Birth, ...]:
+        births: list[Birth] = []
+        for number, node in enumerate(asked.nodes):
+            submission = _submission(asked, flow, node, ids[node.name])
+            birth = await self._executions.prepare(submission)
+            if node.name in policies:
+                birth = msgspec.structs.replace(birth, has_dependencies=True)
+            births.append(birth)
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
+        return tuple(births)
+
+
+def _submission(
+    asked: GraphSubmission, flow: Flow, node: GraphNode, execution_id: str
+) -> Submission:
+    return Submission(
+        kind=node.kind,
+        namespace=flow.namespace,
+        lane=node.lane,
+        input=node.input,
+        payload_encoding=node.payload_encoding,
+        priority=node.priority,
+        creator=asked.creator,
+        execution_id=execution_id,
+        flow_id=flow.flow_id,
+        tags=node.tags,
+        policy=node.policy,
+        delay_until=node.delay_until,
+        deadline_at=node.deadline_at,
+    )
+
+
+def _inbound(
+    flow: Flow, edges: Iterable[GraphEdge], ids: Mapping[str, str]
+) -> dict[str, list[Edge]]:
+    inbound: dict[str, list[Edge]] = {}
+    numbered = _Numbered(flow.flow_id, "edges")
+    for number, edge in enumerate(edges):
+        source, target = ids[edge.source], ids[edge.target]
+        edge_id = edge.edge_id or numbered.uuid(number)
+        inbound.setdefault(target, []).append(
+            Edge(
+                edge_id=parse_uuid(edge_id, "edge_id"),
+                flow_id=flow.flow_id,
+                source=source,
+                target=target,
+                kind=edge.dependency_kind,
+                data_ref=edge.data_passing_ref,
+                state="open",
+                created_by="submit",
+            )
+        )
+    return inbound
+
+
+def _group(flow: Flow, target: str, policy: EdgePolicy) -> Group:
+    return Group(
+        target=target,
+        flow_id=flow.flow_id,
+        policy=policy.kind,
+        k=1 if policy.kind == "any_of" else policy.k,
+        on_satisfied=policy.on_satisfied,
+    )
+
+
+def _counted(graph: WholeGraph) -> WholeGraph:
+    groups = {
+        target: msgspec.structs.replace(group, n=len(graph.inbound[target]))
+        for target, group in graph.groups.items()
+    }
+    return msgspec.structs.replace(graph, groups=groups)
+
+
+def _reason(answer: GraphRefused | FlowFabricError, birth: GraphBirth) -> FlowFabricError:
+    if isinstance(answer, FlowFabricError):
+        return answer
+    if answer.record is not None:
+        taken = answer.record
+        if taken.flow_id:
+            return ExecutionAlreadyInFlow(
+                f"{taken.execution_id} is a member of flow {taken.flow_id}", flow_id=taken.flow_id
+            )
+        return Conflict(f"execution_id: {taken.execution_id} is taken")
+    if answer.edge is not None:
+        return edge_exists(answer.edge)
+    flow = answer.flow or birth.flow
+    if flow.cancelled_at:
+        return FlowAlreadyTerminal(f"flow {flow.flow_id} is cancelled: {flow.cancel_reason}")
+    return _other_graph(flow)
+
+
+def _other_graph(flow: Flow) -> Conflict:
+    return Conflict(f"graph: flow {flow.flow_id} was submitted with another one")

@@ -1,0 +1,453 @@
+"""Budgets: define, report, take back, begin anew."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from flowfabric.backend.types import EventFilter
+from flowfabric.core.rules.attempts import Failure
+from flowfabric.duties.sweep import TimerSweep
+from flowfabric.engine import Engine, engine_on
+from flowfabric.engine.budget_types import NewBudget, Usage, UsageAndLimits
+from flowfabric.engine.event_types import OperatorEvent, events_of
+from flowfabric.errors import BudgetNotFound, Corruption, FenceRequired, InvalidInput
+from tests.conformance.driver import LEASE_MS, RETRIES, Driver, fenced, refused, unfenced
+from tests.conformance.limiting import SOME_BUDGET, Watched, new_budget, report, usage
+
+DAY_MS = 86_400_000
+OK = Usage(outcome="ok")
+
+
+# ---- definition
+
+
+async def test_a_budget_is_created_once_and_keeps_its_limits(engine: Engine) -> None:
+    new = NewBudget(budget_id=SOME_BUDGET, dimensions=["t"], hard_limits=[5], soft_limits=[0])
+    assert (await engine.budgets.create_budget(new)).is_new
+    other = NewBudget(budget_id=SOME_BUDGET, dimensions=["t"], hard_limits=[9], soft_limits=[0])
+    assert not (await engine.budgets.create_budget(other)).is_new
+    status = await engine.budgets.get_budget_status(SOME_BUDGET)
+    assert status.hard_limits == {"t": 5}
+
+
+async def test_a_new_budget_shows_what_it_was_given(driver: Driver) -> None:
+    budget_id = await new_budget(
+        driver.engine,
+        {"t": 5},
+        {"t": 3, "c": 7},
+        scope_type="tenant",
+        scope_id="acme",
+        enforcement_mode="hard",
+        reset_interval_ms=1_000,
+    )
+    status = await driver.engine.budgets.get_budget_status(budget_id)
+    assert (status.scope_type, status.scope_id) == ("tenant", "acme")
+    assert status.enforcement_mode == "strict"
+    assert status.hard_limits == {"t": 5, "c": 0}
+    assert status.soft_limits == {"t": 3, "c": 7}
+    assert status.usage == status.reserved == {}
+    assert (status.breach_count, status.soft_breach_count, status.reset_count) == (0, 0, 0)
+    assert status.next_reset_at == str(driver.clock() + 1_000)
+    assert status.created_at == str(driver.clock())
+    assert status.last_breach_at is status.last_breach_dim is status.parent_id is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"dimensions": [f"d{n}" for n in range(65)]}, "too_many_dimensions: limit=64, got=65"),
+        ({"dimensions": ["a"], "hard_limits": [1]}, "dimension_limit_array_mismatch"),
+        ({"dimensions": ["a", "a"]}, "dimension a: given twice"),
+        ({"dimensions": [""]}, "dimension: empty"),
+        ({"dimensions": ["a:b"]}, "dimension a:b: reserved"),
+        ({"dimensions": ["breached_at"]}, "reserved"),
+        ({"dimensions": ["_init"]}, "reserved"),
+        ({"dimensions": "ab"}, "expected a list of names"),
+        ({"scope_type": "planet"}, "scope_type: expected one of lane, flow"),
+        ({"enforcement_mode": "lenient"}, "enforcement_mode"),
+        ({"on_hard_limit": "explode"}, "on_hard_limit"),
+        ({"on_soft_limit": "shout"}, "on_soft_limit"),
+        ({"reset_interval_ms": -1}, "reset_interval_ms"),
+        ({"reset_interval_ms": 1.5}, "reset_interval_ms: expected an integer"),
+        ({"budget_id": "tokens"}, "budget_id"),
+        ({"dimensions": ["a"], "hard_limits": [-1], "soft_limits": [0]}, "dimension a"),
+        ({"dimensions": ["a"], "hard_limits": [2**53], "soft_limits": [0]}, "dimension a"),
+        ({"dimensions": ["a"], "hard_limits": [True], "soft_limits": [0]}, "dimension a"),
+    ],
+)
+async def test_a_bad_definition_is_refused_with_its_reason(
+    engine: Engine, fields: dict[str, Any], words: str
+) -> None:
+    size = len(fields.get("dimensions", ()))
+    stock = {"hard_limits": [0] * size, "soft_limits": [0] * size}
+    if "hard_limits" in fields and "soft_limits" not in fields:
+        stock["soft_limits"] = []
+    with refused(InvalidInput) as caught:
+        await engine.budgets.create_budget(NewBudget(**(stock | fields)))
+    assert words in caught.value.detail
+
+
+# ---- reports
+
+
+async def test_a_report_counts_warns_and_refuses(engine: Engine) -> None:
+    budget_id = await new_budget(engine, {"t": 10}, {"t": 5})
+    assert await report(engine, budget_id, t=5) == OK
+    assert await report(engine, budget_id, t=3) == Usage(
+        outcome="soft_breach", budget_id=budget_id, dimension="t", current_usage=8, limit=5
+    )
+    assert await report(engine, budget_id, t=3) == Usage(
+        outcome="hard_breach", budget_id=budget_id, dimension="t", current_usage=8, limit=10
+    )
+    assert await usage(engine, budget_id) == {"t": 8}
+
+
+async def test_at_exactly_the_hard_limit_nothing_more_is_still_accepted(engine: Engine) -> None:
+    budget_id = await new_budget(engine, {"t": 10})
+    assert await report(engine, budget_id, t=10) == OK
+    assert await report(engine, budget_id, t=0) == OK
+    assert (await report(engine, budget_id, t=1)).outcome == "hard_breach"
+
+
+async def test_a_breach_of_one_dimension_leaves_all_of_them_alone(driver: Driver) -> None:
+    engine = driver.engine
+    budget_id = await new_budget(engine, {"a": 100, "b": 1})
+    breach = await report(engine, budget_id, "once", a=5, b=2)
+    assert (breach.outcome, breach.dimension, breach.current_usage) == ("hard_breach", "b", 0)
+    status = await engine.budgets.get_budget_status(budget_id)
+    assert status.usage == {}
+    assert (status.breach_count, status.last_breach_dim) == (1, "b")
+    assert status.last_breach_at == str(driver.clock())
+    await engine.budgets.change_limits(budget_id, {"b": 2}, {})
+    assert await report(engine, budget_id, "once", a=5, b=2) == OK
+    assert await usage(engine, budget_id) == {"a": 5, "b": 2}
+
+
+async def test_a_dedup_key_counts_once_a_day_and_per_budget(driver: Driver) -> None:
+    engine = driver.engine
+    one, other = await new_budget(engine, {"t": 0}), await new_budget(engine, {"t": 0})
+    assert await report(engine, one, "k", t=1) == OK
+    assert (await report(engine, one, "k", t=1)).outcome == "already_applied"
+    assert await report(engine, other, "k", t=1) == OK
+    driver.clock.advance(DAY_MS - 1)
+    assert (await report(engine, one, "k", t=9)).outcome == "already_applied"
+    driver.clock.advance(1)
+    assert await report(engine, one, "k", t=1) == OK
+    assert await usage(engine, one) == {"t": 2}
+    driver.clock.advance(DAY_MS)
+    await engine.deps.store.backend.purge(10)
+    assert await report(engine, one, "k", t=1) == OK
+
+
+@pytest.mark.parametrize(
+    ("names", "deltas", "words"),
+    [
+        (["t"], [-1], "dimension t: expected 0"),
+        (["t"], [2**53], "dimension t: expected 0..9007199254740991"),
+        (["t"], [10**400], "dimension t: expected 0"),
+        (["t"], [1.0], "dimension t: expected an integer"),
+        (["t"], [True], "dimension t: expected an integer"),
+        (["t"], ["1"], "dimension t: expected an integer"),
+        (["gpu"], [1], "dimension gpu: not one of budget"),
+        (["t", "t"], [1, 1], "dimension t: given twice"),
+        (["t"], [], "dimension_delta_array_mismatch"),
+        ([f"d{n}" for n in range(65)], [1] * 65, "too_many_dimensions: limit=64, got=65"),
+    ],
+)
+async def test_a_bad_report_is_refused_and_changes_nothing(
+    engine: Engine, names: list[str], deltas: list[Any], words: str
+) -> None:
+    budget_id = await new_budget(engine, {"t": 10})
+    with refused(InvalidInput) as caught:
+        await engine.budgets.report_usage_and_check(budget_id, names, deltas, "k")
+    assert words in caught.value.detail
+    assert await usage(engine, budget_id) == {}
+    assert await report(engine, budget_id, "k", t=1) == OK
+
+
+async def test_a_count_past_the_exact_numbers_is_refused(engine: Engine) -> None:
+    budget_id = await new_budget(engine, {"t": 0})
+    assert await report(engine, budget_id, t=2**53 - 1) == OK
+    with refused(InvalidInput) as caught:
+        await report(engine, budget_id, t=1)
+    assert "would pass 9007199254740991" in caught.value.detail
+    assert await usage(engine, budget_id) == {"t": 2**53 - 1}
+
+
+async def test_an_advisory_budget_counts_beyond_its_hard_limit(engine: Engine) -> None:
+    budget_id = await new_budget(engine, {"t": 5}, {"t": 2}, enforcement_mode="advisory")
+    assert await report(engine, budget_id, t=6) == Usage(
+        outcome="soft_breach", budget_id=budget_id, dimension="t", current_usage=6, limit=5
+    )
+    status = await engine.budgets.get_budget_status(budget_id)
+    assert (status.breach_count, status.soft_breach_count) == (0, 1)
+
+
+async def test_a_hard_limit_is_never_passed_by_concurrent_reports(engine: Engine) -> None:
+    budget_id = await new_budget(engine, {"t": 100})
+    others = [engine_on(engine.deps.store.backend) for _ in range(3)]
+    answers = await asyncio.gather(
+        *(report(each, budget_id, t=3) for each in [engine, *others] for _ in range(25))
+    )
+    accepted = sum(answer.outcome == "ok" for answer in answers)
+    assert accepted == 33
+    assert await usage(engine, budget_id) == {"t": 99}
+    status = await engine.budgets.get_budget_status(budget_id)
+    assert status.breach_count == len(answers) - accepted
+    for other in others:
+        await other.close()
+
+
+# ---- what breaches do
+
+
+async def test_a_hard_breach_fails_its_holder_where_the_budget_asks_for_it(driver: Driver) -> None:
+    engine = driver.engine
+    budget_id = await new_budget(engine, {"t": 1}, on_hard_limit="fail")
+    held = (await driver.started(policy=RETRIES)).held
+    answer = await engine.budgets.report_usage_and_check(budget_id, ["t"], [2], held=held)
+    assert (answer.outcome, answer.attempt_failed) == ("hard_breach", True)
+    record = await driver.record(held.execution_id)
+    assert (record.state, record.failure_category) == ("failed", "budget_exceeded")
+    assert record.failure_reason == f"budget {budget_id}: t 0/1"
+
+
+async def test_a_breach_is_retried_only_if_the_policy_lists_it(driver: Driver) -> None:
+    budget_id = await new_budget(driver.engine, {"t": 1}, on_hard_limit="fail")
+    policy = {"retry_policy": {"max_retries": 1, "retryable_categories": ["budget_exceeded"]}}
+    held = fenced((await driver.started(policy=policy)).held)
+    answer = await driver.engine.budgets.record_spend(
+        budget_id, held.execution_id, {"t": 2}, held=held
+    )
+    assert answer.attempt_failed
+    assert (await driver.record(held.execution_id)).state == "delayed"
+
+
+async def test_a_breach_only_refuses_where_the_budget_says_no_more(driver: Driver) -> None:
+    budget_id = await new_budget(driver.engine, {"t": 1})
+    held = (await driver.started()).held
+    answer = await driver.engine.budgets.report_usage_and_check(budget_id, ["t"], [2], held=held)
+    assert (answer.outcome, answer.attempt_failed) == ("hard_breach", False)
+    assert (await driver.record(held.execution_id)).state == "active"
+
+
+async def test_a_lost_lease_does_not_refuse_the_report(driver: Driver) -> None:
+    budget_id = await new_budget(driver.engine, {"t": 5}, on_hard_limit="fail")
+    held = (await driver.started()).held
+    await driver.pass_time(LEASE_MS)
+    spend = driver.engine.budgets.report_usage_and_check
+    assert await spend(budget_id, ["t"], [4], held=held) == OK
+    breach = await spend(budget_id, ["t"], [4], held=held)
+    assert (breach.outcome, breach.attempt_failed) == ("hard_breach", False)
+    assert (await driver.record(held.execution_id)).state == "lost"
+
+
+async def test_a_holder_needs_a_whole_fence(driver: Driver) -> None:
+    budget_id = await new_budget(driver.engine, {"t": 5})
+    held = (await driver.started()).held
+    with refused(FenceRequired):
+        await driver.engine.budgets.report_usage_and_check(
+            budget_id, ["t"], [1], held=unfenced(held.execution_id)
+        )
+    assert await usage(driver.engine, budget_id) == {}
+
+
+@pytest.mark.parametrize("action", ["warn", "allow"])
+async def test_a_soft_breach_is_an_operator_event_where_the_budget_warns(
+    driver: Driver, action: str
+) -> None:
+    engine = driver.engine
+    budget_id = await new_budget(engine, {}, {"t": 1}, on_soft_limit=action)
+    own = await driver.submit()
+    await report(engine, budget_id, t=2)
+    await engine.budgets.record_spend(budget_id, own, {"t": 1})
+    told = await driver.events("operator")
+    if action == "allow":
+        assert told == []
+        return
+    assert [entry.execution_id for entry in told] == ["", own]
+    assert told[0].kind == "budget_soft_breach"
+    assert told[0].details == {
+        "budget_id": budget_id,
+        "dimension": "t",
+        "current_usage": "2",
+        "soft_limit": "1",
+    }
+
+
+async def test_subscribers_can_read_a_warning_about_no_execution(driver: Driver) -> None:
+    budget_id = await new_budget(driver.engine, {}, {"t": 1})
+    await report(driver.engine, budget_id, t=2)
+    backend = driver.engine.deps.store.backend
+    page = await backend.events(await backend.cursor("oldest"), EventFilter(), 10)
+    (event,) = events_of(page.events[-1], frozenset({"operator"}), b"")
+    assert isinstance(event, OperatorEvent)
+    assert (event.event_type, event.execution_id, event.flow_id) == (
+        "budget_soft_breach",
+        None,
+        None,
+    )
+
+
+# ---- taking back
+
+
+async def test_what_an_execution_spent_is_taken_back_exactly(driver: Driver) -> None:
+    engine = driver.engine
+    budget_id = await new_budget(engine, {"t": 0, "c": 0})
+    own, other = await driver.submit(), await driver.submit()
+    spend = engine.budgets.record_spend
+    await spend(budget_id, own, {"t": 2, "c": 1}, "one")
+    await spend(budget_id, own, {"t": 3}, "two")
+    assert (await spend(budget_id, own, {"t": 3}, "two")).outcome == "already_applied"
+    await spend(budget_id, other, {"t": 7})
+    await report(engine, budget_id, t=1)
+    assert await usage(engine, budget_id) == {"t": 13, "c": 1}
+    for _ in range(2):
+        await engine.budgets.release_budget(budget_id, own)
+        assert await usage(engine, budget_id) == {"t": 8, "c": 0}
+
+
+async def test_a_refused_spend_is_not_on_the_account(driver: Driver) -> None:
+    engine = driver.engine
+    budget_id = await new_budget(engine, {"t": 5})
+    own = await driver.submit()
+    await engine.budgets.record_spend(budget_id, own, {"t": 4})
+    breach = await engine.budgets.record_spend(budget_id, own, {"t": 4})
+    assert breach.outcome == "hard_breach"
+    await engine.budgets.release_budget(budget_id, own)
+    assert await usage(engine, budget_id) == {"t": 0}
+
+
+async def test_a_reset_between_spend_and_release_protects_fresh_spending(driver: Driver) -> None:
+    engine = driver.engine
+    budget_id = await new_budget(engine, {"t": 0})
+    own, other = await driver.submit(), await driver.submit()
+    await engine.budgets.record_spend(budget_id, own, {"t": 9})
+    await engine.budgets.reset_budget(budget_id)
+    await engine.budgets.record_spend(budget_id, other, {"t": 4})
+    await engine.budgets.record_spend(budget_id, own, {"t": 1})
+    await engine.budgets.release_budget(budget_id, own)
+    assert await usage(engine, budget_id) == {"t": 4}
+
+
+async def test_a_ledger_goes_with_its_execution(driver: Driver) -> None:
+    engine = driver.engine
+    budget_id = await new_budget(engine, {"t": 0})
+    own = await driver.submit(policy={"retention_ms": 1_000, "budget_ids": [budget_id]})
+    assert await engine.budgets.list_attached(budget_id) == ([own], "")
+    await engine.budgets.record_spend(budget_id, own, {"t": 3})
+    await engine.outcomes.cancel(unfenced(own), "enough")
+    driver.clock.advance(1_000)
+    assert await engine.deps.store.backend.purge(10) == 1
+    await engine.budgets.release_budget(budget_id, own)
+    assert await usage(engine, budget_id) == {"t": 3}
+    assert await engine.budgets.list_attached(budget_id) == ([], "")
+
+
+async def test_attached_executions_are_listed_by_page(driver: Driver) -> None:
+    budget_id = await new_budget(driver.engine, {"t": 0})
+    policy = {"budget_ids": [budget_id]}
+    ids = sorted([await driver.submit(policy=policy) for _ in range(3)])
+    first, cursor = await driver.engine.budgets.list_attached(budget_id, limit=2)
+    rest, end = await driver.engine.budgets.list_attached(budget_id, cursor, 2)
+    assert (first + rest, end) == (ids, "")
+    assert await driver.engine.budgets.list_attached(budget_id, limit=0) == ([], "")
+
+
+# ---- periods
+
+
+async def test_a_reset_by_hand_begins_a_period_now(driver: Driver) -> None:
+    engine = driver.engine
+    budget_id = await new_budget(engine, {"t": 5}, reset_interval_ms=10_000)
+    await report(engine, budget_id, t=5)
+    await report(engine, budget_id, t=1)
+    driver.clock.advance(4_000)
+    done = await engine.budgets.reset_budget(budget_id)
+    assert done.next_reset_at == driver.clock() + 10_000
+    status = await engine.budgets.get_budget_status(budget_id)
+    assert (status.usage, status.reset_count, status.breach_count) == ({"t": 0}, 1, 1)
+    assert status.last_breach_at is status.last_breach_dim is None
+    unscheduled = await new_budget(engine, {"t": 5})
+    assert (await engine.budgets.reset_budget(unscheduled)).next_reset_at == 0
+
+
+async def test_scheduled_resets_keep_their_rhythm(driver: Driver) -> None:
+    engine = driver.engine
+    begun = driver.clock()
+    budget_id = await new_budget(engine, {"t": 5}, reset_interval_ms=10_000)
+    await report(engine, budget_id, t=5)
+    assert (await driver.pass_time(9_999)).of("budget_reset") == 0
+    assert (await driver.pass_time(4)).of("budget_reset") == 1
+    status = await engine.budgets.get_budget_status(budget_id)
+    assert (status.usage, status.next_reset_at) == ({"t": 0}, str(begun + 20_000))
+    assert (await driver.pass_time(35_000)).of("budget_reset") == 1
+    status = await engine.budgets.get_budget_status(budget_id)
+    assert (status.reset_count, status.next_reset_at) == (2, str(begun + 50_000))
+
+
+async def test_two_sweeps_reset_once(driver: Driver) -> None:
+    engine = driver.engine
+    budget_id = await new_budget(engine, {"t": 5}, reset_interval_ms=10_000)
+    driver.clock.advance(10_000)
+    tallies = await asyncio.gather(*(TimerSweep(engine).visit() for _ in range(2)))
+    assert sum(tally.of("budget_reset") for tally in tallies) == 1
+    assert (await engine.budgets.get_budget_status(budget_id)).reset_count == 1
+
+
+async def test_a_budget_that_cannot_be_reset_does_not_stop_the_next(driver: Driver) -> None:
+    watched = Watched(driver.engine.deps.store.backend)
+    engine = engine_on(watched)
+    broken, sound = [await new_budget(engine, {"t": 1}, reset_interval_ms=1_000) for _ in range(2)]
+
+    async def answering(found: Any, items: Any) -> Any:
+        answers = await found([item for item in items if item.budget_id != broken])
+        for place, item in enumerate(items):
+            if item.budget_id == broken:
+                answers.insert(place, Corruption("budget: usage: unreadable"))
+        return answers
+
+    watched.answers["reset"] = answering
+    driver.clock.advance(1_000)
+    tally = await TimerSweep(engine).visit()
+    assert (tally.of("budget_reset"), tally.of("budget_reset", "error")) == (1, 1)
+    assert (await engine.budgets.get_budget_status(sound)).reset_count == 1
+    assert (await engine.budgets.get_budget_status(broken)).reset_count == 0
+    await engine.close()
+
+
+# ---- reads and strangers
+
+
+async def test_usage_and_limits_show_what_admission_looks_at(engine: Engine) -> None:
+    budget_id = await new_budget(engine, {"t": 5}, {"c": 3})
+    await report(engine, budget_id, c=2)
+    seen = await engine.budgets.read_budget_usage_and_limits(budget_id)
+    assert seen == UsageAndLimits({"t": 5, "c": 0}, {"t": 0, "c": 3}, {"t": 0})
+    unknown = await engine.budgets.read_budget_usage_and_limits(SOME_BUDGET)
+    assert unknown == UsageAndLimits({}, {}, {})
+
+
+async def test_an_unknown_budget_is_not_found_by_anything_that_writes(driver: Driver) -> None:
+    budgets, own = driver.engine.budgets, await driver.submit()
+    calls = [
+        budgets.report_usage_and_check(SOME_BUDGET, ["t"], [1], "k"),
+        budgets.record_spend(SOME_BUDGET, own, {"t": 1}),
+        budgets.release_budget(SOME_BUDGET, own),
+        budgets.reset_budget(SOME_BUDGET),
+        budgets.get_budget_status(SOME_BUDGET),
+        budgets.change_limits(SOME_BUDGET, {"t": 1}, {}),
+    ]
+    for call in calls:
+        with refused(BudgetNotFound, SOME_BUDGET):
+            await call
+
+
+async def test_an_error_that_is_not_the_budgets_leaves_the_attempt_alone(driver: Driver) -> None:
+    budget_id = await new_budget(driver.engine, {"t": 9}, on_hard_limit="fail")
+    held = (await driver.started()).held
+    await driver.engine.outcomes.fail(held, Failure("mine", "permanent"))
+    answer = await driver.engine.budgets.report_usage_and_check(budget_id, ["t"], [10], held=held)
+    assert (answer.outcome, answer.attempt_failed) == ("hard_breach", False)

@@ -1,0 +1,225 @@
+"""The key ring: first boot, seeding, rotation, upkeep, and several processes with one ring."""
+
+import asyncio
+
+import pytest
+
+from flowfabric.backend.base import Backend
+from flowfabric.backend.types import ConfigPut
+from flowfabric.core.tokens import Secret
+from flowfabric.duties.retention import Retention
+from flowfabric.engine import engine_on
+from flowfabric.engine.keys import (
+    AlreadySeeded,
+    Keys,
+    Kids,
+    Noop,
+    Rotated,
+    Seeded,
+    VerifyingKid,
+)
+from flowfabric.errors import (
+    HmacSecretNotInitialized,
+    InvalidInput,
+    InvalidKid,
+    InvalidToken,
+    RotationConflict,
+    TokenExpired,
+)
+from tests.clock import VirtualClock
+from tests.conformance.driver import Driver, refused
+from tests.conformance.waiting import pause
+
+A, B, C = "aa" * 32, "bb" * 32, "cc" * 32
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+async def keys(backend: Backend) -> Keys:
+    """The keys of a store where nothing has booted yet."""
+    return Keys(backend)
+
+
+# ---- boot
+
+
+async def test_the_first_boot_installs_the_configured_secret(keys: Keys) -> None:
+    assert await keys.boot(Secret(A), Secret(B)) == "installed"
+    assert await keys.list_waitpoint_hmac_kids() == Kids("k1", ())
+    assert await keys.boot(Secret(A)) == "match"
+    assert await keys.boot(Secret(A.upper())) == "match"
+
+
+async def test_without_one_a_generated_secret_is_kept(keys: Keys) -> None:
+    assert await keys.boot(generated=Secret(A)) == "installed"
+    assert await keys.boot(generated=Secret(B)) == "match"
+    assert await keys.boot(Secret(A)) == "match"
+
+
+async def test_a_stored_secret_wins_and_one_warning_says_so(
+    keys: Keys, caplog: pytest.LogCaptureFixture
+) -> None:
+    await keys.boot(Secret(A))
+    assert await keys.boot(Secret(B)) == "mismatch"
+    (warning,) = caplog.records
+    assert warning.levelname == "WARNING"
+    assert "rotate" in warning.getMessage()
+    assert A not in caplog.text
+    assert B not in caplog.text
+
+
+async def test_a_store_for_many_needs_a_secret_for_its_first_boot(keys: Keys) -> None:
+    with refused(HmacSecretNotInitialized):
+        await keys.boot()
+    await keys.boot(Secret(A))
+    assert await keys.boot() == "match"
+
+
+async def test_a_bad_secret_stops_the_boot(keys: Keys) -> None:
+    with refused(InvalidInput) as caught:
+        await keys.boot(Secret("secret"))
+    assert 'secret"' not in repr(caught.value)
+    assert await keys.list_waitpoint_hmac_kids() == Kids(None, ())
+
+
+async def test_of_two_boots_at_once_one_installs(backend: Backend) -> None:
+    one, two = Keys(backend), Keys(backend)
+    booted = await asyncio.gather(one.boot(generated=Secret(A)), two.boot(generated=Secret(B)))
+    assert sorted(booted) == ["installed", "match"]
+    assert await one.ring() == await two.ring()
+
+
+# ---- seeding
+
+
+async def test_a_seed_installs_once(keys: Keys) -> None:
+    seed = keys.seed_waitpoint_hmac_secret
+    assert await seed("mine", A) == Seeded("mine")
+    assert await seed("mine", A) == AlreadySeeded("mine", True)
+    assert await seed("mine", B) == AlreadySeeded("mine", False)
+    with refused(InvalidInput) as caught:
+        await seed("other", A)
+    assert "rotate" in caught.value.detail
+    with refused(InvalidInput):
+        await seed("", A)
+    with refused(InvalidInput):
+        await seed("mine", A[:-2])
+
+
+# ---- rotation
+
+
+async def test_a_rotation_is_repeated_refused_and_undone(keys: Keys, clock: VirtualClock) -> None:
+    await keys.boot(Secret(A))
+    rotate = keys.rotate_waitpoint_hmac_secret
+    assert await rotate("k2", B, 1_000) == Rotated("k2", "k1")
+    assert await rotate("k2", B, 1_000) == Noop("k2")
+    with refused(RotationConflict, "k2"):
+        await rotate("k2", C, 1_000)
+    with refused(RotationConflict, "k1"):
+        await rotate("k1", C, 1_000)
+    assert await keys.list_waitpoint_hmac_kids() == Kids(
+        "k2", (VerifyingKid("k1", clock() + 1_000),)
+    )
+    assert await rotate("k1", A, 500) == Rotated("k1", "k2")
+    assert await keys.list_waitpoint_hmac_kids() == Kids("k1", (VerifyingKid("k2", clock() + 500),))
+    clock.advance(501)
+    assert await keys.list_waitpoint_hmac_kids() == Kids("k1", ())
+    assert await rotate("k3", C, 0) == Rotated("k3", "k1", gc_count=1)
+
+
+async def test_a_rotation_of_all_rings_has_one_answer(keys: Keys) -> None:
+    await keys.boot(Secret(A))
+    rotate = keys.rotate_waitpoint_hmac_secret_all
+    assert await rotate("k2", B) == (Rotated("k2", "k1"),)
+    assert await rotate("k2", B) == (Noop("k2"),)
+    (fault,) = await rotate("k2", C)
+    assert isinstance(fault, RotationConflict)
+
+
+async def test_rotations_leave_a_trace_without_secrets(
+    keys: Keys, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "flowfabric.audit")
+    await keys.boot(Secret(A))
+    await keys.rotate_waitpoint_hmac_secret("k2", B)
+    with pytest.raises(InvalidKid):
+        await keys.rotate_waitpoint_hmac_secret("k:3", C)
+    done, failed = caplog.records
+    assert (done.levelname, failed.levelname) == ("INFO", "ERROR")
+    assert done.getMessage() == ("waitpoint_hmac_rotation_complete new_kid='k2' previous_kid='k1'")
+    assert failed.getMessage().startswith("waitpoint_hmac_rotation_failed error='invalid_kid")
+    assert not {A, B, C} & set(caplog.text.split("'"))
+
+
+async def test_no_rendering_of_the_ring_shows_a_secret(keys: Keys, backend: Backend) -> None:
+    await keys.boot(Secret(A))
+    stored = await backend.config_get(["keys"])
+    assert stored[0] is not None
+    assert A.encode() in stored[0].body
+    put = ConfigPut("keys", 1, stored[0].body)
+    answers = await backend.config_put([put])
+    assert A not in repr((await keys.ring(), stored, put, answers))
+
+
+# ---- several processes
+
+
+async def test_a_token_of_a_key_another_process_rotated_to_is_taken_at_once(
+    driver: Driver, backend: Backend
+) -> None:
+    elsewhere = engine_on(backend)
+    await elsewhere.keys.ring()
+    await driver.engine.keys.rotate_waitpoint_hmac_secret("k2", B)
+    paused = await pause(driver)
+    assert paused.at().waitpoint_token.kid == "k2"
+    await elsewhere.signals.deliver_signal(paused.request())
+    await elsewhere.close()
+    assert await paused.state() == "waiting"
+
+
+async def test_an_unknown_key_is_looked_up_before_it_is_refused(driver: Driver) -> None:
+    """The other process's bell was lost and its ring is newer than ours."""
+    paused = await pause(driver)
+    keys = driver.engine.keys
+    known = await keys.ring()
+    await keys.rotate_waitpoint_hmac_secret("k2", B)
+    await keys.rotate_waitpoint_hmac_secret("k1", known.keys["k1"].secret)
+    fresh = await keys.ring_for("k2")
+    assert set(fresh.keys) == {"k1", "k2"}
+    assert paused.at().waitpoint_token.kid == "k1"
+
+
+# ---- upkeep
+
+
+async def test_a_key_past_its_grace_is_told_from_a_forged_one_for_a_day(driver: Driver) -> None:
+    paused = await pause(driver)
+    retention = Retention(driver.engine)
+    await driver.engine.keys.rotate_waitpoint_hmac_secret("k2", B, 5_000)
+    driver.clock.advance(5_001)
+    await retention.visit()
+    with refused(TokenExpired):
+        await paused.send()
+    driver.clock.advance(DAY_MS - 1)
+    await retention.visit()
+    with refused(TokenExpired):
+        await paused.send()
+    driver.clock.advance(1)
+    assert (await retention.visit()).of("retention_trimmer") == 1
+    with refused(InvalidToken):
+        await paused.send()
+    driver.clock.advance(10 * DAY_MS)
+    await retention.visit()
+    assert await driver.engine.keys.list_waitpoint_hmac_kids() == Kids("k2", ())
+
+
+async def test_upkeep_without_a_ring_or_with_a_tidy_one_writes_nothing(
+    keys: Keys, backend: Backend
+) -> None:
+    assert await keys.drop_stale() == 0
+    await keys.boot(Secret(A))
+    assert await keys.drop_stale() == 0
+    (stored,) = await backend.config_get(["keys"])
+    assert stored is not None
+    assert stored.version == 1

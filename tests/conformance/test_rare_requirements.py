@@ -1,0 +1,145 @@
+"""Rare requirements: work few workers can do neither hides nor is hidden, and costs nobody."""
+
+import asyncio
+import time
+from typing import Final
+
+from flowfabric.core.birth import Birth
+from flowfabric.core.capabilities import set_id
+from flowfabric.core.ids import compose
+from flowfabric.core.record import Record
+from flowfabric.engine import Engine, engine_on
+from flowfabric.engine.claims import ClaimOrder
+from flowfabric.engine.workers import Registration
+from tests.conformance.driver import Driver, stranger
+from tests.conformance.limiting import Watched
+
+FLOOD: Final = 100_000
+_BATCH: Final = 2_000
+_LOOKS: Final = 25
+GPU: Final = {"routing_requirements": {"required_capabilities": ["gpu"]}}
+BOTH: Final = {"routing_requirements": {"required_capabilities": ["a", "b"]}}
+
+
+async def flood(engine: Engine, size: int) -> None:
+    """Waiting work of a kind the worker below cannot do, as many submissions would leave it."""
+    required = ("cpu",)
+    for start in range(0, size, _BATCH):
+        births = [
+            Birth(
+                record=Record(
+                    execution_id=compose(place % 256, stranger()),
+                    namespace="default",
+                    lane="default",
+                    required_capabilities=required,
+                    req_set=set_id(required),
+                )
+            )
+            for place in range(start, min(size, start + _BATCH))
+        ]
+        await engine.deps.store.backend.create(births)
+
+
+def order(*capabilities: str, n: int = 1) -> ClaimOrder:
+    return ClaimOrder(
+        worker_id="w", worker_instance_id="w-1", capabilities=tuple(capabilities), n=n
+    )
+
+
+async def _fastest_claim(driver: Driver, engine: Engine) -> float:
+    """How long the best of some claims of a rare execution takes."""
+    best = float("inf")
+    for _ in range(_LOOKS):
+        own = await driver.submit(policy=GPU)
+        start = time.perf_counter()
+        (claimed,) = await engine.claims.claim(order("gpu"))
+        best = min(best, time.perf_counter() - start)
+        assert claimed.execution_id == own
+        await engine.outcomes.complete(claimed.held)
+    return best
+
+
+async def test_a_rare_execution_is_claimed_as_fast_as_in_an_empty_lane(driver: Driver) -> None:
+    watched = Watched(driver.engine.deps.store.backend)
+    engine = engine_on(watched)
+    alone = await _fastest_claim(driver, engine)
+    trips = watched.calls.count("claim")
+    watched.calls.clear()
+    await flood(driver.engine, FLOOD)
+    crowded = await _fastest_claim(driver, engine)
+    assert watched.calls.count("claim") == trips
+    assert crowded < 10 * alone + 0.005
+    await engine.close()
+
+
+async def test_work_in_many_partitions_is_claimed_in_order_by_one_call(driver: Driver) -> None:
+    watched = Watched(driver.engine.deps.store.backend)
+    engine = engine_on(watched)
+    ids = []
+    for partition in range(200):
+        own = compose((partition * 7) % 256, stranger())
+        ids.append(await driver.submit(execution_id=own))
+        driver.clock.advance(1)
+    watched.calls.clear()
+    claimed = [
+        one.execution_id for _ in range(2) for one in await engine.claims.claim(order(n=100))
+    ]
+    assert claimed == ids
+    assert watched.calls.count("claim") == 2
+    await engine.close()
+
+
+async def _register(driver: Driver, instance: str, *capabilities: str) -> None:
+    await driver.engine.workers.register_worker(
+        Registration(
+            worker_id="w",
+            worker_instance_id=instance,
+            lanes=frozenset({"default"}),
+            capabilities=frozenset(capabilities),
+            liveness_ttl_ms=60_000,
+        )
+    )
+
+
+async def test_work_nobody_can_do_shows_why_and_waits_for_who_can(driver: Driver) -> None:
+    engine = driver.engine
+    own = await driver.submit(policy=GPU)
+    await _register(driver, "plain")
+    assert await engine.claims.claim(order()) == []
+    info = await engine.reads.read_execution_info(own)
+    assert info is not None
+    assert info.state_vector.eligibility_state == "blocked_by_route"
+    assert info.state_vector.blocking_reason == "waiting_for_capable_worker"
+    assert info.blocking_detail == "no connected worker satisfies required_capabilities"
+    assert (await driver.record(own)).state == "waiting"
+    (claimed,) = await engine.claims.claim(order("cuda", "gpu"))
+    assert claimed.execution_id == own
+
+
+async def test_a_route_hold_needs_one_worker_that_can_do_it_all(driver: Driver) -> None:
+    own = await driver.submit(policy=BOTH)
+    await driver.engine.scheduling.block(own, "waiting_for_capable_worker")
+    await _register(driver, "first", "a")
+    await _register(driver, "second", "b")
+    await driver.pass_time(5_000)
+    assert (await driver.record(own)).state == "blocked"
+    await _register(driver, "third", "a", "b", "c")
+    await driver.pass_time(5_000)
+    assert (await driver.record(own)).state == "waiting"
+
+
+async def test_one_capable_worker_among_many_gets_all_that_needs_it(driver: Driver) -> None:
+    engine = driver.engine
+    rare = {await driver.submit(policy=GPU) for _ in range(30)}
+    for _ in range(270):
+        await driver.submit()
+
+    async def drain(*capabilities: str) -> list[str]:
+        taken: list[str] = []
+        while more := await engine.claims.claim(order(*capabilities, n=3)):
+            taken += [one.execution_id for one in more]
+        return taken
+
+    capable, *others = await asyncio.gather(drain("gpu"), *(drain() for _ in range(20)))
+    assert rare <= set(capable)
+    assert not rare & {own for one in others for own in one}
