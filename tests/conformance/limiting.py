@@ -1,14 +1,19 @@
 """Short words for tests about limits: define them, attach them, look at what they hold back."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from flowfabric.backend.base import Backend
+from flowfabric.core.birth import Birth
+from flowfabric.core.capabilities import set_id
+from flowfabric.core.ids import compose
+from flowfabric.core.record import Record
 from flowfabric.engine import Engine
 from flowfabric.engine.budget_types import NewBudget, Usage
 from flowfabric.engine.quotas import NewQuota
-from tests.conformance.driver import Driver
+from tests.conformance.driver import Driver, stranger
 
+_BATCH: Final = 2_000
 SOME_BUDGET = "11111111-2222-4333-8444-555555555555"
 """The id of a budget (or quota) nobody defined."""
 
@@ -70,6 +75,25 @@ async def entries(engine: Engine, gate: str) -> int:
     """How many entries the window of a quota holds now."""
     (seen,) = await engine.deps.store.backend.gates([gate])
     return seen.gate.entries if seen else 0
+
+
+async def flood(engine: Engine, size: int) -> None:
+    """Work that waits for a worker nobody here is, in all partitions, as submissions leave it."""
+    required = ("cpu",)
+    for start in range(0, size, _BATCH):
+        births = [
+            Birth(
+                record=Record(
+                    execution_id=compose(place % 256, stranger()),
+                    namespace="default",
+                    lane="default",
+                    required_capabilities=required,
+                    req_set=set_id(required),
+                )
+            )
+            for place in range(start, min(size, start + _BATCH))
+        ]
+        await engine.deps.store.backend.create(births)
 
 
 class Watched:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from flowfabric.core.ids import partition_of
+from flowfabric.core.rules.flows import cancel_flow
 from flowfabric.engine.claims import Claimed
 from flowfabric.engine.grants import (
     Grant,
@@ -29,6 +30,7 @@ from flowfabric.errors import (
 )
 from tests.conformance.driver import EVERYWHERE, NOWHERE, Driver, refused, stranger
 from tests.conformance.granting import GPU, cancelled_flow, claim_of, issue, order
+from tests.conformance.graphs import Graph, Member
 
 # ---- issue
 
@@ -352,3 +354,28 @@ async def test_a_lapsed_grant_returns_the_work_by_itself(driver: Driver) -> None
     assert (record.state, record.grant_id, record.grant_worker) == ("waiting", "", "")
     assert (record.grant_until, record.due_at) == (0, 0)
     assert (await driver.claim()).execution_id == execution_id
+
+
+async def test_a_grant_is_void_once_a_cancel_covers_its_member(driver: Driver) -> None:
+    """Of a large flow one step cancels only some; nobody starts the others meanwhile."""
+    flow = await driver.graph(Graph(members={f"m{i:03}": Member() for i in range(110)}))
+    fresh, back, lost = sorted(flow.ids.values())[-3:]
+    await driver.engine.outcomes.delay((await driver.take(back)).held, for_ms=0)
+    await driver.take(lost)
+    await driver.engine.leases.revoke(lost)
+    reclaim = await driver.engine.grants.issue_reclaim(lost, order())
+    assert isinstance(reclaim, Grant)
+    grants = {
+        "claim": await issue(driver, fresh),
+        "resume": await issue(driver, back),
+        "reclaim": reclaim,
+    }
+    await driver.engine.deps.store.apply_flow(cancel_flow(flow.flow_id, "cancel_all", "enough"))
+    for kind, grant in grants.items():
+        before = await driver.record(grant.execution_id)
+        assert before.state in ("waiting", "lost")
+        with refused(FlowAlreadyTerminal):
+            await CONSUMERS[kind](driver, claim_of(grant))
+        assert await driver.record(grant.execution_id) == before
+    await driver.sweep()
+    assert (await flow.flow()).counts == {"cancelled": 110}

@@ -139,6 +139,18 @@ async def test_waiting_for_children(driver: Driver) -> None:
     assert entries[1].fields["attempt_id"] == held.attempt_id
 
 
+async def test_a_suspension(driver: Driver) -> None:
+    held = (await driver.started()).held
+    await driver.suspend(held)
+    acquired, released = await history(driver, held.execution_id)
+    assert acquired.event == "acquired"
+    assert_says(
+        released,
+        "released",
+        holding(held) | {"attempt_id": held.attempt_id, "reason": "suspend"},
+    )
+
+
 async def test_a_retry_and_a_last_failure(driver: Driver) -> None:
     held = (await driver.started(policy=RETRIES)).held
     await driver.engine.outcomes.fail(held, TRANSIENT)

@@ -105,7 +105,11 @@ async def test_a_replay_has_all_its_retries_and_reclaims_again(driver: Driver) -
     await driver.pass_time(60_000)
     held = (await driver.claim()).held
     await driver.engine.outcomes.fail(held, TRANSIENT)
+    before = await driver.record(held.execution_id)
+    assert (before.state, before.retry_count, before.reclaim_count) == ("failed", 1, 1)
     await replay(driver, held.execution_id)
+    after = await driver.record(held.execution_id)
+    assert (after.retry_count, after.reclaim_count) == (0, 0)
     done = await driver.engine.outcomes.fail((await driver.claim()).held, TRANSIENT)
     assert (done.public_state, done.next_attempt_index) == ("delayed", 4)
 

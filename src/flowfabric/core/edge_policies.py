@@ -25,7 +25,7 @@ _MEMBERS: Final[dict[GroupPolicy, frozenset[str]]] = {
 class EdgePolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     """`all_of` needs every edge, `any_of` one, `quorum` any `k`."""
 
-    kind: GroupPolicy = "all_of"
+    kind: GroupPolicy
     k: int = 0
     on_satisfied: OnSatisfied = ""
 
@@ -43,7 +43,7 @@ def read_edge_policy(raw: object) -> EdgePolicy:
         raise InvalidInput(f"unsupported_policy_variant: {_short(raw.get('kind'))}")
     _check_members(raw, kind)
     if kind == "all_of":
-        return EdgePolicy()
+        return EdgePolicy("all_of")
     choice = _CHOICES.get(_text(raw, "on_satisfied"))
     if choice is None:
         raise InvalidInput("policy: on_satisfied: expected cancel_remaining or let_run")

@@ -6,7 +6,7 @@ import msgspec
 
 from flowfabric.core.documents import Document
 from flowfabric.core.evaluation import Satisfier
-from flowfabric.core.handles import Handle
+from flowfabric.core.handles import Backend, Handle
 from flowfabric.core.suspensions import ReceivedSignal, Suspension, Waitpoint
 from flowfabric.core.tokens import WaitpointToken, token_from_text, token_to_text
 
@@ -62,12 +62,35 @@ class Satisfied(msgspec.Struct, frozen=True):
 Outcome = Suspended | Satisfied
 
 
+class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
+    """The lease a suspend ended, as far as a handle tells it; the same in every store."""
+
+    attempt_index: int
+    attempt_id: str
+    lease_id: str
+    lease_epoch: int
+    lease_ttl_ms: int
+    lane_id: str
+    worker_instance_id: str
+
+    def handle(self, execution_id: str, backend: Backend) -> Handle:
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        return Handle(execution_id=execution_id, backend=backend, kind="suspended", **fields)
+
+    # Whoever knows the lease id could act for the worker, so no rendering shows it.
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("lease_epoch", self.lease_epoch), ("attempt_index", self.attempt_index)]
+
+    def __repr__(self) -> str:
+        return f"GivenUp(lease_epoch={self.lease_epoch}, attempt_index={self.attempt_index})"
+
+
 class StoredOutcome(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """An outcome as remembered. Signals stay as long as the execution, so their places suffice."""
 
     variant: Literal["Suspended", "AlreadySatisfied"]
     details: Details
-    handle: bytes = b""
+    lease: GivenUp | None = None
     satisfiers: tuple[Satisfier, ...] = ()
     timeout_at: int = 0
     timeout_in: int | None = None
@@ -81,6 +104,10 @@ class StoredOutcome(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
         if not timeout_at:
             return longest
         return min(max(timeout_at, stored_at) + _AFTER_TIMEOUT_MS, longest)
+
+
+def given_up(handle: Handle) -> GivenUp:
+    return GivenUp(**{name: getattr(handle, name) for name in GivenUp.__struct_fields__})
 
 
 write_outcome: Final = msgspec.json.Encoder(enc_hook=token_to_text).encode

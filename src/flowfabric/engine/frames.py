@@ -74,6 +74,10 @@ def outgoing(frames: Sequence[Frame]) -> Outgoing:
     return Outgoing(checked, dict(_patches(frames)), next(filter(None, asked), 0))
 
 
+def has_summary(frames: Sequence[Frame]) -> bool:
+    return any(frame.mode == "summary" for frame in frames)
+
+
 def frame_fields(stored: StoredFrame) -> dict[str, object]:
     """A frame as its readers see it, the payload in raw bytes, keys sorted."""
     frame = stored.frame

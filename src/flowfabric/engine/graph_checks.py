@@ -33,7 +33,7 @@ def check_graph(asked: GraphSubmission) -> dict[str, EdgePolicy]:
     if cycle:
         shown = " -> ".join([*cycle[:_SHOWN], "..." if len(cycle) > _SHOWN else cycle[0]])
         raise CycleDetected(shown, cycle=cycle)
-    policies = dict.fromkeys((edge.target for edge in asked.edges), EdgePolicy())
+    policies = dict.fromkeys((edge.target for edge in asked.edges), EdgePolicy("all_of"))
     return policies | _check_groups(asked.groups, names, policies.keys())
 
 

@@ -17,7 +17,7 @@ from flowfabric.core.record import Record
 from flowfabric.core.streams import DEFAULT_MAXLEN, explain_append
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.frames import NewFrame, frame_fields, outgoing
+from flowfabric.engine.frames import NewFrame, frame_fields, has_summary, outgoing
 from flowfabric.engine.holding import Held, fence_of
 from flowfabric.engine.summaries import Summaries
 from flowfabric.engine.tails import MAX_INDEX, StreamPage, StreamRange, StreamReads, Tail
@@ -37,7 +37,7 @@ class Output(msgspec.Struct, frozen=True):
 
 class FramesAppended(msgspec.Struct, frozen=True):
     """The ids given to the frames, and how many the stream has taken in its life; the version of
-    the summary if patches were among them."""
+    the summary if summary frames were among them."""
 
     ids: tuple[str, ...]
     frame_count: int
@@ -68,8 +68,10 @@ class Streams:
         )
         if out.patches:
             answer = await self._summaries.append(item, out.patches)
-            return FramesAppended(answer.ids, answer.frame_count, answer.summary_version)
-        return await self._append(item)
+        else:
+            answer = await self._append(item)
+        version = answer.summary_version if has_summary(out.frames) else None
+        return FramesAppended(answer.ids, answer.frame_count, version)
 
     async def append_many(
         self, outputs: Sequence[Output]
@@ -111,7 +113,7 @@ class Streams:
     ) -> list[FramesAppended | FlowFabricError]:
         """Outputs of one attempt. A summary is made from the one before, so that with patches
         among them each has to wait for its turn; otherwise all go together."""
-        if any(frame.mode == "summary" for output in outputs for frame in output.frames):
+        if any(has_summary(output.frames) for output in outputs):
             return [await self._answer(output) for output in outputs]
         return await asyncio.gather(*map(self._answer, outputs))
 
@@ -121,10 +123,10 @@ class Streams:
         except FlowFabricError as refusal:
             return refusal
 
-    async def _append(self, item: Append) -> FramesAppended:
+    async def _append(self, item: Append) -> Appended:
         answer = await self._deps.store.append(item)
         if isinstance(answer, Appended):
-            return FramesAppended(answer.ids, answer.frame_count)
+            return answer
         reason = explain_append(
             item.execution_id, item.attempt_index, item.fence, answer.seen, answer.now
         )

@@ -13,7 +13,7 @@ from flowfabric.core.documents import (
     waitpoint_name,
 )
 from flowfabric.core.fence import Fence
-from flowfabric.core.handles import Handle, decode
+from flowfabric.core.handles import Handle
 from flowfabric.core.ids import check_lane, parse_execution_id
 from flowfabric.core.plan import Plan
 from flowfabric.core.record import Record
@@ -225,8 +225,8 @@ class Suspensions:
         return Suspended(Details(suspension.suspension_id, waitpoints), pause.handle)
 
     async def _replayed(self, execution_id: str, stored: StoredOutcome) -> Outcome:
-        if stored.variant == "Suspended":
-            return Suspended(stored.details, decode(stored.handle, self._family, "suspended"))
+        if stored.lease is not None:
+            return Suspended(stored.details, stored.lease.handle(execution_id, self._family))
         signals = await self._signals.signals_at(execution_id, stored.satisfiers)
         return Satisfied(stored.details, signals)
 

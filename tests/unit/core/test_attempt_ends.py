@@ -134,12 +134,12 @@ def test_a_lost_lease_closes_the_stream_of_an_attempt_that_stays_open(
     assert (done.after.reason, done.after.next, done.after.lost_at) == (reason, "reclaim", NOW)
 
 
-def test_a_stream_closed_by_loss_gets_the_reason_of_the_end() -> None:
+def test_a_stream_closed_by_loss_keeps_its_instant_and_gets_the_reason_of_the_end() -> None:
     active = record_in("active")
     lost = step(active, RULES["lose"].make(active), NOW - 50).after
     ended = step(lost, RULES["cancel by an operator"].make(lost), NOW).ended
     assert ended is not None
-    assert ended.closed_reason == "attempt_cancelled"
+    assert (ended.closed_at, ended.closed_reason) == (NOW - 50, "attempt_cancelled")
 
 
 def test_without_an_attempt_there_is_nothing_to_end() -> None:

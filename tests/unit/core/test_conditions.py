@@ -1,7 +1,6 @@
 """Conditions: tables of effects, and a second evaluator that starts over at every signal."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import pytest
@@ -33,6 +32,8 @@ from flowfabric.core.conditions import (
     with_paths,
 )
 from flowfabric.core.evaluation import Evaluation, Judgement, Satisfier, SignalFacts, evaluate
+from tests.conditions import trees
+from tests.judging import hears, is_met, met_by
 
 SATISFIED = "resume_condition_satisfied"
 APPENDED = "appended_to_waitpoint"
@@ -122,14 +123,10 @@ def test_a_set_is_met_when_enough_of_its_names_came(
 ) -> None:
     minimum = data.draw(st.integers(1, max(1, len(names))))
     condition = signal_set(*names, mode=mode, minimum=minimum)
-    for n, verdict in enumerate(judged(condition, named(*sent)), start=1):
-        filled = sum(min(sent[:n].count(name), names.count(name)) for name in set(names))
-        if not names:
-            filled = min(n, 1)
-        needs_all = mode == "all" or (mode == "" and len(names) > 1)
-        wanted = max(1, len(names)) if needs_all else minimum
-        assert sum(bool(one) for one in verdict.evaluation.filled) == filled
-        assert verdict.satisfied == (verdict.matched and filled >= wanted)
+    signals = named(*sent)
+    for n, verdict in enumerate(judged(condition, signals), start=1):
+        newly = is_met(condition, signals[:n]) and not is_met(condition, signals[: n - 1])
+        assert verdict.satisfied == (newly or (verdict.matched and is_met(condition, signals[:n])))
 
 
 # ---- composites
@@ -252,55 +249,6 @@ def test_a_tree_of_four_levels_is_met_from_its_leaves() -> None:
 # ---- against an evaluator that knows no partial states
 
 
-def met_by(node: Node, history: Sequence[SignalFacts]) -> bool:
-    """The meaning of a tree, straight from all that was sent."""
-    match node:
-        case Single():
-            return any(_heard(node.matcher, one, (node.waitpoint_key,)) for one in history)
-        case Count():
-            heard = [one for one in history if _heard(node.matcher, one, node.waitpoints)]
-            by: dict[str, Any] = {
-                "DistinctWaitpoints": {one.waitpoint_id for one in heard},
-                "DistinctSignals": {one.signal_id for one in heard},
-                "DistinctSources": {(one.source_type, one.source_identity) for one in heard},
-            }
-            return len(by[node.count_kind]) >= node.n
-        case AllOf():
-            return sum(met_by(member, history) for member in node.members) == len(node.members)
-        case AnyOf():
-            return sum(met_by(member, history) for member in node.members) > 0
-        case _:
-            raise AssertionError(node)
-
-
-def _heard(matcher: Matcher | None, signal: SignalFacts, keys: Sequence[str]) -> bool:
-    if signal.waitpoint_key not in keys:
-        return False
-    return matcher.name == signal.name if isinstance(matcher, ByName) else True
-
-
-_KEYS = st.sampled_from(["a", "b", "c"])
-_MATCHERS: st.SearchStrategy[Matcher] = st.one_of(
-    st.builds(ByName, st.sampled_from(["x", "y"])), st.builds(Wildcard)
-)
-_LEAVES = st.one_of(
-    st.builds(Single, _KEYS, _MATCHERS),
-    st.builds(
-        Count,
-        st.integers(1, 3),
-        st.sampled_from(["DistinctWaitpoints", "DistinctSignals", "DistinctSources"]),
-        st.lists(_KEYS, min_size=1, max_size=3).map(tuple),
-        st.one_of(st.none(), _MATCHERS),
-    ),
-)
-TREES: st.SearchStrategy[Node] = st.recursive(
-    _LEAVES,
-    lambda members: st.one_of(
-        st.builds(AllOf, st.lists(members, min_size=1, max_size=3).map(tuple)),
-        st.builds(AnyOf, st.lists(members, min_size=1, max_size=3).map(tuple)),
-    ),
-    max_leaves=8,
-)
 SIGNALS = st.lists(
     st.builds(
         facts,
@@ -313,7 +261,7 @@ SIGNALS = st.lists(
 )
 
 
-@given(tree=TREES, sent=SIGNALS)
+@given(tree=trees, sent=SIGNALS)
 def test_a_tree_is_met_exactly_when_all_it_was_sent_meets_it(
     tree: Node, sent: list[SignalFacts]
 ) -> None:
@@ -326,7 +274,7 @@ def test_a_tree_is_met_exactly_when_all_it_was_sent_meets_it(
             return
 
 
-@given(tree=TREES, sent=SIGNALS)
+@given(tree=trees, sent=SIGNALS)
 def test_the_effect_says_what_became_of_the_signal(tree: Node, sent: list[SignalFacts]) -> None:
     leaves = [place.node for place in walk(tree) if isinstance(place.node, Single | Count)]
     for signal, verdict in zip(sent, judged(composite(tree), sent), strict=True):
@@ -336,14 +284,14 @@ def test_the_effect_says_what_became_of_the_signal(tree: Node, sent: list[Signal
         ]
         listening = any(signal.waitpoint_key in each for each in keys)
         accepted = any(
-            _heard(leaf.matcher, signal, each) for leaf, each in zip(leaves, keys, strict=True)
+            hears(leaf.matcher, signal, each) for leaf, each in zip(leaves, keys, strict=True)
         )
         assert (verdict.effect == ELSEWHERE) == (not listening)
         assert (verdict.effect == UNMATCHED) == (listening and not accepted)
         assert verdict.matched == accepted
 
 
-@given(tree=TREES, sent=SIGNALS)
+@given(tree=trees, sent=SIGNALS)
 def test_the_order_of_arrival_does_not_matter(tree: Node, sent: list[SignalFacts]) -> None:
     once = list({one.signal_id: one for one in sent}.values())
     ends = {

@@ -27,6 +27,7 @@ from flowfabric.core.suspend_outcomes import (
     StoredOutcome,
     Suspended,
     details_of,
+    given_up,
     write_outcome,
 )
 from flowfabric.core.suspensions import (
@@ -117,7 +118,7 @@ def _suspended(pause: Pause, change: _Change, details: Details) -> Decided:
     stored = StoredOutcome(
         variant="Suspended",
         details=details,
-        handle=pause.handle.encode(),
+        lease=given_up(pause.handle),
         timeout_at=suspension.timeout_at,
         timeout_in=suspension.timeout_in,
     )

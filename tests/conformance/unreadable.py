@@ -1,0 +1,42 @@
+"""Damage one stored record, as a bad disk or a foreign hand would, and put it right again."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from flowfabric.backend.base import Backend
+from flowfabric.backend.reference.tables import RECORDS
+from flowfabric.errors import Corruption
+
+
+class _Unreadable:
+    def __getattr__(self, name: str) -> Any:
+        raise Corruption(f"record: {name}: cannot be read")
+
+
+@asynccontextmanager
+async def unreadable(backend: Backend, execution_id: str, directory: Path) -> AsyncIterator[None]:
+    """For the length of the block nobody can read this record."""
+    match backend.describe().family:
+        case "memory":
+            rows = backend._runner.tables._tables[RECORDS].by_key  # type: ignore[attr-defined]
+            whole, rows[execution_id] = rows[execution_id], _Unreadable()
+            yield
+            rows[execution_id] = whole
+        case _:
+            path = str(directory / "conformance.db")
+            whole = _swap(path, execution_id, b"\xc1")
+            yield
+            _swap(path, execution_id, whole)
+
+
+def _swap(path: str, execution_id: str, body: bytes) -> bytes:
+    connection = sqlite3.connect(path, timeout=10)
+    with connection:
+        where = "WHERE execution_id = ?"
+        old = connection.execute(f"SELECT body FROM exec {where}", (execution_id,)).fetchone()[0]
+        connection.execute(f"UPDATE exec SET body = ? {where}", (body, execution_id))
+    connection.close()
+    return bytes(old)
