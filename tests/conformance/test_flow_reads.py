@@ -3,6 +3,7 @@
 from typing import Any
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
 from flowfabric.core.edge_policies import EdgePolicy
@@ -248,15 +249,12 @@ async def test_edges_are_listed_by_end_or_all_together(driver: Driver) -> None:
 async def test_edges_come_page_by_page(driver: Driver) -> None:
     arrows = [("top", f"t{i:02}") for i in range(7)]
     flow = await driver.graph(Graph(arrows=arrows))
-    for end in ((), (flow.ids["top"], "outgoing")):
+    for end in ("", flow.ids["top"]):
         listed: list[tuple[str, str]] = []
         cursor = ""
         while True:
             page = await driver.engine.flow_reads.list_edges(
-                flow.flow_id,
-                *end,
-                cursor=cursor,
-                limit=3,
+                flow.flow_id, end, cursor=cursor, limit=3
             )
             listed += pairs(flow, page.edges)
             cursor = page.next_cursor
@@ -285,8 +283,6 @@ async def test_an_edge_that_contradicts_its_place_is_corrupt(driver: Driver) -> 
     edges = backend.edges
 
     async def wrong(queries: Any) -> Any:
-        import msgspec
-
         pages = await edges(queries)
         return [
             tuple(msgspec.structs.replace(edge, source="nonsense") for edge in page)
@@ -354,18 +350,12 @@ async def test_the_outcome_of_an_edge_is_how_its_source_ended_then(
             await driver.engine.outcomes.cancel(unfenced(flow.ids["a"]), "enough")
         case _:
             await flow.fail("above")
-    for _ in range(2):
-        found = await driver.engine.flow_reads.upstreams(flow.ids["t"])
-        assert {one.execution_id: one.outcome for one in found} == {
-            flow.ids["a"]: outcome,
-            flow.ids["b"]: "",
-        }
-        # Replayed, it has not ended again yet; the edge was resolved all the same.
-        if outcome != "skipped":
-            await driver.engine.replays.replay(flow.ids["a"])
-            outcome_now = (await flow.record("a")).state
-            assert outcome_now in ("waiting", "blocked")
-            break
+    told = {flow.ids["a"]: outcome, flow.ids["b"]: ""}
+    found = await driver.engine.flow_reads.upstreams(flow.ids["t"])
+    assert {one.execution_id: one.outcome for one in found} == told
+    await driver.engine.replays.replay(flow.ids["a"])
+    found = await driver.engine.flow_reads.upstreams(flow.ids["t"])
+    assert {one.execution_id: one.outcome for one in found} == told
 
 
 async def test_a_replayed_upstream_has_no_result_until_it_completes_again(driver: Driver) -> None:

@@ -69,6 +69,18 @@ every_call = pytest.mark.parametrize("call", CALLS)
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["same process", "another process"])
+async def test_a_failure_told_otherwise_the_second_time_is_answered_like_the_first(
+    driver: Driver, known: bool
+) -> None:
+    held = await driver.reach("active", policy=RETRIES)
+    first = await driver.engine.outcomes.fail(held, TRANSIENT)
+    again = await driver.engine.outcomes.fail(held if known else fenced(held), PERMANENT)
+    assert again.replayed
+    assert (again.public_state, again.delay_until) == ("delayed", first.delay_until)
+    assert again.next_attempt_index == first.next_attempt_index == 1
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["same process", "another process"])
 @every_call
 async def test_a_repeat_is_answered_like_the_first_call(
     driver: Driver, call: str, known: bool

@@ -37,11 +37,12 @@ async def compare(pair: Pair, known: Known) -> None:
 async def picture(side: Side, known: Known) -> dict[str, object]:
     records = [record for name in NAMESPACES for record in await walk(side, Filter(namespace=name))]
     ids = [record.execution_id for record in records]
+    everything = dict.fromkeys(ids, ("*",))
     backend = side.backend
     lanes = [(namespace, lane) for namespace in NAMESPACES for lane in LANES]
     return {
         "listing": ids,
-        "records": dict(zip(ids, await backend.read(ids, _BESIDE), strict=True)),
+        "records": dict(zip(ids, await backend.read(ids, _BESIDE, everything), strict=True)),
         "counts": {lane: await backend.count(*lane) for lane in lanes},
         "queues": {lane: await backend.queues(*lane) for lane in lanes},
         "order": {key: await _ids(side, filter) for key, filter in _lane_views(records)},

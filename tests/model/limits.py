@@ -52,7 +52,7 @@ _names = st.sampled_from(["r1", "r2", "r3"])
 _keys = st.sampled_from(["", "", "d1", "d2"])
 _leases = st.sampled_from([1_000, 10_000])
 _jumps = st.sampled_from([1, 500, 1_000, 3_999, 4_000, 5_000, 7_000, 11_000, 16_000])
-_policies = st.fixed_dictionaries(
+_policies: Final[st.SearchStrategy[dict[str, Any]]] = st.fixed_dictionaries(
     {},
     optional={
         "budget_ids": st.lists(_budgets, max_size=2, unique=True),
@@ -61,6 +61,22 @@ _policies = st.fixed_dictionaries(
         "retry_policy": st.just({"max_retries": 1, "backoff": {"type": "fixed", "delay_ms": 500}}),
     },
 )
+_some_policies = st.lists(_policies, min_size=1, max_size=3)
+_SPENDING: Final = (
+    "spend",
+    "spend",
+    "spend",
+    "release",
+    "release",
+    "reset",
+    "reserve",
+    "reserve",
+    "commit",
+    "commit",
+    "cancel_hold",
+)
+_WORKING: Final = ("submit", "submit", "claim", "claim", "claim", "work", "work", "work", "cancel")
+_DOINGS: Final = ("complete", "fail", "delay", "hand back", "renew", "die", "next")
 _FAILURE: Final = Failure("flaky", "transient")
 
 
@@ -71,8 +87,8 @@ class LimitsModel(World):
         super().__init__(open_store)
         self.books = Books()
 
-    @initialize()
-    def define(self) -> None:
+    @initialize(data=st.data())
+    def define(self, data: st.DataObject) -> None:
         for budget_id, level in BUDGETS.items():
             assert COUNTS.of_budget(budget_id) == COUNTS.of_budget(ROOT)
             self.books.define(budget_id, level, self.clock())
@@ -87,11 +103,23 @@ class LimitsModel(World):
             self.both(lambda side, new=new: side.engine.budgets.create_budget(new))  # type: ignore[misc]
         for quota in QUOTAS.values():
             self.both(lambda side, quota=quota: side.engine.quotas.create_quota_policy(quota))  # type: ignore[misc]
+        for act in ("submit", "claim"):
+            getattr(self, f"_{act}")(data)
+
+    @rule(acts=st.lists(st.sampled_from(_SPENDING), min_size=1, max_size=5), data=st.data())
+    def spenders_act(self, acts: list[str], data: st.DataObject) -> None:
+        for act in acts:
+            getattr(self, f"_{act}")(data)
+
+    @rule(acts=st.lists(st.sampled_from(_WORKING), min_size=1, max_size=5), data=st.data())
+    def workers_act(self, acts: list[str], data: st.DataObject) -> None:
+        for act in acts:
+            getattr(self, f"_{act}")(data)
 
     # ---- spending
 
-    @rule(budget=_budgets, amounts=_amounts, key=_keys, data=st.data())
-    def spend(self, budget: str, amounts: dict[str, int], key: str, data: st.DataObject) -> None:
+    def _spend(self, data: st.DataObject) -> None:
+        budget, amounts, key = data.draw(st.tuples(_budgets, _amounts, _keys))
         execution = self.pick(data, self.executions) or ""
         expected = self.books.spend(budget, amounts, key, execution, self.clock())
         if execution:
@@ -106,22 +134,20 @@ class LimitsModel(World):
         assert answer.value is not None
         agree("outcome", expected, answer.value.outcome)
 
-    @rule(budget=_budgets, data=st.data())
-    def release(self, budget: str, data: st.DataObject) -> None:
+    def _release(self, data: st.DataObject) -> None:
+        budget = data.draw(_budgets)
         execution = self.pick(data, self.executions)
         if execution is not None:
             self.books.release(budget, execution)
             self.both(lambda side: side.engine.budgets.release_budget(budget, execution))
 
-    @rule(budget=_budgets)
-    def reset(self, budget: str) -> None:
+    def _reset(self, data: st.DataObject) -> None:
+        budget = data.draw(_budgets)
         self.books.reset(budget, self.clock())
         self.both(lambda side: side.engine.budgets.reset_budget(budget))
 
-    @rule(budget=_budgets, name=_names, amounts=_amounts, ttl=_jumps, data=st.data())
-    def reserve(
-        self, budget: str, name: str, amounts: dict[str, int], ttl: int, data: st.DataObject
-    ) -> None:
+    def _reserve(self, data: st.DataObject) -> None:
+        budget, name, amounts, ttl = data.draw(st.tuples(_budgets, _names, _amounts, _jumps))
         execution = self.pick(data, self.executions) or ""
         held = bookkeeping.Held(budget, amounts, self.clock() + ttl, execution)
         expected = self.books.reserve(budget, name, held, self.clock())
@@ -137,15 +163,15 @@ class LimitsModel(World):
         told = "reserved" if isinstance(answer, Reserved) else answer.outcome
         agree("outcome", expected, told)
 
-    @rule(budget=_budgets, name=_names, amounts=_amounts)
-    def commit(self, budget: str, name: str, amounts: dict[str, int]) -> None:
+    def _commit(self, data: st.DataObject) -> None:
+        budget, name, amounts = data.draw(st.tuples(_budgets, _names, _amounts))
         expected = self.books.commit(budget, name, amounts, self.clock())
         answer = self.both(lambda side: side.engine.holds.commit(budget, name, amounts)).value
         assert answer is not None
         agree("outcome", expected, answer.outcome)
 
-    @rule(budget=_budgets, name=_names)
-    def cancel_hold(self, budget: str, name: str) -> None:
+    def _cancel_hold(self, data: st.DataObject) -> None:
+        budget, name = data.draw(st.tuples(_budgets, _names))
         expected = self.books.cancel(budget, name, self.clock())
         answer = self.both(lambda side: side.engine.holds.cancel(budget, name)).value
         assert answer is not None
@@ -153,8 +179,8 @@ class LimitsModel(World):
 
     # ---- working
 
-    @rule(policies=st.lists(_policies, min_size=1, max_size=3), priority=st.integers(0, 2))
-    def submit(self, policies: list[dict[str, Any]], priority: int) -> None:
+    def _submit(self, data: st.DataObject) -> None:
+        policies, priority = data.draw(st.tuples(_some_policies, st.integers(0, 2)))
         for policy in policies:
             key = policy.get("concurrency_key", "")
             limit = {"concurrency_limit": KEYS[key]} if key else {}
@@ -163,16 +189,12 @@ class LimitsModel(World):
             assert made.value is not None
             self.executions.append(made.value.execution_id)
 
-    @rule(n=st.integers(1, 4), lease_ms=_leases)
-    def claim(self, n: int, lease_ms: int) -> None:
-        order = _order(n, lease_ms)
+    def _claim(self, data: st.DataObject) -> None:
+        order = _order(data.draw(st.integers(1, 4)), data.draw(_leases))
         self.hold(self.both(lambda side: side.engine.claims.claim(order)).value)
 
-    @rule(
-        data=st.data(),
-        act=st.sampled_from(["complete", "fail", "delay", "hand back", "renew", "die", "next"]),
-    )
-    def work(self, data: st.DataObject, act: str) -> None:
+    def _work(self, data: st.DataObject) -> None:
+        act = data.draw(st.sampled_from(_DOINGS))
         held = self.pick(data, self.holdings)
         if held is None:
             return
@@ -204,8 +226,7 @@ class LimitsModel(World):
         assert isinstance(found, tuple)
         self.hold(found[1])
 
-    @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
+    def _cancel(self, data: st.DataObject) -> None:
         execution = self.pick(data, self.executions)
         if execution is not None:
             held = Held(execution)

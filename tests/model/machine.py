@@ -6,10 +6,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from tests.model.outsiders import Keepers, Operators, Schedulers, Submitters, Time
+from tests.model.waiters import Waiters
 from tests.model.world import Open
 from tests.model.writers import Writers
 
-WORKERS: Final = ("work", "work", "work", "claim", "act", "act", "act", "finish_and_claim")
+WORKERS: Final = (
+    "work",
+    "work",
+    "work",
+    "claim",
+    "act",
+    "act",
+    "act",
+    "finish_and_claim",
+    "hand_out",
+    "wait_on_pending",
+)
 OTHERS: Final = (
     "submit",
     "submit",
@@ -21,10 +33,14 @@ OTHERS: Final = (
     "consume_a_grant",
     "take_by_name",
     "keep_house",
+    "signal",
+    "signal",
+    "approve",
+    "wait_otherwise",
 )
 
 
-class Model(Submitters, Writers, Operators, Schedulers, Keepers, Time):
+class Model(Submitters, Waiters, Writers, Operators, Schedulers, Keepers, Time):
     """Few rules with many acts each: hypothesis leaves whole rules out of some runs, and a run
     without workers or without the others is still worth having."""
 

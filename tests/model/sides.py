@@ -10,6 +10,7 @@ import msgspec
 from flowfabric.backend.base import Backend
 from flowfabric.backend.coalesce import Store
 from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.tokens import Secret
 from flowfabric.duties.retention import Retention
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Deps, Engine
@@ -22,6 +23,8 @@ T = TypeVar("T")
 
 # Few partitions, so that strangers share one.
 COUNTS: Final = PartitionCounts(flow=4, budget=2, quota=2)
+# Both sides sign alike.
+SECRET: Final = Secret("5e" * 32)
 
 
 class Side:
@@ -48,6 +51,7 @@ class Side:
 
     async def open(self) -> None:
         await self.backend.prepare()
+        await self.engine.keys.boot(SECRET)
         self.cursor = await self.backend.cursor("oldest")
 
     async def rest(self) -> None:

@@ -58,7 +58,7 @@ class Outcomes:
     async def fail(self, held: Held, failure: Failure, op: str = "") -> Done:
         """Retry by the stored policy or end. The policy and counters are those of the claim."""
         plan = await self.failing(held, failure, op)
-        return _with_next(plan, self._done(held, await self._push(plan, held)))
+        return await self._with_next(plan, held, await self._push(plan, held))
 
     async def completing(self, held: Held, result: bytes | None, encoding: str, op: str) -> Plan:
         """The plan that completes an attempt, not applied yet."""
@@ -92,9 +92,9 @@ class Outcomes:
                 applied = self._settled(answer, held)
             else:
                 applied = await self._push(plan, held)
+            return await self._with_next(plan, held, applied)
         except FlowFabricError as fault:
             return fault
-        return _with_next(plan, self._done(held, applied))
 
     async def delay(
         self, held: Held, *, until: int | None = None, for_ms: int | None = None, op: str = ""
@@ -171,6 +171,18 @@ class Outcomes:
         edges = tuple((self._deps.mint(), child) for child in unique)
         return Children(seen.record.flow_id, edges, seen.group)
 
+    async def _with_next(self, plan: Plan, held: Held, applied: Applied) -> Done:
+        """With the index of the attempt that follows, if one does."""
+        done = self._done(held, applied)
+        if done.public_state != "delayed":
+            return done
+        failed = plan.set.get("previous_attempt")
+        if failed is not None:
+            return msgspec.structs.replace(done, next_attempt_index=failed + 1)
+        # A repeat that would end the execution by now is told of the retry the first call planned.
+        record = held.record or (await self._deps.record(held.execution_id))[0]
+        return msgspec.structs.replace(done, next_attempt_index=record.attempt_count)
+
     async def _check_children(self, parent: Record, children: tuple[str, ...]) -> None:
         """Whether all of them are members of the parent's flow, and none the parent itself."""
         for child in children:
@@ -185,14 +197,6 @@ class Outcomes:
                 raise ExecutionNotFound(child)
             if not parent.flow_id or member.record.flow_id != parent.flow_id:
                 raise ExecutionNotInFlow(f"{child} is no member of {parent.flow_id or 'a flow'}")
-
-
-def _with_next(plan: Plan, done: Done) -> Done:
-    """With the index of the attempt that follows, if one does."""
-    if done.public_state != "delayed":
-        return done
-    failed_index = int(plan.set["previous_attempt"])
-    return msgspec.structs.replace(done, next_attempt_index=failed_index + 1)
 
 
 def _op(given: str, rule: str) -> str:

@@ -258,6 +258,19 @@ def test_each_parking_counts_its_own_children_only() -> None:
     assert graph.state(1) == "waiting"
 
 
+def test_an_outcome_of_an_earlier_round_does_not_count_in_the_next() -> None:
+    graph = Graph((ROOT, ROOT, Inbound((0, 1), "any_of", 0, "let_run"), ROOT))
+    graph.end(0, "success")
+    _park(graph, 2, (3,))
+    graph.end(1, "failed")
+    assert graph.rows.edges[edge_id(1, 2)].state == "impossible"
+    group = group_of(graph, 2)
+    assert (group.round, group.succeeded, group.failed) == (1, 0, 0)
+    assert graph.state(2) == "blocked"
+    graph.end(3, "success")
+    assert graph.state(2) == "waiting"
+
+
 def test_a_write_that_does_not_move_a_parked_parent_does_not_release_it() -> None:
     graph = Graph((ROOT, ROOT))
     _park(graph, 0, (1,))
