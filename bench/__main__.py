@@ -6,7 +6,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from bench import executions, streams
+from bench import executions, streams, suspension
 from bench.report import Options, Report
 
 RESULTS = Path(__file__).parent / "results"
@@ -14,6 +14,7 @@ RESULTS = Path(__file__).parent / "results"
 SUITES: dict[str, Callable[[Options], Awaitable[Report]]] = {
     "executions": executions.run,
     "streams": streams.run,
+    "suspension": suspension.run,
 }
 
 

@@ -7,12 +7,14 @@ import threading
 import pytest
 
 from flowfabric.backend.base import Backend
+from flowfabric.core.conditions import signal_set
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Limits, engine_on
 from flowfabric.engine import tails as tails_module
 from flowfabric.engine.streams import StreamPage
+from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.errors import InvalidInput, ResourceExhausted, Unavailable
-from tests.conformance.driver import LEASE_MS, Driver, refused
+from tests.conformance.driver import LEASE_MS, Driver, refused, unfenced
 from tests.conformance.streaming import (
     SOON_S,
     Waits,
@@ -82,6 +84,24 @@ async def test_a_lost_lease_wakes_a_tail(driver: Driver, waits: Waits, how: str)
             await driver.engine.leases.revoke(claimed.execution_id)
     expected = {"expiry": "lease_expired", "revoke": "lease_revoked"}
     assert waiting.result().closed_reason == expected[how]
+
+
+@pytest.mark.parametrize("reason", ["suspension_timeout", "expired", "attempt_cancelled"])
+async def test_what_ends_a_paused_attempt_wakes_its_tail(
+    driver: Driver, waits: Waits, reason: str
+) -> None:
+    deadline_at = driver.clock() + (2_000 if reason == "expired" else 60_000)
+    held = (await driver.started(deadline_at=deadline_at)).held
+    order = SuspendOrder(resume_condition=signal_set(), timeout_ms=5_000)
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        waiting = group.create_task(tail(driver, held.execution_id, block_ms=30_000))
+        await waits.reach(1)
+        await driver.engine.suspensions.suspend(held, order)
+        if reason == "attempt_cancelled":
+            await driver.engine.outcomes.cancel(unfenced(held.execution_id), "enough")
+        else:
+            await driver.pass_time(5_000)
+    assert waiting.result().closed_reason == reason
 
 
 async def test_another_streams_frames_wake_nobody(driver: Driver, waits: Waits) -> None:
