@@ -52,7 +52,7 @@ async def run(options: Options) -> Report:
     ]
     share = concurrent.per_second / baseline.per_second
     ratios = [
-        Ratio.at_least("sqlite, 64 callers: append / raw statements", share, 0.3),
+        Ratio.at_least("sqlite, 64 callers: append / raw statements", share, 0.25),
         Ratio.at_most("sqlite: append to reader, median ms", way.median_ms, 5),
     ]
     return Report(measures, ratios)

@@ -17,7 +17,8 @@ from flowfabric.core.conditions import (
     timeout_only,
 )
 from flowfabric.core.rules.signals import Accepted, Duplicate
-from flowfabric.core.suspensions import ResumePolicy, as_closed, waitpoint_in
+from flowfabric.core.suspension_documents import waitpoint_in
+from flowfabric.core.suspensions import ResumePolicy, as_closed
 from flowfabric.core.templates import skip_plan
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.claims import Resumption

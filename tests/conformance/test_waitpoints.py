@@ -18,7 +18,8 @@ from flowfabric.core.documents import waitpoint_name
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.rules.signals import Accepted, Duplicate
 from flowfabric.core.suspend_outcomes import Issued, Satisfied, Suspended
-from flowfabric.core.suspensions import Waitpoint, waitpoint_in, write_document
+from flowfabric.core.suspension_documents import waitpoint_in, write_document
+from flowfabric.core.suspensions import Waitpoint
 from flowfabric.engine.holding import Held
 from flowfabric.engine.waitpoints import OpenWaitpoint
 from flowfabric.errors import (

@@ -56,12 +56,19 @@ async def run_exclusively(engine: Engine, name: str, running: Path) -> int:
     return done
 
 
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 async def main(path: Path, budget_id: str) -> None:
     engine = await open_engine(Settings(store=StoreUrl("sqlite", str(path))))
     try:
+        say("ready")
+        sys.stdin.readline()
         spent = await spend(engine, budget_id, "child")
         done = await run_exclusively(engine, "child", path.with_suffix(".running"))
-        print(spent, done)  # noqa: T201
+        say(f"{spent} {done}")
     finally:
         await engine.close()
         await engine.deps.store.backend.close()

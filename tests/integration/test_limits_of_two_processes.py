@@ -13,7 +13,7 @@ from tests.conformance.limiting import new_budget, usage
 from tests.integration.spender import run_exclusively, spend
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-LIMIT = 200
+LIMIT = 150
 WORK = 30
 
 
@@ -30,11 +30,16 @@ async def test_two_processes_never_pass_a_limit_together(tmp_path: Path) -> None
         "tests.integration.spender",
         str(path),
         budget_id,
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         cwd=REPOSITORY,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
     )
+    assert child.stdin is not None
+    assert child.stdout is not None
     try:
+        assert await child.stdout.readline() == b"ready\n"
+        child.stdin.write(b"go\n")
         spent = await spend(engine, budget_id, "parent")
         done = await run_exclusively(engine, "parent", path.with_suffix(".running"))
         told, _ = await child.communicate()
@@ -45,9 +50,12 @@ async def test_two_processes_never_pass_a_limit_together(tmp_path: Path) -> None
             await child.communicate()
     theirs, their_work = (int(word) for word in told.split())
     assert await usage(engine, budget_id) == {"t": spent + theirs}
-    assert LIMIT - 3 <= spent + theirs <= LIMIT
-    await TimerSweep(engine).visit()
-    done += await run_exclusively(engine, "parent", path.with_suffix(".running"))
+    assert spent + theirs <= LIMIT
+    for _ in range(10):
+        # Work whose wake-up was lost with the child waits for its timer.
+        if done + their_work < WORK:
+            await TimerSweep(engine).visit()
+            done += await run_exclusively(engine, "parent", path.with_suffix(".running"))
     assert done + their_work == WORK
     assert await engine.deps.store.backend.verify() == []
     await engine.close()

@@ -167,10 +167,10 @@ class _Walk:
             return
         outcome = OUTCOMES[source.state]
         limit = min(_PAGE, self._edges_left)
-        edges = self._rows.outgoing(work.execution_id, work.after, limit)
-        self._rows.expect([edge.target for edge in edges if edge.state == "open"])
+        edges = self._rows.outgoing(work.execution_id, work.after, limit + 1)
+        self._rows.expect([edge.target for edge in edges[:limit] if edge.state == "open"])
         after = work.after
-        for edge in edges:
+        for edge in edges[:limit]:
             if not self._has_room():
                 break
             self._looks_left -= 1
@@ -178,14 +178,14 @@ class _Walk:
             if edge.state == "open":
                 self._edges_left -= 1
                 self._resolve(edge, outcome)
-        self._go_on_behind(work, edges, after, limit)
+        self._go_on_behind(work, edges, after)
 
     def _gather(self, work: Unsettled) -> None:
         limit = min(_PAGE, self._looks_left)
-        edges = self._rows.incoming(work.execution_id, work.after, limit)
-        self._rows.expect([edge.source for edge in edges if edge.state == "open"])
+        edges = self._rows.incoming(work.execution_id, work.after, limit + 1)
+        self._rows.expect([edge.source for edge in edges[:limit] if edge.state == "open"])
         after = work.after
-        for edge in edges:
+        for edge in edges[:limit]:
             if not self._has_room():
                 break
             self._looks_left -= 1
@@ -194,7 +194,7 @@ class _Walk:
             if outcome:
                 self._edges_left -= 1
                 self._resolve(edge, outcome)
-        self._go_on_behind(work, edges, after, limit)
+        self._go_on_behind(work, edges, after)
 
     def _outcome_for(self, edge: Edge, note: str) -> str:
         """How the source of an edge that is still open ended; "" when it is not to be settled."""
@@ -206,9 +206,9 @@ class _Walk:
         counts = note != _SUCCESSES or source.state == "completed" or edge.kind == FINISHED
         return OUTCOMES[source.state] if counts else ""
 
-    def _go_on_behind(self, work: Unsettled, edges: Sequence[Edge], after: str, limit: int) -> None:
+    def _go_on_behind(self, work: Unsettled, edges: Sequence[Edge], after: str) -> None:
         """Leave the rest of a list, if it has one, to what comes after the newer work."""
-        if edges and (after != edges[-1].edge_id or len(edges) == limit):
+        if edges and after != edges[-1].edge_id:
             self._left.append(_replace(work, after=after))
 
     def _resolve(self, edge: Edge, outcome: str) -> None:
@@ -260,11 +260,11 @@ class _Walk:
         work = self._cuts.popleft()
         self._looks_left -= 1
         limit = min(_PAGE, self._edges_left)
-        edges = self._rows.incoming(work.execution_id, work.after, limit)
-        self._rows.expect([edge.source for edge in edges])
+        edges = self._rows.incoming(work.execution_id, work.after, limit + 1)
+        self._rows.expect([edge.source for edge in edges[:limit]])
         within = work.within
         after = work.after
-        for edge in edges:
+        for edge in edges[:limit]:
             if not self._has_room():
                 break
             self._edges_left -= 1
@@ -273,7 +273,7 @@ class _Walk:
                 self._cuts.appendleft(_replace(work, after=after, within=looked))
                 return
             after, within = edge.edge_id, ""
-        if edges and (after != edges[-1].edge_id or len(edges) == limit):
+        if edges and after != edges[-1].edge_id:
             self._cuts.appendleft(_replace(work, after=after, within=""))
 
     def _cut_source(self, edge: Edge, reason: str, within: str) -> str | None:

@@ -174,5 +174,5 @@ def _admission(record: Record, lease_ms: int) -> Admission:
         rank=record.rank,
         rate=record.next != "resume",
         look_ms=SHORTEST_LOOK_MS,
-        grant_id=record.grant_id if record.state == "lost" else "",
+        grant_id=record.grant_id,
     )

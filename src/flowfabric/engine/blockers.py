@@ -23,7 +23,8 @@ from flowfabric.core.limits.budgets import Chain, closed
 from flowfabric.core.limits.gates import key_gate, quota_gate
 from flowfabric.core.record import Record, counting_instants
 from flowfabric.core.states import FINAL, LIMIT_REASONS
-from flowfabric.core.suspensions import Suspension, suspension_in
+from flowfabric.core.suspension_documents import suspension_in
+from flowfabric.core.suspensions import Suspension
 from flowfabric.engine.explanation_types import Blocker, Code, NextTimer
 from flowfabric.errors import FlowFabricError
 

@@ -16,7 +16,8 @@ from flowfabric.core.ids import check_lane, check_namespace, check_worker_id
 from flowfabric.core.plan import Applied
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import cancel, exhaust
-from flowfabric.core.suspensions import How, how_ended, read_suspension
+from flowfabric.core.suspension_documents import read_suspension
+from flowfabric.core.suspensions import How, how_ended
 from flowfabric.engine.admission import Admissions, Let
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps

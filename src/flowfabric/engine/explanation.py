@@ -27,7 +27,7 @@ from flowfabric.engine.workers import Workers
 from flowfabric.errors import ExecutionNotFound, FlowFabricError
 
 _BESIDE: Final = frozenset[With]({"group"})
-_MOST_AHEAD: Final = 1_000
+_MOST_AHEAD: Final = 200
 # States in which somebody has yet to claim the execution.
 _UNCLAIMED: Final = frozenset({"waiting", "lost", "blocked"})
 

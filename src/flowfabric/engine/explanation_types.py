@@ -36,7 +36,7 @@ class Blocker(msgspec.Struct, frozen=True):
 
 class QueuePlace(msgspec.Struct, frozen=True, kw_only=True):
     """Where a waiting execution stands. `ahead` counts those of its lane that the same workers
-    would take first, of the first thousand looked at."""
+    would take first, of the first two hundred looked at."""
 
     lane_id: str
     ahead: int

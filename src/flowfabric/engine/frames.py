@@ -1,6 +1,7 @@
 """Frames on their way in and out: what is wrong with one, how long it is kept, how it is shown."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, assert_never, get_args
 
 import msgspec
@@ -18,6 +19,8 @@ from flowfabric.engine.checking import MAX_INSTANT, body, whole
 from flowfabric.errors import InvalidInput, PayloadTooLarge, RetentionLimitExceeded
 
 _CALL_BYTES: Final = 8 * 1024 * 1024
+_ALWAYS_FIT: Final = _CALL_BYTES // MAX_FRAME_BYTES
+_NO_PATCHES: Final[Mapping[int, Object]] = {}
 # Twice this and the present are still exact in a double.
 _MOST_TTL_MS: Final = 2**51
 _MOST_FRAMES: Final = 2**32 - 1
@@ -43,19 +46,8 @@ class Outgoing(msgspec.Struct, frozen=True):
     def trims(self, durable: int) -> tuple[Trim, ...]:
         """How many frames to keep of each mode that this call adds to; 0 durable ones means about
         as many as without a limit."""
-        modes = dict.fromkeys(frame.mode for frame in self.frames)
-        return tuple(self._trim(mode, durable) for mode in modes)
-
-    def _trim(self, mode: Mode, durable: int) -> Trim:
-        match mode:
-            case "durable":
-                return Trim(mode, durable or DEFAULT_MAXLEN, exact=durable > 0)
-            case "summary":
-                return Trim(mode, SUMMARY_MAXLEN, exact=False)
-            case "best_effort":
-                return Trim(mode, self.live_maxlen or DEFAULT_LIVE_MAXLEN, exact=False)
-            case _:
-                assert_never(mode)
+        modes = dict.fromkeys([frame.mode for frame in self.frames])
+        return tuple([_trim(mode, durable, self.live_maxlen) for mode in modes])
 
     @property
     def expire_ms(self) -> int:
@@ -63,15 +55,29 @@ class Outgoing(msgspec.Struct, frozen=True):
         return 2 * next((frame.ttl_ms for frame in reversed(self.frames) if frame.ttl_ms), 0)
 
 
+@lru_cache(maxsize=1024)
+def _trim(mode: Mode, durable: int, live: int) -> Trim:
+    match mode:
+        case "durable":
+            return Trim(mode, durable or DEFAULT_MAXLEN, exact=durable > 0)
+        case "summary":
+            return Trim(mode, SUMMARY_MAXLEN, exact=False)
+        case "best_effort":
+            return Trim(mode, live or DEFAULT_LIVE_MAXLEN, exact=False)
+        case _:
+            assert_never(mode)
+
+
 def outgoing(frames: Sequence[Frame]) -> Outgoing:
     """The frames as they are sent to the store, or the first thing that is wrong with them."""
     if not frames:
         raise InvalidInput("frames: expected at least one")
-    checked = tuple(_checked(frame) for frame in frames)
-    if sum(len(frame.payload) for frame in checked) > _CALL_BYTES:
+    checked = tuple(map(_checked, frames))
+    if len(checked) > _ALWAYS_FIT and sum(len(frame.payload) for frame in checked) > _CALL_BYTES:
         raise PayloadTooLarge(f"frames: at most {_CALL_BYTES} bytes in one call")
+    patches = dict(_patches(frames)) if has_summary(checked) else _NO_PATCHES
     asked = (frame.live_maxlen for frame in reversed(frames) if isinstance(frame, NewFrame))
-    return Outgoing(checked, dict(_patches(frames)), next(filter(None, asked), 0))
+    return Outgoing(checked, patches, next(filter(None, asked), 0))
 
 
 def has_summary(frames: Sequence[Frame]) -> bool:
@@ -118,16 +124,15 @@ def _checked(frame: Frame) -> Frame:
 
 def _stored(frame: Frame, payload: bytes) -> Frame:
     """The frame without what the store does not keep, or gives itself."""
-    wanted: dict[str, Any] = {
-        "payload": payload,
-        "encoding": frame.encoding if _is_utf8(payload) else "base64",
-        "ttl_ms": frame.ttl_ms if frame.mode == "best_effort" else 0,
-        "summary_version": 0,
-    }
-    if type(frame) is Frame and all(getattr(frame, name) == wanted[name] for name in wanted):
-        return frame
-    kept = {name: getattr(frame, name) for name in Frame.__struct_fields__}
-    return Frame(**(kept | wanted))
+    encoding = frame.encoding if _is_utf8(payload) else "base64"
+    ttl_ms = frame.ttl_ms if frame.mode == "best_effort" else 0
+    if type(frame) is Frame and payload is frame.payload:
+        given = (frame.encoding, frame.ttl_ms, frame.summary_version)
+        if given == (encoding, ttl_ms, 0):
+            return frame
+    fields: dict[str, Any] = {name: getattr(frame, name) for name in Frame.__struct_fields__}
+    fields |= {"payload": payload, "encoding": encoding, "ttl_ms": ttl_ms, "summary_version": 0}
+    return Frame(**fields)
 
 
 def _patches(frames: Sequence[Frame]) -> Iterator[tuple[int, Object]]:

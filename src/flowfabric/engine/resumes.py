@@ -11,7 +11,8 @@ from flowfabric.core.plan import Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rules.resumes import behavior_of, resume, time_out_suspension
 from flowfabric.core.states import public_state
-from flowfabric.core.suspensions import Suspension, open_suspension, suspension_in
+from flowfabric.core.suspension_documents import open_suspension, suspension_in
+from flowfabric.core.suspensions import Suspension
 from flowfabric.engine.audit import audit
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deciding import decide_beside

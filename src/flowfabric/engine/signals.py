@@ -9,6 +9,7 @@ from flowfabric.core.documents import SUSPENSION, signal_name, waitpoint_name
 from flowfabric.core.evaluation import Satisfier
 from flowfabric.core.ids import check_text, parse_execution_id, parse_uuid
 from flowfabric.core.rules.signals import Terms
+from flowfabric.core.suspension_documents import read_signal, suspension_in, waitpoint_in
 from flowfabric.core.suspensions import (
     NOW,
     How,
@@ -16,12 +17,9 @@ from flowfabric.core.suspensions import (
     Signal,
     Waitpoint,
     how_ended,
-    read_signal,
     received,
     satisfiers_of,
     signed_of,
-    suspension_in,
-    waitpoint_in,
 )
 from flowfabric.core.tokens import WaitpointToken, check_token, same_text
 from flowfabric.engine.audit import audit

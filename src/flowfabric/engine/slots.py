@@ -12,9 +12,9 @@ from typing import Any, Final
 from flowfabric.backend.coalesce import Store
 from flowfabric.core.limits.asks import Extend, Freed, Obtained, Vacate
 from flowfabric.core.limits.gates import Woken, key_gate, quota_gate
-from flowfabric.core.plan import Applied, Plan
+from flowfabric.core.plan import Applied, Plan, Refused
 from flowfabric.core.record import Record
-from flowfabric.core.rules.admission import let_try
+from flowfabric.core.rules.admission import let_go, let_try
 from flowfabric.core.states import FINAL
 from flowfabric.errors import FlowFabricError
 
@@ -86,13 +86,17 @@ class Slots:
 
     async def wake(self, woken: Iterable[Woken]) -> None:
         """Let executions try again that a limit has room for."""
-        plans = [let_try(one) for one in woken]
-        answers = await asyncio.gather(
-            *(self._store.apply(plan) for plan in plans), return_exceptions=True
-        )
-        for plan, answer in zip(plans, answers, strict=True):
-            if isinstance(answer, BaseException):
-                _log.warning("waking %s failed, its timer will: %s", plan.target, answer)
+        await asyncio.gather(*(self._wake(one) for one in woken))
+
+    async def _wake(self, woken: Woken) -> None:
+        try:
+            answer = await self._store.apply(let_try(woken))
+            if isinstance(answer, Refused):
+                plan = let_go(woken, answer.seen)
+                if plan is not None:
+                    await self._store.apply(plan)
+        except FlowFabricError as fault:
+            _log.warning("waking %s failed, its timer will: %s", woken.execution_id, fault)
 
     async def drain(self) -> None:
         while self._tasks:

@@ -35,15 +35,13 @@ from flowfabric.core.suspend_outcomes import (
     issued,
     read_outcome,
 )
-from flowfabric.core.suspensions import (
-    NOW,
-    Suspension,
-    Waitpoint,
+from flowfabric.core.suspension_documents import (
     signals_in,
     suspension_in,
     waitpoint_in,
     waitpoints_in,
 )
+from flowfabric.core.suspensions import NOW, Suspension, Waitpoint
 from flowfabric.core.tokens import KeyRing, Signed, mint
 from flowfabric.engine.claims import backend_name
 from flowfabric.engine.deciding import decide_beside, read_beside

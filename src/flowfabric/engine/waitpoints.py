@@ -22,15 +22,8 @@ from flowfabric.core.rules.waitpoints import (
     is_closed,
 )
 from flowfabric.core.suspend_outcomes import Issued, issued
-from flowfabric.core.suspensions import (
-    Suspension,
-    Waitpoint,
-    WaitpointState,
-    suspension_in,
-    waitpoint_in,
-    waitpoint_state,
-    waitpoints_in,
-)
+from flowfabric.core.suspension_documents import suspension_in, waitpoint_in, waitpoints_in
+from flowfabric.core.suspensions import Suspension, Waitpoint, WaitpointState, waitpoint_state
 from flowfabric.core.tokens import Signed, WaitpointToken, mint
 from flowfabric.engine.audit import audit
 from flowfabric.engine.checking import whole

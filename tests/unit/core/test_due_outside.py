@@ -15,7 +15,8 @@ from flowfabric.core.plan import Plan
 from flowfabric.core.record import INSTANTS, Record
 from flowfabric.core.states import is_move
 from flowfabric.core.step import fits, step
-from flowfabric.core.suspensions import Suspension, Waitpoint, read_waitpoint, write_document
+from flowfabric.core.suspension_documents import read_waitpoint, write_document
+from flowfabric.core.suspensions import Suspension, Waitpoint
 from tests.unit.core.records import LIVE_SITUATIONS, NOW, Situation, changed, record_in
 
 Documents = Mapping[str, Document]

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from flowfabric.core.documents import Document
 from flowfabric.core.key_ring import read_ring
-from flowfabric.core.suspensions import Waitpoint, read_waitpoint, write_document
+from flowfabric.core.suspension_documents import read_waitpoint, write_document
+from flowfabric.core.suspensions import Waitpoint
 from flowfabric.core.tokens import (
     Key,
     KeyRing,

@@ -41,9 +41,11 @@ def test_what_the_store_gives_or_does_not_keep_is_taken_off() -> None:
         NewFrame(frame_type="t", payload=b"b", ttl_ms=5, live_maxlen=3, mode="best_effort"),
         NewFrame(frame_type="t", payload=bytearray(b"{}"), mode="summary"),  # type: ignore[arg-type]
     ]
-    out = outgoing(frames)
+    out = outgoing([frame(bytearray(b"0")), *frames])
     assert {type(each) for each in out.frames} == {Frame}
+    assert {type(each.payload) for each in out.frames} == {bytes}
     assert out.frames == (
+        frame(b"0"),
         frame(b"a"),
         frame(b"b", ttl_ms=5, mode="best_effort"),
         frame(b"{}", mode="summary"),

@@ -48,9 +48,6 @@ class SqliteRunner:
     def clock(self) -> Callable[[], int]:
         return self._opening.clock
 
-    def now(self) -> int:
-        return self._opening.clock()
-
     async def prepare(self) -> None:
         """Open the file, making it if it is not there; once is enough."""
         async with self._preparing:

@@ -57,7 +57,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     """An execution the limit turned away: its place among the others, how long it is listed, and
-    what it needs. `grant_id` names the reservation that keeps a lost one back."""
+    what it needs. `grant_id` names the reservation under which it was turned away."""
 
     rank: int
     until: int

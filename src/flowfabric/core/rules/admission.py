@@ -21,12 +21,21 @@ def turn_away(record: Record, why: Block) -> Plan:
 
 
 def let_try(woken: Woken) -> Plan:
-    """Undo what turned it away, if it is still that."""
-    if not woken.grant_id:
-        return unblock(woken.execution_id, frozenset({woken.reason}))
+    """Undo the block, if that is still what keeps it."""
+    return unblock(woken.execution_id, frozenset({woken.reason}))
+
+
+def let_go(woken: Woken, seen: Record | None) -> Plan | None:
+    """What to do for one that is not blocked: end the reservation under which it was turned away.
+
+    A lost record is kept back by nothing else. A waiting one is about to be blocked; without the
+    reservation it will not be, and the news is not lost.
+    """
+    if seen is None or not woken.grant_id or seen.grant_id != woken.grant_id:
+        return None
     return Plan(
         target=woken.execution_id,
         rule="ungrant",
-        guard=Guard(frozenset({"lost"}), grant_id=woken.grant_id),
+        guard=Guard(frozenset({"waiting", "lost"}), grant_id=woken.grant_id),
         set=UNGRANTED,
     )

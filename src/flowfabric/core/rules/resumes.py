@@ -11,14 +11,8 @@ from flowfabric.core.events import signal_event
 from flowfabric.core.plan import EndAttempt, Event, Guard, Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.states import OUTCOMES, AttemptState, State
-from flowfabric.core.suspensions import (
-    AUTO_RESUMED,
-    NOW,
-    RESUMED,
-    Signal,
-    Suspension,
-    write_document,
-)
+from flowfabric.core.suspension_documents import write_document
+from flowfabric.core.suspensions import AUTO_RESUMED, NOW, RESUMED, Signal, Suspension
 
 TIMEOUT: Final = "suspension_timeout"
 AUTO_RESUME: Final = "auto_resume_with_timeout_signal"

@@ -19,6 +19,7 @@ from flowfabric.core.policy import read_policy
 from flowfabric.core.record import Record
 from flowfabric.core.rules.resumes import resume_delay, resumed, while_suspended, woken
 from flowfabric.core.states import FINAL, STATES
+from flowfabric.core.suspension_documents import open_suspension, write_document
 from flowfabric.core.suspensions import (
     NEVER_COMMITTED,
     NOW,
@@ -26,9 +27,7 @@ from flowfabric.core.suspensions import (
     SignalKey,
     Waitpoint,
     facts_of,
-    open_suspension,
     waitpoint_state,
-    write_document,
 )
 from flowfabric.errors import (
     PendingWaitpointExpired,

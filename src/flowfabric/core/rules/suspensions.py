@@ -30,6 +30,7 @@ from flowfabric.core.suspend_outcomes import (
     given_up,
     write_outcome,
 )
+from flowfabric.core.suspension_documents import write_document
 from flowfabric.core.suspensions import (
     NOW,
     RESUMED,
@@ -39,7 +40,6 @@ from flowfabric.core.suspensions import (
     Waitpoint,
     facts_of,
     received,
-    write_document,
 )
 
 _ACTIVE: Final = frozenset({"active"})

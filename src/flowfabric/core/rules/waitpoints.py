@@ -10,13 +10,8 @@ from flowfabric.core.fence import Fence
 from flowfabric.core.plan import Guard, Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import at_version
-from flowfabric.core.suspensions import (
-    NEVER_COMMITTED,
-    NOW,
-    Waitpoint,
-    waitpoint_state,
-    write_document,
-)
+from flowfabric.core.suspension_documents import write_document
+from flowfabric.core.suspensions import NEVER_COMMITTED, NOW, Waitpoint, waitpoint_state
 from flowfabric.errors import (
     InvalidWaitpointForExecution,
     PendingWaitpointExpired,

@@ -60,6 +60,9 @@ def _check_gate(tx: Transaction, name: str, gate: Gate) -> Iterator[Discrepancy]
 
 def _check_budgets(tx: Transaction) -> Iterator[Discrepancy]:
     budgets = dict(rows_of(tx.tables, BUDGETS))
+    for (budget_id, name), _ in rows_of(tx.tables, HOLDS):
+        if budget_id not in budgets:
+            yield Discrepancy("hold", f"{budget_id} {name}", "no owner", "a budget")
     held, ends = _held(tx, budgets)
     spent = _spent(tx, budgets)
     for budget_id, budget in budgets.items():
@@ -84,7 +87,6 @@ def _held(tx: Transaction, budgets: dict[str, Budget]) -> tuple[_Sums, dict[str,
     for (budget_id, _), hold in rows_of(tx.tables, HOLDS):
         budget = budgets.get(budget_id)
         if budget is None:
-            sums[budget_id].update({"a hold without a budget": 1})
             continue
         ends[hold.root_id] = min(ends.get(hold.root_id, hold.until), hold.until)
         if hold.state == "open":
