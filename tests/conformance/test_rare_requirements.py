@@ -84,8 +84,22 @@ async def test_a_route_hold_needs_one_worker_that_can_do_it_all(driver: Driver) 
     await driver.pass_time(5_000)
     assert (await driver.record(own)).state == "blocked"
     await _register(driver, "third", "a", "b", "c")
-    await driver.pass_time(5_000)
     assert (await driver.record(own)).state == "waiting"
+
+
+async def test_a_route_hold_is_also_looked_at_by_its_timer(driver: Driver) -> None:
+    await _register(driver, "early", "a", "b")
+    own = await driver.submit(policy=BOTH)
+    await driver.engine.scheduling.block(own, "waiting_for_capable_worker")
+    assert (await driver.pass_time(5_000)).of("unblock") == 1
+    assert (await driver.record(own)).state == "waiting"
+
+
+async def test_a_worker_of_another_lane_lifts_no_hold(driver: Driver) -> None:
+    own = await driver.submit(policy=BOTH, lane="elsewhere")
+    await driver.engine.scheduling.block(own, "waiting_for_capable_worker")
+    await _register(driver, "third", "a", "b")
+    assert (await driver.record(own)).state == "blocked"
 
 
 async def test_one_capable_worker_among_many_gets_all_that_needs_it(driver: Driver) -> None:

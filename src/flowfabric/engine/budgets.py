@@ -19,6 +19,7 @@ from flowfabric.core.limits.asks import (
 from flowfabric.core.limits.budgets import Chain, Hard
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine.amounts import amounts_of, check_key, paired
+from flowfabric.engine.audit import audit
 from flowfabric.engine.budget_types import (
     BudgetCreated,
     BudgetStatus,
@@ -118,6 +119,7 @@ class Budgets:
         item = Reset(parse_uuid(budget_id, "budget_id"))
         freed = only(await self._deps.store.backend.reset([item]))
         await self._deps.slots.wake(freed.woken)
+        audit("budget_reset", budget_id=budget_id)
         return ResetDone(freed.next_reset_at)
 
     async def reset_due(self, budget_ids: Sequence[str]) -> list[bool | FlowFabricError]:

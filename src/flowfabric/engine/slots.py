@@ -64,7 +64,7 @@ class Slots:
             hold_ms = plan.timer.lease_for + GRACE_MS
             await self._finish(self._renewed(plan, hold_ms, before))
         elif plan.rule in _LEAVING and applied.brief.state != "active":
-            await self._finish(self._left(plan, before))
+            await self._finish(self._left(plan, before, is_over=applied.brief.state in FINAL))
 
     async def extend(self, record: Record, holder: str, lease_ms: int) -> None:
         """Let the slots of an execution last as long as this lease, under its name."""
@@ -115,13 +115,11 @@ class Slots:
         if record is not None and fence is not None:
             await self._extend(record, fence.lease_id, hold_ms)
 
-    async def _left(self, plan: Plan, before: Record | None) -> None:
+    async def _left(self, plan: Plan, before: Record | None, *, is_over: bool) -> None:
         record = before or await self._read(plan.target)
-        if record is None:
-            return
         holder = _holder(plan, before)
         # Whoever holds it now may be another run, unless the execution is over.
-        if holder or (before is None and record.state in FINAL):
+        if record is not None and (holder or is_over):
             own = record.execution_id
             gates = gates_of(record)
             await self._vacate([Vacate(gate=g, execution_id=own, holder=holder) for g in gates])

@@ -3,6 +3,7 @@
 Nothing here decides who may claim; it tells people and dashboards why work waits.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from typing import Final
@@ -12,15 +13,18 @@ import msgspec
 from flowfabric.backend import types
 from flowfabric.core.capabilities import worker_capabilities
 from flowfabric.core.ids import check_lane, check_namespace, check_text, check_worker_id
+from flowfabric.core.rules.operators import unblock
 from flowfabric.engine.checking import MAX_INSTANT, whole
 from flowfabric.engine.deps import Deps
-from flowfabric.errors import InvalidInput, Unavailable
+from flowfabric.errors import FlowFabricError, InvalidInput, Unavailable
 
 _log = logging.getLogger("flowfabric.workers")
 
 MOST_LISTED: Final = 1_000
 _REASON_BYTES: Final = 256
 _FRESH_MS: Final = 1_000
+# How many holds a new worker lifts at once; the timers lift the rest.
+_MOST_LIFTED: Final = 100
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +92,7 @@ class Workers:
         if answer.status == "reassigned":
             raise InvalidInput("instance_id reassigned")
         self._cache.pop(worker.namespace, None)
+        await self._lift_route_holds(worker)
         outcome = Registered if answer.status == "registered" else Refreshed
         return outcome(answer.next_expiry_at, answer.config_revision)
 
@@ -143,6 +148,23 @@ class Workers:
     async def live(self, namespace: str) -> tuple[types.Worker, ...]:
         """All live workers of a namespace, read anew."""
         return await self._read(namespace)
+
+    async def _lift_route_holds(self, worker: types.Worker) -> None:
+        """Let work go that was held until such a worker comes; what fails or is left over is found
+        by the timers."""
+        offered = frozenset(worker.capabilities)
+        for lane in worker.lanes:
+            wanted = types.Filter(
+                namespace=worker.namespace, lane=lane, state="blocked", reason="route"
+            )
+            request = types.ListRequest(filter=wanted, order="view", limit=_MOST_LIFTED)
+            try:
+                held = (await self._deps.store.backend.search(request)).records
+                fitting = (one for one in held if offered.issuperset(one.required_capabilities))
+                plans = [unblock(one.execution_id, frozenset({"route"})) for one in fitting]
+                await asyncio.gather(*(self._deps.store.apply(plan) for plan in plans))
+            except FlowFabricError as fault:
+                _log.warning("holds of lane %s are left to their timers: %s", lane, fault)
 
     async def _live(self, namespace: str, now: int | None) -> tuple[types.Worker, ...]:
         known = self._cache.get(namespace)

@@ -27,6 +27,6 @@ def start_finish(tx: Transaction, items: Sequence[Finish]) -> Callable[[Finish],
         plans, request = item
         answers = tuple(attempt(tx, "apply", partial(apply, tx, plan)) for plan in plans)
         tx.flush()
-        return Finished(answers, claim(tx, Queues(tx), request))
+        return Finished(answers, claim(tx, Queues(tx, [request]), request))
 
     return finish

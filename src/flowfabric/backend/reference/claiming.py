@@ -34,25 +34,32 @@ class Queues:
     """The claimable views as one batch of claims sees them: each is read once, in order, and what
     a claim took is not shown to the next."""
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: Transaction, requests: Sequence[ClaimRequest]) -> None:
         self._tx = tx
         self._heads: dict[tuple[str, str, str], _Queue] = {}
+        # How much the batch may still take: no queue is read much further, and inputs of what will
+        # be leased are loaded together.
+        self._wanted = sum(len(request.ids) for request in requests)
+        self._with_input = any(request.payload for request in requests)
 
     def best(self, namespace: str, lane: str, sets: Sequence[str]) -> Record | None:
         """Take the best record of a lane among these requirement sets."""
         chosen: _Queue | None = None
         for req_set in sets:
             queue = self._queue(namespace, lane, req_set)
-            head = queue.head()
+            head = queue.head(self._wanted)
             if head is None:
                 continue
-            if chosen is None or _order(head) < _order(chosen.head()):
+            if chosen is None or _order(head) < _order(chosen.head(self._wanted)):
                 chosen = queue
-        return chosen.pop() if chosen else None
+        if chosen is None:
+            return None
+        self._wanted = max(0, self._wanted - 1)
+        return chosen.pop()
 
     def has_more(self, request: ClaimRequest) -> bool:
         return any(
-            self._queue(request.namespace, lane, req_set).head() is not None
+            self._queue(request.namespace, lane, req_set).head(0) is not None
             for lane in request.lanes
             for req_set in request.sets
         )
@@ -61,7 +68,7 @@ class Queues:
         key = (namespace, lane, req_set)
         queue = self._heads.get(key)
         if queue is None:
-            queue = self._heads[key] = _Queue(self._tx, key)
+            queue = self._heads[key] = _Queue(self._tx, key, with_input=self._with_input)
         return queue
 
 
@@ -70,40 +77,47 @@ def _order(record: Record | None) -> tuple[int, str]:
 
 
 class _Queue:
-    def __init__(self, tx: Transaction, key: tuple[str, str, str]) -> None:
+    def __init__(self, tx: Transaction, key: tuple[str, str, str], *, with_input: bool) -> None:
         self._tx = tx
         self._key = key
+        self._with_input = with_input
         self._page: Iterator[Record] = iter(())
         self._after: tuple[int, str] | None = None
-        self._exhausted = False
+        self._is_read = False
         self._head: Record | None = None
 
-    def head(self) -> Record | None:
-        while self._head is None and not self._exhausted:
+    def head(self, wanted: int) -> Record | None:
+        """The best record left; `wanted` says how many of the next ones are likely to be taken."""
+        while self._head is None:
             self._head = next(self._page, None)
             if self._head is None:
-                self._turn_page()
+                if self._is_read:
+                    return None
+                self._turn_page(min(wanted, _PAGE))
         return self._head
 
     def pop(self) -> Record | None:
-        head, self._head = self.head(), None
+        head, self._head = self._head, None
         return head
 
-    def _turn_page(self) -> None:
-        rows = self._tx.tables.view("claimable", self._key, self._after, _PAGE)
+    def _turn_page(self, wanted: int) -> None:
+        # One more than wanted tells whether anything is left behind.
+        limit = wanted + 1
+        rows = self._tx.tables.view("claimable", self._key, self._after, limit)
         self._tx.notice(rows)
+        if self._with_input and wanted > 1:
+            self._tx.fetch(BLOBS, [(row.execution_id, "input") for row in rows[:wanted]])
         self._page = iter(rows)
+        self._is_read = len(rows) < limit
         if rows:
             self._after = _order(rows[-1])
-        else:
-            self._exhausted = True
 
 
 def start_claim(
     tx: Transaction, requests: Sequence[ClaimRequest]
 ) -> Callable[[ClaimRequest], ClaimAnswer]:
     tx.flush()
-    return partial(claim, tx, Queues(tx))
+    return partial(claim, tx, Queues(tx, requests))
 
 
 def start_lease(
