@@ -1,5 +1,6 @@
 """Signals: who is let in, what they do, what repeats and late ones are told."""
 
+import hmac
 from typing import Any
 
 import pytest
@@ -380,6 +381,25 @@ async def test_a_missing_execution_comes_before_the_token(driver: Driver) -> Non
     paused = await pause(driver)
     with refused(ExecutionNotFound):
         await paused.send(execution_id=NOWHERE, waitpoint_token=WaitpointToken(""))
+
+
+async def test_the_constant_time_comparison_has_the_last_word(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused = await pause(driver)
+    compared: list[int] = []
+
+    def never(one: bytes, other: bytes) -> bool:
+        compared.append(len(one) - len(other))
+        return False
+
+    monkeypatch.setattr(hmac, "compare_digest", never)
+    with refused(InvalidToken):
+        await paused.send()
+    assert await driver.engine.signals.verify_and_deliver(paused.request()) == TokenMismatch()
+    assert compared == [0, 0]
+    monkeypatch.undo()
+    assert await paused.signal() == SATISFIED
 
 
 async def test_a_failed_check_is_noted_at_most_once_a_second(driver: Driver) -> None:

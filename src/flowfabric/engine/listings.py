@@ -143,14 +143,6 @@ class Listings:
         lines = tuple(suspended_of(record, codes.get(record.suspension_id, "")) for record in shown)
         return SuspendedPage(lines, _in_view(shown[-1]) if more else None)
 
-    async def _reason_codes(self, suspended: Sequence[Record]) -> dict[str, str]:
-        """What each suspension says it waits for, by its id."""
-        ids = [record.execution_id for record in suspended]
-        wanted = dict.fromkeys(ids, (SUSPENSION,))
-        found = await self._deps.store.backend.read(ids, frozenset(), wanted)
-        kept = [suspension_in(seen.documents) for seen in found if seen is not None]
-        return {one.suspension_id: one.reason_code for one in kept if one is not None}
-
     async def list_expired_leases(
         self, asked: ExpiredLeasesQuery | None = None
     ) -> ExpiredLeasePage:
@@ -180,6 +172,14 @@ class Listings:
         check_namespace(namespace)
         check_lane(lane)
         return await self._deps.store.backend.queues(namespace, lane)
+
+    async def _reason_codes(self, suspended: Sequence[Record]) -> dict[str, str]:
+        """What each suspension says it waits for, by its id."""
+        ids = [record.execution_id for record in suspended]
+        wanted = dict.fromkeys(ids, (SUSPENSION,))
+        found = await self._deps.store.backend.read(ids, frozenset(), wanted)
+        kept = [suspension_in(seen.documents) for seen in found if seen is not None]
+        return {one.suspension_id: one.reason_code for one in kept if one is not None}
 
     async def _ended_leases(self, namespace: str, as_of: int) -> AsyncIterator[Record]:
         async for record in self._walk(Filter(namespace=namespace, state="lost"), "created"):
