@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from flowfabric.backend.types import Filter, ListRequest
+from flowfabric.backend.types import ConfigPut, Filter, ListRequest, PutAnswer
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.engine.executions import Submission
@@ -188,9 +188,8 @@ class Schedulers(World):
 
 class Keepers(World):
     def keep_house(self, data: st.DataObject) -> None:
-        act = data.draw(
-            st.sampled_from(["register", "heartbeat", "mark_dead", "configure", "browse", "purge"])
-        )
+        acts = ["register", "heartbeat", "mark_dead", "configure", "document", "browse", "purge"]
+        act = data.draw(st.sampled_from(acts))
         getattr(self, f"_{act}")(data)
 
     def _register(self, data: st.DataObject) -> None:
@@ -209,6 +208,19 @@ class Keepers(World):
         states = ["active", "active", "active", "paused", "draining", "disabled"]
         state = data.draw(st.sampled_from(states))
         self.both(lambda side: side.engine.lanes.configure("default", "gpu", state=state))
+
+    def _document(self, data: st.DataObject) -> None:
+        """Put or remove a timed document, as somebody who saw it, or an older one."""
+        name = data.draw(st.sampled_from(["timed/a", "timed/b"]))
+        body, off = data.draw(st.sampled_from([b"", b"1", b"2"])), data.draw(st.integers(0, 1))
+        due_at = self.at(data.draw(st.sampled_from([None, 0, 1_000]))) or 0
+
+        async def call(side: Side) -> PutAnswer:
+            (found,) = await side.backend.config_get([name])
+            expected = found.version - off if found else off
+            return (await side.backend.config_put([ConfigPut(name, expected, body, due_at)]))[0]
+
+        self.both(call)
 
     def _browse(self, data: st.DataObject) -> None:
         wanted, order = data.draw(some.filters), data.draw(some.list_orders)

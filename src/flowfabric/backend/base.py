@@ -101,7 +101,10 @@ class Backend(Flowing, Limiting, Protocol):
         limit: int,
         after: tuple[int, str] | None = None,
         partitions: frozenset[int] = frozenset(),
-    ) -> DuePage: ...
+    ) -> DuePage:
+        """Records, flows, budgets and config documents whose `due_at` has passed, each by
+        (due_at, id or name) strictly behind `after`."""
+        ...
 
     # presence and config
 

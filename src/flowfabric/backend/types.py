@@ -104,6 +104,60 @@ class Finished(msgspec.Struct, frozen=True):
     claimed: ClaimAnswer
 
 
+# ---- config
+
+
+class ConfigDocument(msgspec.Struct, frozen=True):
+    name: str
+    version: int
+    body: bytes
+    due_at: int = 0
+
+    # The signing keys are such a document, so no rendering shows a body.
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return _without_body(self)
+
+    def __repr__(self) -> str:
+        return _shown(self)
+
+
+class ConfigPut(msgspec.Struct, frozen=True):
+    """Write a document whose stored version is `expected`; 0 means it must not exist.
+
+    An empty body removes the document. Its version is remembered: a later document of that name
+    goes on counting, so that nobody who saw the old one can overwrite the new one. With `due_at`
+    set the document is on the timer and shown by `due` from that instant on.
+    """
+
+    name: str
+    expected: int
+    body: bytes
+    due_at: int = 0
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return _without_body(self)
+
+    def __repr__(self) -> str:
+        return _shown(self)
+
+
+def _without_body(one: ConfigDocument | ConfigPut) -> list[tuple[str, object]]:
+    shown = ((name, getattr(one, name)) for name in one.__struct_fields__)
+    return [(name, f"<{len(one.body)} bytes>" if name == "body" else v) for name, v in shown]
+
+
+def _shown(one: ConfigDocument | ConfigPut) -> str:
+    fields = ", ".join(f"{name}={value!r}" for name, value in _without_body(one))
+    return f"{type(one).__name__}({fields})"
+
+
+class PutAnswer(msgspec.Struct, frozen=True):
+    """`document` is what is stored now; `applied` says whether this call put it there."""
+
+    applied: bool
+    document: ConfigDocument
+
+
 # ---- due
 
 
@@ -120,6 +174,8 @@ class DuePage(msgspec.Struct, frozen=True):
     documents: dict[str, dict[str, Document]] = msgspec.field(default_factory=dict)
     # (due_at, budget id): one that cannot be read must not keep the others from being shown.
     budgets: tuple[tuple[int, str], ...] = ()
+    # Config documents with a time of their own, whole, by (due_at, name).
+    config: tuple[ConfigDocument, ...] = ()
 
 
 # ---- streams
@@ -247,7 +303,7 @@ class Journaled(msgspec.Struct, frozen=True):
     now: int
 
 
-# ---- presence and config
+# ---- presence
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -265,52 +321,6 @@ class Registered(msgspec.Struct, frozen=True):
     status: Literal["registered", "refreshed", "reassigned", "not_registered"]
     next_expiry_at: int = 0
     config_revision: int = 0
-
-
-class ConfigDocument(msgspec.Struct, frozen=True):
-    name: str
-    version: int
-    body: bytes
-    due_at: int = 0
-
-    # The signing keys are such a document, so no rendering shows a body.
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return _without_body(self)
-
-    def __repr__(self) -> str:
-        return _shown(self)
-
-
-class ConfigPut(msgspec.Struct, frozen=True):
-    """Write a document whose stored version is `expected`; 0 means it must not exist."""
-
-    name: str
-    expected: int
-    body: bytes
-    due_at: int = 0
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return _without_body(self)
-
-    def __repr__(self) -> str:
-        return _shown(self)
-
-
-def _without_body(one: ConfigDocument | ConfigPut) -> list[tuple[str, object]]:
-    shown = ((name, getattr(one, name)) for name in one.__struct_fields__)
-    return [(name, f"<{len(one.body)} bytes>" if name == "body" else v) for name, v in shown]
-
-
-def _shown(one: ConfigDocument | ConfigPut) -> str:
-    fields = ", ".join(f"{name}={value!r}" for name, value in _without_body(one))
-    return f"{type(one).__name__}({fields})"
-
-
-class PutAnswer(msgspec.Struct, frozen=True):
-    """`document` is what is stored now; `applied` says whether this call put it there."""
-
-    applied: bool
-    document: ConfigDocument
 
 
 # ---- reads

@@ -11,6 +11,7 @@ from flowfabric.backend.memory.shelves import Rows, Shelves
 from flowfabric.backend.reference.limit_tables import ORDERS
 from flowfabric.backend.reference.tables import (
     CONFIG,
+    CONFIG_TIMERS,
     EDGES,
     FLOWS,
     JOURNAL,
@@ -210,7 +211,7 @@ class MemoryTables(Tables):
                 set(places(key, before)) if before is not None else set(),
                 set(places(key, value)) if value is not None else set(),
             )
-        elif table is CONFIG and value is not None:
+        if table is CONFIG and value is not None:
             found = rows.by_key.get(key)
             self._config_revision += value.version - (found.version if found else 0)
         if value is None:
@@ -266,7 +267,7 @@ def _key_places(key: tuple[str, str], entry: KeyEntry) -> Iterator[Entry]:
 def _ordered_places() -> dict[Table[Any, Any], Callable[[Any, Any], Iterable[Entry]]]:
     """Where rows of the tables that have further orders stand in each of them."""
     orders: defaultdict[Table[Any, Any], list[Order[Any, Any]]] = defaultdict(list)
-    for order in ORDERS:
+    for order in (*ORDERS, CONFIG_TIMERS):
         orders[order.table].append(order)
     return {table: partial(_places_in, tuple(found)) for table, found in orders.items()}
 

@@ -1,6 +1,7 @@
 """Mechanism `config`: small documents, changed by compare-and-set."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from flowfabric.backend.base import CONFIG_BELL
 from flowfabric.backend.reference.tables import CONFIG
@@ -10,18 +11,19 @@ from flowfabric.backend.types import ConfigDocument, ConfigPut, PutAnswer
 
 def get(tx: Transaction, names: Sequence[str]) -> list[ConfigDocument | None]:
     tx.fetch(CONFIG, names)
-    return [tx.get(CONFIG, name) for name in names]
+    return [_present(tx.get(CONFIG, name)) for name in names]
 
 
 def start_put(tx: Transaction, puts: Sequence[ConfigPut]) -> Callable[[ConfigPut], PutAnswer]:
     tx.fetch(CONFIG, [put.name for put in puts])
 
     def put_one(put: ConfigPut) -> PutAnswer:
-        stored = tx.get(CONFIG, put.name)
-        version = stored.version if stored else 0
-        if version != put.expected:
-            return PutAnswer(False, stored or ConfigDocument(put.name, 0, b""))
-        document = ConfigDocument(put.name, version + 1, put.body, put.due_at)
+        row = tx.get(CONFIG, put.name)
+        stored = _present(row) or ConfigDocument(put.name, 0, b"")
+        if stored.version != put.expected or not (stored.body or put.body):
+            return PutAnswer(False, stored)
+        version = row.version + 1 if row else 1
+        document = ConfigDocument(put.name, version, put.body, put.due_at if put.body else 0)
         tx.put(CONFIG, put.name, document)
         tx.ring(CONFIG_BELL)
         return PutAnswer(True, document)
@@ -29,13 +31,26 @@ def start_put(tx: Transaction, puts: Sequence[ConfigPut]) -> Callable[[ConfigPut
     return put_one
 
 
+def _present(row: ConfigDocument | None) -> ConfigDocument | None:
+    """A row without a body is a document that was removed."""
+    return row if row is not None and row.body else None
+
+
 def listed(tx: Transaction, prefix: str, after: str, limit: int) -> list[ConfigDocument]:
     """Documents whose name begins with the prefix, by name, behind `after`."""
-    found: list[ConfigDocument] = []
+    return list(islice(_under(tx, prefix, after, limit), limit)) if limit > 0 else []
+
+
+def _under(tx: Transaction, prefix: str, after: str, page: int) -> Iterator[ConfigDocument]:
     if after < prefix:
         # A scan starts strictly behind a name, and the prefix may be one.
-        exact = tx.get(CONFIG, prefix)
-        found += [exact] if exact else []
-    rows = tx.tables.scan(CONFIG, max(prefix, after), max(0, limit))
-    found += [document for name, document in rows if name.startswith(prefix)]
-    return found[: max(0, limit)]
+        exact = _present(tx.get(CONFIG, prefix))
+        if exact is not None:
+            yield exact
+    behind = max(prefix, after)
+    while rows := tx.tables.scan(CONFIG, behind, page):
+        for behind, document in rows:
+            if not behind.startswith(prefix):
+                return
+            if document.body:
+                yield document

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from flowfabric.backend.reference.tables import Order, Table
+from flowfabric.backend.reference.tables import Order, Table, by_instant
 from flowfabric.core.limits.asks import Hold
 from flowfabric.core.limits.budgets import Budget
 from flowfabric.core.limits.gates import Entry, Gate, Slot, Waiter
@@ -28,11 +28,6 @@ ENTRIES: Final = Table[Pair, Entry]("window_entry")
 WAITERS: Final = Table[Pair, Waiter]("waiter")
 
 
-def _by_instant(shelf: Key, order: Key) -> Any:
-    """The key of a row placed by (an instant, its key)."""
-    return order[1] if len(order) == 2 else order[1:]
-
-
 def _by_owner(shelf: Key, order: Key) -> Any:
     """The key of a row that stands on its owner's shelf."""
     return shelf[0], order[1]
@@ -42,21 +37,21 @@ TIMERS: Final = Order(
     "budget_timers",
     BUDGETS,
     lambda key, budget: ((), (budget.due_at, key)) if budget.due_at else None,
-    _by_instant,
+    by_instant,
 )
 # Holds of a whole tree by their end: an expired one counts at levels its own budget shares.
 HOLD_ENDS: Final = Order(
     "hold_ends",
     HOLDS,
     lambda key, hold: ((hold.root_id,), (hold.until, *key)),
-    _by_instant,
+    by_instant,
 )
-MARK_ENDS: Final = Order("mark_ends", MARKS, lambda key, until: ((), (until, *key)), _by_instant)
+MARK_ENDS: Final = Order("mark_ends", MARKS, lambda key, until: ((), (until, *key)), by_instant)
 GATE_ENDS: Final = Order(
     "gate_ends",
     GATES,
     lambda key, gate: ((), (gate.ends_at, key)) if gate.ends_at else None,
-    _by_instant,
+    by_instant,
 )
 SLOT_ENDS: Final = Order(
     "slot_ends", SLOTS, lambda key, slot: ((key[0],), (slot.until, key[1])), _by_owner
@@ -68,7 +63,7 @@ WAITER_RANKS: Final = Order(
     "waiter_ranks", WAITERS, lambda key, waiter: ((key[0],), (waiter.rank, key[1])), _by_owner
 )
 WAITER_ENDS: Final = Order(
-    "waiter_ends", WAITERS, lambda key, waiter: ((), (waiter.until, *key)), _by_instant
+    "waiter_ends", WAITERS, lambda key, waiter: ((), (waiter.until, *key)), by_instant
 )
 
 ORDERS: Final[tuple[Order[Any, Any], ...]] = (

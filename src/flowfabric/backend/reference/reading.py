@@ -8,6 +8,7 @@ from flowfabric.backend.reference.placing import is_flow_among
 from flowfabric.backend.reference.tables import (
     ATTEMPTS,
     BLOBS,
+    CONFIG_TIMERS,
     DOCUMENTS,
     KEPT,
     RECORDS,
@@ -15,7 +16,16 @@ from flowfabric.backend.reference.tables import (
 )
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.upstreams import incoming_edges, upstreams_of
-from flowfabric.backend.types import NO_DOCUMENTS, DuePage, Named, Queue, Seen, Upstream, With
+from flowfabric.backend.types import (
+    NO_DOCUMENTS,
+    ConfigDocument,
+    DuePage,
+    Named,
+    Queue,
+    Seen,
+    Upstream,
+    With,
+)
 from flowfabric.core.documents import SUSPENSION, WAITPOINTS, Document
 from flowfabric.core.events import HistoryEntry, history_of
 from flowfabric.core.graph import Flow
@@ -118,8 +128,9 @@ def due(
     after: Moment | None = None,
     partitions: frozenset[int] = frozenset(),
 ) -> DuePage:
-    """Records, flows and budgets whose time has come, each by (due_at, id) behind `after`, at most
-    `limit` of each. Budgets have partitions of their own and are shown to everybody."""
+    """Records, flows, budgets and config documents whose time has come, each by (due_at, id) behind
+    `after`, at most `limit` of each. The last two lie in none of the partitions and are shown to
+    everybody."""
     records, record_end = _walk(
         _due_records(tx), after, limit, lambda one: _is_among(one, partitions)
     )
@@ -130,7 +141,9 @@ def due(
         lambda one: not partitions or is_flow_among(tx, one.flow_id, partitions),
     )
     budgets, budget_end = _walk(_due_budgets(tx), after, limit, lambda _: True)
-    ends = [end for end in (record_end, flow_end, budget_end) if end is not None]
+    config, config_end = _walk(_due_config(tx), after, limit, lambda _: True)
+    all_ends = (record_end, flow_end, budget_end, config_end)
+    ends = [end for end in all_ends if end is not None]
     beside = {record.execution_id: _due_documents(tx, record) for record in records}
     return DuePage(
         tuple(records),
@@ -139,6 +152,7 @@ def due(
         min(ends, default=None),
         {own: documents for own, documents in beside.items() if documents},
         tuple(budgets),
+        tuple(config),
     )
 
 
@@ -172,6 +186,14 @@ def _due_budgets(tx: Transaction) -> _Pages[Moment]:
         return [(int(due_at), str(budget_id)) for due_at, budget_id in places]
 
     return page, lambda moment: moment
+
+
+def _due_config(tx: Transaction) -> _Pages[ConfigDocument]:
+    def page(after: Moment | None, limit: int) -> list[ConfigDocument]:
+        rows = tx.tables.ordered(CONFIG_TIMERS, (), after, tx.now, limit)
+        return [document for _, document in rows]
+
+    return page, lambda document: (document.due_at, document.name)
 
 
 def _walk(

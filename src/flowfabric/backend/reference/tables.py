@@ -112,7 +112,21 @@ KEYS: Final = Table[tuple[str, str], KeyEntry]("idempotency")
 # (partition, namespace, lane, fairness key) -> the rank time last given out.
 FAIRNESS: Final = Table[tuple[int, str, str, str], int]("fairness")
 WORKERS: Final = Table[tuple[str, str], Worker]("worker")
+# A removed document stays as a row without a body, for its version.
 CONFIG: Final = Table[str, ConfigDocument]("config")
+
+
+def by_instant(shelf: Key, order: Key) -> Any:
+    """The key of a row placed by (an instant, its key)."""
+    return order[1] if len(order) == 2 else order[1:]
+
+
+CONFIG_TIMERS: Final = Order(
+    "config_timers",
+    CONFIG,
+    lambda key, document: ((), (document.due_at, key)) if document.due_at else None,
+    by_instant,
+)
 
 # Tables whose keys begin with an execution id, and which go when the execution is purged.
 OWNED: Final[tuple[Table[Any, Any], ...]] = (
@@ -247,7 +261,7 @@ class Tables(Protocol):
     def drop_expired_keys(self, now: int, limit: int) -> int: ...
 
     def config_revision(self) -> int:
-        """How many puts there were so far: the sum of all documents' versions."""
+        """How many puts there were so far: the sum of all versions, removed documents included."""
         ...
 
     def write(self, changes: Changes) -> None: ...

@@ -4,7 +4,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from flowfabric.backend.reference import limit_tables
-from flowfabric.backend.reference.tables import Order
+from flowfabric.backend.reference.tables import CONFIG_TIMERS, Order
 from flowfabric.backend.sqlite.layout import marks
 
 
@@ -18,6 +18,7 @@ class Columns(NamedTuple):
 
 
 COLUMNS: Final[dict[Order[Any, Any], Columns]] = {
+    CONFIG_TIMERS: Columns((), ("due_at", "name"), "due_at <> 0"),
     limit_tables.TIMERS: Columns((), ("due_at", "budget_id"), "due_at <> 0"),
     limit_tables.HOLD_ENDS: Columns(("root_id",), ("until", "budget_id", "reservation_id")),
     limit_tables.MARK_ENDS: Columns((), ("until", "budget_id", "dedup_key")),

@@ -19,15 +19,15 @@ from tests.clock import VirtualClock
 async def test_a_write_is_seen_by_the_next_read_and_rings_once(clock: VirtualClock) -> None:
     rung: list[set[str]] = []
     runner = MemoryRunner(MemoryTables(), clock, rung.append)
-    await runner.write(Work("put", start_put, [ConfigPut("a", 0, b""), ConfigPut("b", 0, b"")]))
-    assert await runner.read(lambda tx: get(tx, ["a"])) == [ConfigDocument("a", 1, b"")]
+    await runner.write(Work("put", start_put, [ConfigPut("a", 0, b"x"), ConfigPut("b", 0, b"x")]))
+    assert await runner.read(lambda tx: get(tx, ["a"])) == [ConfigDocument("a", 1, b"x")]
     assert rung == [{"config"}]
 
 
 async def test_a_failing_item_leaves_nothing_and_spoils_no_other(clock: VirtualClock) -> None:
     def start(tx: Transaction, names: Sequence[str]) -> Callable[[str], str]:
         def one(name: str) -> str:
-            tx.put(CONFIG, name, ConfigDocument(name, 1, b""))
+            tx.put(CONFIG, name, ConfigDocument(name, 1, b"x"))
             if name == "bad":
                 raise InvalidInput(name)
             return name

@@ -35,16 +35,48 @@ def test_of_two_puts_in_one_batch_the_second_sees_the_first(world: World) -> Non
 
 
 def test_every_put_raises_the_revision(world: World) -> None:
-    world.answers(start_put, ConfigPut("a", 0, b""), ConfigPut("a", 1, b""), ConfigPut("b", 0, b""))
-    world.do(start_put, ConfigPut("b", 0, b""))
+    world.answers(start_put, *(ConfigPut(*at, b"x") for at in (("a", 0), ("a", 1), ("b", 0))))
+    world.do(start_put, ConfigPut("b", 0, b"x"))
     assert world.tables.config_revision() == 3
 
 
 def test_documents_are_listed_by_prefix_in_pages(world: World) -> None:
     for name in ("lane", "lane/a", "lane/b", "lanes", "key", "lane/"):
-        world.do(start_put, ConfigPut(name, 0, b""))
+        world.do(start_put, ConfigPut(name, 0, b"x"))
     assert names(world, "lane/") == ["lane/", "lane/a", "lane/b"]
     assert names(world, "lane/", limit=2) == ["lane/", "lane/a"]
     assert names(world, "lane/", after="lane/a") == ["lane/b"]
     assert names(world, "", limit=2) == ["key", "lane"]
     assert names(world, "lane/", limit=0) == []
+
+
+def test_a_put_without_a_body_removes_the_document(world: World) -> None:
+    world.do(start_put, ConfigPut("a", 0, b"1", due_at=5))
+    removed = world.do(start_put, ConfigPut("a", 1, b"", due_at=5))
+    assert removed == PutAnswer(True, ConfigDocument("a", 2, b""))
+    assert world.rings == {CONFIG_BELL}
+    assert world.read(get, ["a"]) == [None]
+    assert names(world, "") == []
+
+
+def test_a_document_that_is_not_there_cannot_be_removed(world: World) -> None:
+    nothing = PutAnswer(False, ConfigDocument("a", 0, b""))
+    assert world.do(start_put, ConfigPut("a", 0, b"")) == nothing
+    world.answers(start_put, ConfigPut("a", 0, b"1"), ConfigPut("a", 1, b""))
+    assert world.answers(start_put, ConfigPut("a", 2, b""), ConfigPut("a", 0, b"")) == [nothing] * 2
+    assert world.tables.config_revision() == 2
+
+
+def test_a_document_that_comes_back_never_bears_an_old_version(world: World) -> None:
+    world.answers(start_put, ConfigPut("a", 0, b"1"), ConfigPut("a", 1, b""))
+    back = world.do(start_put, ConfigPut("a", 0, b"2"))
+    assert back == PutAnswer(True, ConfigDocument("a", 3, b"2"))
+    assert not world.do(start_put, ConfigPut("a", 1, b"stale")).applied
+    assert world.tables.config_revision() == 3
+
+
+def test_removed_documents_do_not_shorten_a_page(world: World) -> None:
+    for name in "abcd":
+        world.do(start_put, ConfigPut(name, 0, b"x"))
+    world.answers(start_put, ConfigPut("a", 1, b""), ConfigPut("b", 1, b""))
+    assert names(world, "", limit=2) == ["c", "d"]

@@ -80,8 +80,8 @@ def test_live_ones_are_listed_by_instance_in_pages(world: World) -> None:
 
 
 def test_register_and_heartbeat_tell_the_config_revision(world: World) -> None:
-    world.answers(start_put, ConfigPut("a", 0, b""), ConfigPut("a", 1, b""))
+    world.answers(start_put, ConfigPut("a", 0, b"x"), ConfigPut("a", 1, b"x"))
     assert world.do(start_register, worker()).config_revision == 2
-    world.do(start_put, ConfigPut("b", 0, b""))
+    world.do(start_put, ConfigPut("b", 0, b"x"))
     assert world.do(start_heartbeat, ("default", "i1")).config_revision == 3
     assert world.do(start_heartbeat, ("default", "nobody")).config_revision == 3

@@ -1,4 +1,4 @@
-"""Tables of limits in a file: rows as they were, and orders like those in memory."""
+"""Tables with further orders in a file: rows as they were, and orders like those in memory."""
 
 import random
 from collections.abc import Iterator
@@ -20,15 +20,24 @@ from flowfabric.backend.reference.limit_tables import (
     SLOTS,
     WAITERS,
 )
-from flowfabric.backend.reference.tables import Changes, Order, Put, Table
+from flowfabric.backend.reference.tables import (
+    CONFIG,
+    CONFIG_TIMERS,
+    Changes,
+    Order,
+    Put,
+    Table,
+)
 from flowfabric.backend.sqlite.orders import COLUMNS
 from flowfabric.backend.sqlite.tables import SqliteTables
+from flowfabric.backend.types import ConfigDocument
 from flowfabric.core.limits.asks import Hold
 from flowfabric.core.limits.budgets import MAX_AMOUNT, Budget
 from flowfabric.core.limits.gates import Entry, Gate, Quota, Slot, Waiter
 from flowfabric.core.limits.ledgers import Ledger, Share
 from tests.unit.backend.sqlite.samples import EVERY_CHARACTER, NOW, a_database
 
+ALL_ORDERS = (*ORDERS, CONFIG_TIMERS)
 TEXT = EVERY_CHARACTER
 LOWEST_RANK = -9_000 * 10**12
 
@@ -88,6 +97,7 @@ def _some_row(chance: random.Random, table: Table[Any, Any]) -> tuple[Any, Any]:
     name, other = chance.choice("abc"), chance.choice("xyzuvw")
     at = chance.randrange(6)
     rows: dict[Table[Any, Any], tuple[Any, Any]] = {
+        CONFIG: (other, ConfigDocument(other, 1, b"x", at)),
         BUDGETS: (other, Budget(budget_id=other, next_reset_at=at)),
         HOLDS: ((name, other), Hold(root_id=chance.choice("ab"), amounts={}, until=at)),
         MARKS: ((name, other), at),
@@ -99,7 +109,7 @@ def _some_row(chance: random.Random, table: Table[Any, Any]) -> tuple[Any, Any]:
     return rows[table]
 
 
-@pytest.mark.parametrize("order", ORDERS, ids=lambda order: order.name)
+@pytest.mark.parametrize("order", ALL_ORDERS, ids=lambda order: order.name)
 def test_an_order_is_walked_as_it_is_in_memory(
     tables: SqliteTables, order: Order[Any, Any]
 ) -> None:
@@ -120,4 +130,4 @@ def test_an_order_is_walked_as_it_is_in_memory(
 
 
 def test_every_order_has_columns() -> None:
-    assert set(COLUMNS) == set(ORDERS)
+    assert set(COLUMNS) == set(ALL_ORDERS)

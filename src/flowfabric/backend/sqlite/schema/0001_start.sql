@@ -289,6 +289,9 @@ CREATE TABLE config (
 -- The sum of all versions is the revision of the configuration; it is read at every heartbeat.
 CREATE INDEX config_version ON config (version);
 
+CREATE INDEX config_timers ON config (due_at, name)
+    WHERE due_at <> 0;
+
 -- AUTOINCREMENT: a number stands in readers' cursors and must not come back after a trim.
 CREATE TABLE log (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
