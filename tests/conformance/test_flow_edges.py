@@ -535,3 +535,58 @@ async def test_a_graph_grows_while_it_runs(driver: Driver) -> None:
     assert await flow.states() == {"a": "completed", "b": "waiting", "c": "waiting"}
     await flow.complete("b", "c")
     assert (await flow.flow()).counts == {"completed": 3}
+
+
+# ---- parking
+
+
+async def test_a_parent_cannot_wait_for_a_child_that_waits_for_it(driver: Driver) -> None:
+    flow = await new_flow(driver.engine)
+    await flow.add("parent", "a", "b", "free")
+    await flow.join("parent", "a")
+    await flow.join("a", "b")
+    held = (await flow.take("parent")).held
+    before = await stored(driver, flow)
+    park = driver.engine.outcomes.wait_for_children
+    for child in ("a", "b"):
+        with refused(CycleDetected):
+            await park(held, (flow.ids["free"], flow.ids[child]))
+    assert await stored(driver, flow) == before
+    await park(held, (flow.ids["free"],))
+    await flow.complete("free")
+    assert (await flow.record("parent")).state == "waiting"
+
+
+async def test_a_child_that_waited_for_its_parent_once_may_be_waited_for(driver: Driver) -> None:
+    flow = await new_flow(driver.engine)
+    await flow.add("parent", "child")
+    await flow.join("parent", "child")
+    await flow.complete("parent")
+    await driver.engine.replays.replay(flow.ids["parent"])
+    held = (await flow.take("parent")).held
+    await driver.engine.outcomes.wait_for_children(held, (flow.ids["child"],))
+    await flow.complete("child")
+    assert (await flow.record("parent")).state == "waiting"
+
+
+async def test_a_child_that_does_not_wait_for_its_parent_any_more_may_be_waited_for(
+    driver: Driver,
+) -> None:
+    """An edge leads from the parent to each of them, and none of them is held back by it."""
+    flow = await new_flow(driver.engine)
+    await flow.add("parent", "quick")
+    await flow.add("ended", "raced", delay_until=LATER)
+    policy = {"kind": "any_of", "on_satisfied": "let_run"}
+    await driver.engine.flows.set_edge_group_policy(flow.flow_id, flow.ids["raced"], policy)
+    for source, target in (("quick", "raced"), ("parent", "raced"), ("parent", "ended")):
+        await flow.join(source, target)
+    await flow.complete("quick")
+    await driver.engine.outcomes.cancel(unfenced(flow.ids["ended"]), "enough")
+    edges = {**await flow.edges_into("raced"), **await flow.edges_into("ended")}
+    assert edges["parent"].state == "open"
+    held = (await flow.take("parent")).held
+    children = (flow.ids["raced"], flow.ids["ended"])
+    await driver.engine.outcomes.wait_for_children(held, children)
+    assert (await flow.record("parent")).state == "blocked"
+    await driver.engine.outcomes.cancel(unfenced(flow.ids["raced"]), "enough")
+    assert (await flow.record("parent")).state == "waiting"

@@ -17,6 +17,7 @@ from flowfabric.errors import (
     MaxReplaysExhausted,
 )
 from tests.conformance.driver import Driver, refused, stranger, unfenced
+from tests.conformance.editing import LATER, new_flow
 from tests.conformance.graphs import Arrow, FlowUnderTest, Graph, Member, chain
 
 DIAMOND = Graph(arrows=[("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", "e")])
@@ -224,3 +225,93 @@ async def test_a_member_skipped_for_want_of_edges_is_released_by_a_replay(driver
     assert (await flow.record("t")).state == "skipped"
     assert await driver.engine.replays.replay(flow.ids["t"]) == "waiting"
     await flow.complete("t")
+
+
+# ---- replay beside a cascade that was cut off
+
+
+def die(driver: Driver) -> None:
+    """From now on nobody goes on with what a step leaves over, only the flow's timer."""
+    driver.engine.settling.go_on = lambda *_: None  # type: ignore[method-assign]
+    driver.engine.deps.on_more = lambda *_: None
+
+
+async def test_an_end_before_the_replay_that_is_settled_late_does_not_count(
+    driver: Driver,
+) -> None:
+    """The failed source has not reached the edge yet when its target is replayed."""
+    arrows = [("a", f"t{i:03}") for i in range(150)]
+    flow = await driver.graph(Graph(arrows=[*arrows, ("b", "t149")]))
+    die(driver)
+    await flow.fail("b", "a")
+    edges = await flow.edges_into("t149")
+    assert (edges["a"].state, edges["b"].state) == ("open", "impossible")
+    assert await driver.engine.replays.replay(flow.ids["t149"]) == "waiting_children"
+    assert (await flow.record("t149")).detail == "2 dep(s) unsatisfied after replay"
+    await driver.sweep()
+    assert (await flow.flow()).counts == {"failed": 2, "skipped": 149, "waiting_children": 1}
+    await driver.engine.replays.replay(flow.ids["a"])
+    await driver.engine.replays.replay(flow.ids["b"])
+    await flow.complete("a", "b")
+    await driver.sweep()
+    assert (await flow.record("t149")).state == "waiting"
+
+
+async def test_a_source_that_ends_again_beside_its_own_cut_off_end(driver: Driver) -> None:
+    """What is left of the first end must not settle what was reopened after the second."""
+    arrows = [("a", f"t{i:03}") for i in range(250)]
+    flow = await driver.graph(Graph(arrows=arrows))
+    die(driver)
+    for _ in range(2):
+        await flow.fail("a")
+        await driver.engine.replays.replay(flow.ids["a"])
+    await flow.fail("a")
+    assert await driver.engine.replays.replay(flow.ids["t050"]) == "waiting_children"
+    await driver.sweep()
+    assert (await flow.flow()).counts == {"failed": 1, "skipped": 249, "waiting_children": 1}
+
+
+@pytest.mark.parametrize("replayed", [True, False])
+@pytest.mark.parametrize("outcome", ["completed", "failed"])
+async def test_a_new_edge_does_not_settle_what_a_replay_reopened(
+    driver: Driver, outcome: str, replayed: bool
+) -> None:
+    flow = await new_flow(driver.engine)
+    await flow.add("a", "x")
+    await flow.add("t", delay_until=LATER)
+    await flow.join("a", "t")
+    await flow.fail("a")
+    await driver.engine.replays.replay(flow.ids["t"])
+    if replayed:
+        await driver.engine.replays.replay(flow.ids["a"])
+    await flow.join("x", "t")
+    edges = await flow.edges_into("t")
+    assert (edges["a"].state, edges["x"].state) == ("open", "open")
+    assert (await flow.record("t")).state == "blocked"
+    if not replayed:
+        await driver.engine.replays.replay(flow.ids["a"])
+    await (flow.complete("a", "x") if outcome == "completed" else flow.fail("a"))
+    expected = "waiting" if outcome == "completed" else "skipped"
+    assert (await flow.record("t")).state == expected
+
+
+@pytest.mark.parametrize("policy", [{}, {"policy": "quorum", "k": 200, "on_satisfied": "let_run"}])
+@pytest.mark.parametrize("finisher", ["alive", "dead"])
+async def test_more_successes_than_a_step_settles_release_a_replayed_member(
+    driver: Driver, policy: dict[str, Any], finisher: str
+) -> None:
+    sources = [f"s{i:03}" for i in range(150)]
+    flow = await driver.graph(Graph(arrows=[(one, "t") for one in sources], groups={"t": policy}))
+    await flow.fail(*sources)
+    assert (await flow.record("t")).state == "skipped"
+    for name in sources:
+        await driver.engine.replays.replay(flow.ids[name])
+    await flow.complete(*sources)
+    if finisher == "dead":
+        die(driver)
+    assert await driver.engine.replays.replay(flow.ids["t"]) == "waiting_children"
+    await (flow.settled() if finisher == "alive" else driver.sweep())
+    group = await flow.group("t")
+    assert (group.succeeded, group.state) == (150, "satisfied")
+    assert (await flow.record("t")).state == "waiting"
+    assert (await flow.flow()).unsettled == ()

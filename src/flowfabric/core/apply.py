@@ -63,7 +63,7 @@ def _settle(rows: Rows, plan: Plan, done: Step) -> None:
         if plan.rule == "park":
             _grow(rows, after.flow_id, len(plan.graph.edges))
         replayed = plan.rule == "replay"
-        settle_edges(rows, after.flow_id, plan.graph.edges, successes_only=replayed)
+        settle_edges(rows, after.flow_id, plan.graph.edges, replayed=replayed)
     if after.state in FINAL and plan.settle:
         settle_from(rows, after)
 

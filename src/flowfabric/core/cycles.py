@@ -12,32 +12,31 @@ MOST_NODES: Final = 1_000
 
 
 class CycleSearch:
-    """Would an edge from `upstream` to `downstream` close a cycle?
+    """Would an edge that leads from `goal` to a member close a cycle? It does if a way leads from
+    there to the goal.
 
-    Walks breadth first from the downstream over outgoing edges. It asks for the edges of its
-    `frontier`, is fed them, and so on until the frontier is empty: then the edge closes none.
+    Walks breadth first. It asks for the ways that lead on from its `frontier`, is fed them, and so
+    on until the frontier is empty: then there is none to the goal.
     """
 
-    def __init__(self, upstream: str, downstream: str, most: int = MOST_NODES) -> None:
-        self.frontier: tuple[str, ...] = (downstream,)
-        self._upstream = upstream
+    def __init__(self, goal: str, *starts: str, most: int = MOST_NODES) -> None:
+        self.frontier: tuple[str, ...] = starts
+        self._goal = goal
         self._most = most
-        self._visited = {downstream}
+        self._visited = set(starts)
 
-    def feed(self, targets: Iterable[str]) -> None:
-        """Take the targets of all edges that leave the frontier, in their order."""
+    def feed(self, ends: Iterable[str]) -> None:
+        """Take where all the ways from the frontier lead, in their order."""
         found: list[str] = []
-        for target in targets:
-            if target == self._upstream:
-                raise CycleDetected(f"{self._upstream} is already behind its new downstream")
-            if target in self._visited:
+        for end in ends:
+            if end == self._goal:
+                raise CycleDetected(f"a way leads back to {self._goal}")
+            if end in self._visited:
                 continue
-            self._visited.add(target)
+            self._visited.add(end)
             if len(self._visited) > self._most:
-                raise GraphTooLargeForCycleCheck(
-                    f"more than {self._most} members lie behind the downstream"
-                )
-            found.append(target)
+                raise GraphTooLargeForCycleCheck(f"more than {self._most} members to be searched")
+            found.append(end)
         self.frontier = tuple(found)
 
 

@@ -32,7 +32,7 @@ def apply_flow(rows: Rows, plan: FlowPlan) -> FlowAnswer:
     for member in plan.members:
         _write_member(rows, member)
     write_graph(rows, plan.graph)
-    settle_edges(rows, plan.flow_id, plan.graph.edges, successes_only=False)
+    settle_edges(rows, plan.flow_id, plan.graph.edges)
     return _finish(rows, plan, flow)
 
 

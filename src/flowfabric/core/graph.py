@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from flowfabric.core.record import Record
 from flowfabric.core.states import FINAL, PUBLIC_STATES, State, public_state
 from flowfabric.errors import InvariantViolation
 
@@ -31,6 +32,9 @@ class Edge(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     state: EdgeState = "staged"
     # How its source ended, once the edge is resolved.
     outcome: str = ""
+    # How many ends of its source lie before a replay of its target and count only if the last of
+    # them was a success.
+    past_ends: int = 0
     resolved_at: int = 0
     created_at: int = 0
     created_by: str = ""
@@ -59,9 +63,9 @@ class Unsettled(msgspec.Struct, frozen=True, array_like=True):
     """Work a bounded step left over: which list to go on with, and behind which edge.
 
     `settle` the edges that leave a member that ended; `gather` those that lead to a member and
-    whose source ended before (with `note` "successes" only those of sources that succeeded); `cut`
-    the live sources of a member whose group fired, for the reason in `note`. `within` is how far
-    the edges of the next source to cut have been looked at.
+    whose source ended before (with `note` "replayed" the member waits again for those that did not
+    succeed); `cut` the live sources of a member whose group fired, for the reason in `note`.
+    `within` is how far the edges of the next source to cut have been looked at.
     """
 
     work: Literal["settle", "gather", "cut"]
@@ -257,22 +261,39 @@ def count_outcome(group: Group, edge: Edge, outcome: str) -> Group:
     return msgspec.structs.replace(group, failed=group.failed + 1)
 
 
-def reopen(group: Group, edges: Iterable[Edge]) -> GraphEdit:
+def end_counts(edge: Edge, source: Record) -> bool:
+    """Whether its source has ended in a way that resolves this edge."""
+    if source.state not in FINAL:
+        return False
+    is_new = source.replay_count >= edge.past_ends
+    return is_new or source.state == "completed" or edge.kind == FINISHED
+
+
+def pass_over(edge: Edge, source: Record | None) -> Edge:
+    """The edge of a replayed member: of a source that has ended, only its next end counts."""
+    if source is None or source.state not in FINAL:
+        return edge
+    return msgspec.structs.replace(edge, past_ends=source.replay_count + 1)
+
+
+def reopen(group: Group, edges: Iterable[Edge], sources: Mapping[str, Record]) -> GraphEdit:
     """The inbound edges and group of a skipped member that is to run after all."""
     counted = [edge for edge in edges if edge.round == group.round and edge.state != "staged"]
-    reopened = tuple(
-        msgspec.structs.replace(edge, state="open", outcome="", resolved_at=0)
+    waited_for = tuple(
+        pass_over(
+            msgspec.structs.replace(edge, state="open", outcome="", resolved_at=0),
+            sources.get(edge.source),
+        )
         for edge in counted
-        if edge.state == "impossible"
+        if edge.state != "satisfied"
     )
-    satisfied = sum(edge.state == "satisfied" for edge in counted)
     fresh = msgspec.structs.replace(
         group,
-        succeeded=satisfied,
+        succeeded=len(counted) - len(waited_for),
         failed=0,
         skipped=0,
         state="pending",
         fired_at=0,
         cancel_reason="",
     )
-    return GraphEdit(edges=reopened, groups=(fresh,), seen={group.target: group})
+    return GraphEdit(edges=waited_for, groups=(fresh,), seen={group.target: group})

@@ -13,14 +13,15 @@ from typing import Final
 import msgspec
 
 from flowfabric.core.graph import (
-    FINISHED,
     INPUT,
     Edge,
     Flow,
     Group,
     Unsettled,
     count_outcome,
+    end_counts,
     judge,
+    pass_over,
     resolve_edge,
     resolved_edges,
 )
@@ -37,7 +38,7 @@ BYTES_PER_STEP: Final = 4 * 1024 * 1024
 # Edges a step may look at and leave alone, on its way to those it settles.
 LOOKS_PER_STEP: Final = 1_000
 _PAGE: Final = EDGES_PER_STEP
-_SUCCESSES: Final = "successes"
+_REPLAYED: Final = "replayed"
 
 _replace = msgspec.structs.replace
 
@@ -47,13 +48,15 @@ def settle_from(rows: Rows, ended: Record) -> bool:
     return _Walk(rows, ended.flow_id, [Unsettled("settle", ended.execution_id)]).run()
 
 
-def settle_edges(rows: Rows, flow_id: str, edges: Iterable[Edge], *, successes_only: bool) -> bool:
+def settle_edges(
+    rows: Rows, flow_id: str, edges: Iterable[Edge], *, replayed: bool = False
+) -> bool:
     """Settle new or reopened edges whose source has ended already.
 
     A replayed member waits again for sources that did not succeed: they may be replayed too.
     """
     targets = dict.fromkeys(edge.target for edge in edges if edge.state == "open")
-    note = _SUCCESSES if successes_only else ""
+    note = _REPLAYED if replayed else ""
     return _Walk(rows, flow_id, [Unsettled("gather", one, note=note) for one in targets]).run()
 
 
@@ -165,7 +168,6 @@ class _Walk:
         # A source replayed meanwhile settles its edges when it ends again.
         if source is None or source.state not in FINAL:
             return
-        outcome = OUTCOMES[source.state]
         limit = min(_PAGE, self._edges_left)
         edges = self._rows.outgoing(work.execution_id, work.after, limit + 1)
         self._rows.expect([edge.target for edge in edges[:limit] if edge.state == "open"])
@@ -175,12 +177,13 @@ class _Walk:
                 break
             self._looks_left -= 1
             after = edge.edge_id
-            if edge.state == "open":
+            if edge.state == "open" and end_counts(edge, source):
                 self._edges_left -= 1
-                self._resolve(edge, outcome)
+                self._resolve(edge, OUTCOMES[source.state])
         self._go_on_behind(work, edges, after)
 
     def _gather(self, work: Unsettled) -> None:
+        replayed = work.note == _REPLAYED
         limit = min(_PAGE, self._looks_left)
         edges = self._rows.incoming(work.execution_id, work.after, limit + 1)
         self._rows.expect([edge.source for edge in edges[:limit] if edge.state == "open"])
@@ -190,28 +193,37 @@ class _Walk:
                 break
             self._looks_left -= 1
             after = edge.edge_id
-            outcome = self._outcome_for(edge, work.note)
-            if outcome:
-                self._edges_left -= 1
-                self._resolve(edge, outcome)
-        self._go_on_behind(work, edges, after)
+            self._gather_edge(edge, replayed=replayed)
+        is_done = not self._go_on_behind(work, edges, after)
+        if is_done and replayed:
+            self._let_go(work.execution_id)
 
-    def _outcome_for(self, edge: Edge, note: str) -> str:
-        """How the source of an edge that is still open ended; "" when it is not to be settled."""
-        if edge.state != "open":
-            return ""
+    def _gather_edge(self, edge: Edge, *, replayed: bool) -> None:
         source = self._rows.record(edge.source)
-        if source is None or source.state not in FINAL:
-            return ""
-        counts = note != _SUCCESSES or source.state == "completed" or edge.kind == FINISHED
-        return OUTCOMES[source.state] if counts else ""
+        if edge.state != "open" or source is None:
+            return
+        asked = pass_over(edge, source) if replayed else edge
+        if end_counts(asked, source):
+            self._edges_left -= 1
+            self._resolve(asked, OUTCOMES[source.state], replayed=replayed)
+        elif asked != edge:
+            self._edges_left -= 1
+            self._rows.put_edge(asked)
 
-    def _go_on_behind(self, work: Unsettled, edges: Sequence[Edge], after: str) -> None:
+    def _let_go(self, execution_id: str) -> None:
+        """A replayed member runs when no edge is open any more, whatever its group would say."""
+        record = self._rows.record(execution_id)
+        if record is not None and (record.state, record.reason) == ("blocked", "dependencies"):
+            release_if_open(self._rows, record)
+
+    def _go_on_behind(self, work: Unsettled, edges: Sequence[Edge], after: str) -> bool:
         """Leave the rest of a list, if it has one, to what comes after the newer work."""
-        if edges and after != edges[-1].edge_id:
+        has_rest = bool(edges) and after != edges[-1].edge_id
+        if has_rest:
             self._left.append(_replace(work, after=after))
+        return has_rest
 
-    def _resolve(self, edge: Edge, outcome: str) -> None:
+    def _resolve(self, edge: Edge, outcome: str, *, replayed: bool = False) -> None:
         rows = self._rows
         resolved = resolve_edge(edge, outcome, rows.now)
         rows.put_edge(resolved)
@@ -223,7 +235,7 @@ class _Walk:
             self._bytes_left -= rows.copy_result(edge.source, edge.target)
         group = count_outcome(group, resolved, outcome)
         verdict = judge(group) if pending else "pending"
-        if verdict == "pending":
+        if verdict == "pending" or (replayed and verdict == "impossible"):
             rows.put_group(group)
         else:
             self._fire(_replace(group, state=verdict, fired_at=rows.now))

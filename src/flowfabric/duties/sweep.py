@@ -39,14 +39,18 @@ class TimerSweep:
         self._backoff.new_cycle()
         tally = Tally()
         after: tuple[int, str] | None = None
+        flows: dict[str, tuple[Flow, int]] = {}
         for _ in range(MOST_PAGES):
             page = await self._engine.deps.store.backend.due(PAGE, after)
-            await self._settle_flows(page, tally)
             await self._reset_budgets(page, tally)
             await self._act(page, tally)
+            flows |= {flow.flow_id: (flow, page.now) for flow in page.flows}
             after = page.next_after
             if after is None:
                 break
+        # A large flow takes its time; what is due by the clock has had its turn.
+        for flow, now in flows.values():
+            await self._look_after(flow, now, tally)
         return tally
 
     async def _act(self, page: DuePage, tally: Tally) -> None:
@@ -131,12 +135,11 @@ class TimerSweep:
                 self._backoff.worked(budget_id)
                 tally.processed("budget_reset" if answer else self.name)
 
-    async def _settle_flows(self, page: DuePage, tally: Tally) -> None:
-        for flow in page.flows:
-            if not self._only.matches(flow.namespace, flow.tags):
-                tally.skipped("flow_settle")
-            elif not self._backoff.skips(flow.flow_id):
-                await self._settle_flow(flow, page.now, tally)
+    async def _look_after(self, flow: Flow, now: int, tally: Tally) -> None:
+        if not self._only.matches(flow.namespace, flow.tags):
+            tally.skipped("flow_settle")
+        elif not self._backoff.skips(flow.flow_id):
+            await self._settle_flow(flow, now, tally)
 
     async def _settle_flow(self, flow: Flow, now: int, tally: Tally) -> None:
         try:

@@ -1,12 +1,13 @@
 """Editing a graph edge by edge: stage, apply, and how a member's inbound edges combine."""
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from flowfabric.backend.flowing import EdgeQuery
-from flowfabric.backend.types import Seen
+from flowfabric.backend.types import Seen, With
 from flowfabric.core.cycles import MOST_NODES, CycleSearch
 from flowfabric.core.edge_policies import policy_of, read_edge_policy
 from flowfabric.core.flow_checks import (
@@ -25,6 +26,7 @@ from flowfabric.core.flow_plan import FlowApplied, FlowPlan
 from flowfabric.core.graph import Edge, Group
 from flowfabric.core.ids import check_text, parse_execution_id, parse_uuid
 from flowfabric.core.rules.flows import combine, link, stage
+from flowfabric.core.states import FINAL
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.flow_deciding import decide_flow, read_flow
@@ -36,12 +38,13 @@ from flowfabric.engine.flow_types import (
     Set,
     StagedEdge,
 )
-from flowfabric.errors import SelfReferencingEdge
+from flowfabric.errors import GraphTooLargeForCycleCheck, SelfReferencingEdge
 
 NAME_BYTES: Final = 128
 _PAGE: Final = 1_000
 # How many members' edges one read of a cycle search asks for.
 _NODES_A_READ: Final = 50
+_WITH_GROUP: Final = frozenset[With]({"group"})
 
 
 class Edges:
@@ -223,6 +226,32 @@ class Edges:
     async def _group(self, target: str) -> Group | None:
         (group,) = await self._deps.store.backend.groups([target])
         return group
+
+
+async def check_not_waiting_for(deps: Deps, parent: str, children: tuple[str, ...]) -> None:
+    """Whether none of these members waits, itself or through others, for the one that is to wait
+    for it: neither would ever run. A graph too large to search is trusted."""
+    search = CycleSearch(parent, *children)
+    with suppress(GraphTooLargeForCycleCheck):
+        while search.frontier:
+            found: list[str] = []
+            for start in range(0, len(search.frontier), _NODES_A_READ):
+                nodes = search.frontier[start : start + _NODES_A_READ]
+                for seen in await deps.store.backend.read(nodes, _WITH_GROUP):
+                    found += _awaited(seen)
+            search.feed(found)
+
+
+def _awaited(seen: Seen | None) -> list[str]:
+    """The members that one waits for, or will when its staged edges are applied."""
+    if seen is None or seen.group is None or seen.record.state in FINAL:
+        return []
+    open_round = seen.group.round if seen.group.state == "pending" else None
+    return [
+        edge.source
+        for edge in seen.incoming
+        if edge.state == "staged" or (edge.state == "open" and edge.round == open_round)
+    ]
 
 
 def edge_kind(value: object) -> str:

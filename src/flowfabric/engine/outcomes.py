@@ -15,6 +15,7 @@ from flowfabric.core.rules.operators import cancel
 from flowfabric.core.states import FINAL, public_state
 from flowfabric.engine.checking import MAX_INSTANT, body, whole
 from flowfabric.engine.deps import Deps
+from flowfabric.engine.edges import check_not_waiting_for
 from flowfabric.engine.holding import Held, fence_of, given_fence
 from flowfabric.engine.settling import Settling
 from flowfabric.errors import (
@@ -197,6 +198,7 @@ class Outcomes:
                 raise ExecutionNotFound(child)
             if not parent.flow_id or member.record.flow_id != parent.flow_id:
                 raise ExecutionNotInFlow(f"{child} is no member of {parent.flow_id or 'a flow'}")
+        await check_not_waiting_for(self._deps, parent.execution_id, children)
 
 
 def _op(given: str, rule: str) -> str:

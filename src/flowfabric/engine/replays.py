@@ -1,6 +1,5 @@
 """Replay: run a finished execution again, as a new attempt."""
 
-import asyncio
 from typing import Final
 
 from flowfabric.backend.types import Seen, With
@@ -8,12 +7,14 @@ from flowfabric.core.checks import check_replay
 from flowfabric.core.graph import Flow, reopen
 from flowfabric.core.ids import check_text, parse_execution_id
 from flowfabric.core.plan import Applied
+from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import Reopening, ReplayRequest, replay
 from flowfabric.core.states import public_state
 from flowfabric.engine.deps import MOST_DECISIONS, Deps
 from flowfabric.errors import ExecutionNotFound, FlowAlreadyTerminal, RetryExhausted
 
 _WITH_GROUP: Final = frozenset[With]({"group"})
+_PAGE: Final = 1_000
 
 
 class Replays:
@@ -59,8 +60,16 @@ class Replays:
         """A skipped member waits again for the edges that could not be satisfied."""
         if seen.record.state != "skipped" or seen.group is None:
             return None
-        edit = reopen(seen.group, seen.incoming)
-        sources = [edge.source for edge in edit.edges]
-        found = await asyncio.gather(*(self._deps.store.read(source) for source in sources))
-        met = sum(one is not None and one.record.state == "completed" for one in found)
-        return Reopening(edit, len(sources) - met)
+        sources = await self._sources(seen)
+        edit = reopen(seen.group, seen.incoming, sources)
+        done = {own for own, source in sources.items() if source.state == "completed"}
+        return Reopening(edit, sum(edge.source not in done for edge in edit.edges))
+
+    async def _sources(self, seen: Seen) -> dict[str, Record]:
+        """Where the edges come from that are not satisfied."""
+        ids = [edge.source for edge in seen.incoming if edge.state in ("open", "impossible")]
+        sources: dict[str, Record] = {}
+        for start in range(0, len(ids), _PAGE):
+            found = await self._deps.store.backend.read(ids[start : start + _PAGE], frozenset())
+            sources |= {one.record.execution_id: one.record for one in found if one is not None}
+        return sources

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final
 
 from flowfabric.engine.deps import Deps
@@ -37,10 +38,10 @@ class Settling:
     async def settle(self, flow_id: str) -> None:
         """Do bounded steps until nothing is left that could be done."""
         task = self._running.get(flow_id)
-        if task is None:
+        if task is None or task.done():
             task = asyncio.ensure_future(self._run(flow_id))
             self._running[flow_id] = task
-            task.add_done_callback(lambda _: self._ended(flow_id))
+            task.add_done_callback(partial(self._ended, flow_id))
         else:
             # What it is about to find finished may not contain the caller's work.
             self._again.add(flow_id)
@@ -95,9 +96,10 @@ class Settling:
             raise answer
         return answer
 
-    def _ended(self, flow_id: str) -> None:
-        task = self._running.pop(flow_id)
-        self._again.discard(flow_id)
+    def _ended(self, flow_id: str, task: asyncio.Task[None]) -> None:
+        if self._running.get(flow_id) is task:
+            del self._running[flow_id]
+            self._again.discard(flow_id)
         if not task.cancelled():
             # Whoever awaits it has the error; nobody may be left who does.
             task.exception()

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from flowfabric.core.graph import (
+    FINISHED,
     CancelPolicy,
     Edge,
     Flow,
@@ -13,6 +14,7 @@ from flowfabric.core.graph import (
     GroupPolicy,
     count_move,
     count_outcome,
+    end_counts,
     flow_state,
     is_covered,
     judge,
@@ -113,7 +115,7 @@ def test_a_reopened_group_keeps_its_successes_and_waits_for_the_rest() -> None:
     fired = Group(
         target="t",
         flow_id="f",
-        n=3,
+        n=4,
         succeeded=1,
         failed=1,
         skipped=1,
@@ -127,16 +129,23 @@ def test_a_reopened_group_keeps_its_successes_and_waits_for_the_rest() -> None:
         edge("met", "satisfied"),
         edge("failed", "impossible"),
         edge("skipped", "impossible"),
+        edge("late", "open"),
         edge("staged", "staged"),
         edge("before", "impossible", round=0),
     ]
-    edit = reopen(fired, edges)
-    assert [(one.edge_id, one.state, one.resolved_at) for one in edit.edges] == [
-        ("failed", "open", 0),
-        ("skipped", "open", 0),
+    sources = {
+        "failed": record_in("failed", replay_count=2),
+        "skipped": record_in("waiting", replay_count=1),
+        "late": record_in("failed"),
+    }
+    edit = reopen(fired, edges, sources)
+    assert [(one.edge_id, one.state, one.resolved_at, one.past_ends) for one in edit.edges] == [
+        ("failed", "open", 0, 3),
+        ("skipped", "open", 0, 0),
+        ("late", "open", 0, 1),
     ]
     (fresh,) = edit.groups
-    assert (fresh.n, fresh.succeeded, fresh.failed, fresh.skipped) == (3, 1, 0, 0)
+    assert (fresh.n, fresh.succeeded, fresh.failed, fresh.skipped) == (4, 1, 0, 0)
     assert (fresh.staged, fresh.round, fresh.state) == (1, 1, "pending")
     assert (fresh.fired_at, fresh.cancel_reason) == (0, "")
 
@@ -205,3 +214,24 @@ def test_a_cancel_covers_the_members_its_policy_names(state: State, policy: Canc
     assert is_covered(cancelled, state) == covered.get(policy, False)
     assert not is_covered(flow(cancel_policy=policy), state)
     assert not is_covered(None, record_in(state).state)
+
+
+@pytest.mark.parametrize(
+    ("state", "replays", "past_ends", "kind", "counts"),
+    [
+        ("active", 0, 0, "", False),
+        ("completed", 0, 0, "", True),
+        ("failed", 0, 0, "", True),
+        ("failed", 0, 1, "", False),
+        ("failed", 1, 1, "", True),
+        ("skipped", 1, 2, "", False),
+        ("completed", 0, 1, "", True),
+        ("failed", 0, 1, FINISHED, True),
+        ("active", 3, 1, FINISHED, False),
+    ],
+)
+def test_an_end_before_a_replay_counts_only_if_it_was_a_success(
+    state: Any, replays: int, past_ends: int, kind: str, counts: bool
+) -> None:
+    edge = Edge(edge_id="e", flow_id="f", source="s", target="t", kind=kind, past_ends=past_ends)
+    assert end_counts(edge, record_in(state, replay_count=replays)) is counts

@@ -287,7 +287,7 @@ def _replay(graph: Graph, number: int) -> str:
     reopened = None
     if record.state == "skipped" and group is not None:
         incoming = graph.rows.incoming(record.execution_id, "", 100)
-        reopened = Reopening(reopen(group, incoming), 1)
+        reopened = Reopening(reopen(group, incoming, {}), 1)
     answer = apply(graph.rows, replay(record, ReplayRequest(), reopened, graph.rows.now))
     assert isinstance(answer, Applied)
     return answer.brief.state

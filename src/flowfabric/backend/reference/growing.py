@@ -113,7 +113,7 @@ def _settle(tx: Transaction, flow_id: str, edges: Sequence[Edge]) -> None:
         if source is not None and source.state in FINAL:
             ended.append(edge)
     if ended:
-        settle_edges(tx, flow_id, ended, successes_only=False)
+        settle_edges(tx, flow_id, ended)
 
 
 def _ids(births: Sequence[Birth]) -> list[str]:
