@@ -426,8 +426,15 @@ async def test_an_edge_of_another_flow_is_no_edge_of_this_one(driver: Driver) ->
     flow.edges["a>b"] = other.edges["x>y"]
     with refused(InvalidDependency):
         await flow.apply("a", "b")
-    with refused(DependencyAlreadyExists):
-        await flow.stage("a", "b")
+    await flow.stage("a", "b")
+    assert await flow.apply("a", "b") == EdgeApplied(1)
+    reads, edge_id = driver.engine.flow_reads, other.edges["x>y"]
+    mine = await reads.describe_edge(flow.flow_id, edge_id)
+    theirs = await reads.describe_edge(other.flow_id, edge_id)
+    assert mine is not None
+    assert theirs is not None
+    assert (mine.upstream_execution_id, mine.edge_state) == (flow.ids["a"], "open")
+    assert (theirs.upstream_execution_id, theirs.edge_state) == (other.ids["x"], "staged")
 
 
 async def test_a_cancelled_flow_applies_no_edges(driver: Driver) -> None:

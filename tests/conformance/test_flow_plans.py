@@ -85,7 +85,7 @@ async def test_edges_of_one_batch_see_each_other(driver: Driver, backend: Backen
     answers = await backend.apply_flows([first, blind, seeing])
     assert [type(answer) for answer in answers] == [FlowApplied, FlowRefused, FlowApplied]
     assert (await flow.group("t")).staged == 2
-    (listed,) = await backend.edges([EdgeQuery("target", flow.ids["t"])])
+    (listed,) = await backend.edges([EdgeQuery(flow.flow_id, "target", flow.ids["t"])])
     assert sorted(edge.edge_id for edge in listed) == sorted(edge.edge_id for edge in edges)
 
 

@@ -301,12 +301,20 @@ async def test_ids_that_are_taken_are_refused_and_nothing_is_created(driver: Dri
         nodes = (GraphNode(name="x"), GraphNode(name="y", execution_id=taken))
         with refused(error):
             await submit(driver, GraphSubmission(nodes=nodes, flow_id=own))
-    edges = (await driver.engine.flow_reads.list_edges(first.flow_id)).edges
-    reused = GraphEdge(source="x", target="y", edge_id=edges[0].edge_id)
-    with refused(DependencyAlreadyExists):
-        await submit(driver, graph(alone="xy", edges=(reused,), flow_id=own))
     assert await driver.snapshot() == before
     assert await driver.engine.flow_reads.describe_flow(own) is None
+
+
+async def test_an_edge_id_means_something_only_in_its_flow(driver: Driver) -> None:
+    first, flow = await submit(driver, graph(("a", "b")))
+    (edge,) = (await driver.engine.flow_reads.list_edges(first.flow_id)).edges
+    reused = GraphEdge(source="x", target="y", edge_id=edge.edge_id)
+    second, other = await submit(driver, graph(alone="xy", edges=(reused,)))
+    await other.complete("x")
+    (settled,) = (await driver.engine.flow_reads.list_edges(second.flow_id)).edges
+    assert (settled.edge_id, settled.edge_state) == (edge.edge_id, "satisfied")
+    assert (await driver.engine.flow_reads.list_edges(first.flow_id)).edges == (edge,)
+    assert await flow.states() == {"a": "waiting", "b": "blocked"}
 
 
 # ---- repeats

@@ -50,10 +50,12 @@ class MemberQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EdgeQuery(msgspec.Struct, frozen=True):
-    """Edges by id, behind `after`: all that leave or reach a member, all of a flow, or one."""
+    """Edges of a flow by id, behind `after`: all, those that leave or reach the member `id`, or
+    the one edge `id`."""
 
+    flow_id: str
     of: Literal["source", "target", "flow", "edge"]
-    id: str
+    id: str = ""
     after: str = ""
     limit: int = 1_000
 

@@ -9,7 +9,7 @@ import msgspec
 from flowfabric.core.apply import graph_fits, write_graph
 from flowfabric.core.flow_cancel import cancel_covered
 from flowfabric.core.flow_plan import FlowAnswer, FlowApplied, FlowPlan, FlowRefused
-from flowfabric.core.graph import Flow, grown, has_work
+from flowfabric.core.graph import Flow, edge_key, ends_of, grown, has_work
 from flowfabric.core.members import finish_flow, flow_entry, keep_flow, move_member
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.rows import Rows
@@ -57,20 +57,17 @@ def _member_fits(rows: Rows, execution_id: str, guard: Guard) -> bool:
 
 
 def _edges_fit(rows: Rows, plan: FlowPlan) -> bool:
-    """An edge never changes its ends, and an id that another flow uses stays with it."""
+    """An edge never changes its ends."""
     for edge in plan.graph.edges:
-        stored = rows.edge(edge.edge_id)
-        if stored is None:
-            continue
-        ends = (stored.flow_id, stored.source, stored.target)
-        if ends != (edge.flow_id, edge.source, edge.target):
+        stored = rows.edge(*edge_key(edge))
+        if stored is not None and ends_of(stored) != ends_of(edge):
             return False
     return True
 
 
 def _write_flow(rows: Rows, plan: FlowPlan, flow: Flow) -> None:
     joining = sum(member.rule == "join" for member in plan.members)
-    added = sum(rows.edge(edge.edge_id) is None for edge in plan.graph.edges)
+    added = sum(rows.edge(*edge_key(edge)) is None for edge in plan.graph.edges)
     changes = {**plan.set, **dict.fromkeys(plan.stamp, rows.now)}
     if plan.tags:
         changes["tags"] = {**flow.tags, **plan.tags}

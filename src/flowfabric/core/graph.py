@@ -40,6 +40,15 @@ class Edge(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     created_by: str = ""
 
 
+def edge_key(edge: Edge) -> tuple[str, str]:
+    """What tells an edge from all others: an edge id means something only in its flow."""
+    return edge.flow_id, edge.edge_id
+
+
+def ends_of(edge: Edge) -> tuple[str, str]:
+    return edge.source, edge.target
+
+
 class Group(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How the inbound edges of one member combine. It fires once per round."""
 

@@ -123,7 +123,7 @@ class Edges:
 
     async def _stage(self, edge: Edge, revision: int, *, apply: bool) -> FlowPlan | EdgeStaged:
         flow, stored = await asyncio.gather(
-            read_flow(self._deps, edge.flow_id), self._edge(edge.edge_id)
+            read_flow(self._deps, edge.flow_id), self._edge(edge.flow_id, edge.edge_id)
         )
         flow = check_editable(edge.flow_id, flow)
         if stored is not None:
@@ -163,8 +163,8 @@ class Edges:
         while True:
             outgoing, incoming = await self._deps.store.backend.edges(
                 [
-                    EdgeQuery("source", edge.source, out_after, _PAGE),
-                    EdgeQuery("target", edge.target, in_after, _PAGE),
+                    EdgeQuery(edge.flow_id, "source", edge.source, out_after, _PAGE),
+                    EdgeQuery(edge.flow_id, "target", edge.target, in_after, _PAGE),
                 ]
             )
             for other in (*outgoing, *incoming):
@@ -181,7 +181,9 @@ class Edges:
             for start in range(0, len(search.frontier), _NODES_A_READ):
                 nodes = search.frontier[start : start + _NODES_A_READ]
                 # One more than may be visited: a node with so many edges settles it alone.
-                queries = [EdgeQuery("source", node, "", MOST_NODES + 1) for node in nodes]
+                queries = [
+                    EdgeQuery(edge.flow_id, "source", node, "", MOST_NODES + 1) for node in nodes
+                ]
                 pages = await self._deps.store.backend.edges(queries)
                 found += [other.target for page in pages for other in page]
             search.feed(found)
@@ -191,7 +193,7 @@ class Edges:
     async def _apply(self, staged: StagedEdge) -> FlowPlan | AlreadyApplied:
         seen, edge, flow, group = await asyncio.gather(
             self._read(staged.downstream),
-            self._edge(staged.edge_id),
+            self._edge(staged.flow_id, staged.edge_id),
             read_flow(self._deps, staged.flow_id),
             self._group(staged.downstream),
         )
@@ -219,8 +221,8 @@ class Edges:
     async def _read(self, execution_id: str) -> Seen | None:
         return await self._deps.store.read(execution_id)
 
-    async def _edge(self, edge_id: str) -> Edge | None:
-        (found,) = await self._deps.store.backend.edges([EdgeQuery("edge", edge_id)])
+    async def _edge(self, flow_id: str, edge_id: str) -> Edge | None:
+        (found,) = await self._deps.store.backend.edges([EdgeQuery(flow_id, "edge", edge_id)])
         return found[0] if found else None
 
     async def _group(self, target: str) -> Group | None:

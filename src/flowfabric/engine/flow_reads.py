@@ -141,25 +141,20 @@ class FlowReads:
         if not size:
             return EdgePage(())
         if not execution_id:
-            query = EdgeQuery("flow", flow_id, after, size + 1)
+            query = EdgeQuery(flow_id, "flow", "", after, size + 1)
         else:
             parse_execution_id(execution_id, self._deps.counts)
-            query = EdgeQuery(_end(direction), execution_id, after, size + 1)
+            query = EdgeQuery(flow_id, _end(direction), execution_id, after, size + 1)
         (found,) = await self._deps.store.backend.edges([query])
-        shown = tuple(
-            edge_snapshot(_checked(one, query)) for one in found if one.flow_id == flow_id
-        )
+        shown = tuple(edge_snapshot(_checked(one, query)) for one in found)
         more = len(found) > size
         return EdgePage(shown[:size], found[size - 1].edge_id if more else "")
 
     async def describe_edge(self, flow_id: str, edge_id: str) -> EdgeSnapshot | None:
         parse_uuid(flow_id, "flow_id")
-        query = EdgeQuery("edge", parse_uuid(edge_id, "edge_id"))
+        query = EdgeQuery(flow_id, "edge", parse_uuid(edge_id, "edge_id"))
         (found,) = await self._deps.store.backend.edges([query])
-        for edge in found:
-            if _checked(edge, query).flow_id == flow_id:
-                return edge_snapshot(edge)
-        return None
+        return edge_snapshot(_checked(found[0], query)) if found else None
 
     async def upstreams(self, execution_id: str, *, results: bool = False) -> tuple[Upstream, ...]:
         """Who feeds a member and how they ended, by edge id; on request with the results of named
@@ -262,14 +257,10 @@ def _end(direction: object) -> Literal["source", "target"]:
 
 def _checked(edge: Edge, query: EdgeQuery) -> Edge:
     """An edge that is not where it was found must not pass for one that is."""
-    found = {
-        "source": edge.source,
-        "target": edge.target,
-        "flow": edge.flow_id,
-        "edge": edge.edge_id,
-    }[query.of]
-    if found != query.id:
-        raise Corruption(f"edge {edge.edge_id}: {query.of}: listed at {query.id}, names {found}")
+    at = {"source": edge.source, "target": edge.target, "flow": "", "edge": edge.edge_id}
+    found, wanted = (edge.flow_id, at[query.of]), (query.flow_id, query.id)
+    if found != wanted:
+        raise Corruption(f"edge {edge.edge_id}: {query.of}: listed at {wanted}, names {found}")
     try:
         for end in (edge.source, edge.target):
             parse_execution_id(end)

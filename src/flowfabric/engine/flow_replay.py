@@ -51,7 +51,7 @@ class FlowReplays:
             chosen = await self._unhappy(flow_id)
         else:
             chosen, strangers = await self._sorted_out(flow_id, named)
-        edges = await self._reach(chosen)
+        edges = await self._reach(flow_id, chosen)
         members = dict.fromkeys([*chosen, *(target for _, target in edges)])
         replayed = [await self._replay(one, request) for one in in_order(members, edges)]
         return [*strangers, *replayed]
@@ -93,22 +93,22 @@ class FlowReplays:
                 members.append(execution_id)
         return members, strangers
 
-    async def _reach(self, start: Iterable[str]) -> list[tuple[str, str]]:
+    async def _reach(self, flow_id: str, start: Iterable[str]) -> list[tuple[str, str]]:
         """The edges from the chosen members to skipped ones, and on from there."""
         edges: list[tuple[str, str]] = []
         known = set(start)
         frontier = list(known)
         while frontier:
-            found = await self._edges_from(frontier)
+            found = await self._edges_from(flow_id, frontier)
             skipped = await self._skipped({target for _, target in found} - known)
             edges += [edge for edge in found if edge[1] in known or edge[1] in skipped]
             known |= skipped
             frontier = list(skipped)
         return edges
 
-    async def _edges_from(self, sources: Sequence[str]) -> list[tuple[str, str]]:
+    async def _edges_from(self, flow_id: str, sources: Sequence[str]) -> list[tuple[str, str]]:
         edges: list[tuple[str, str]] = []
-        queries = [EdgeQuery("source", source, "", _PAGE) for source in sources]
+        queries = [EdgeQuery(flow_id, "source", source, "", _PAGE) for source in sources]
         while queries:
             batch, queries = queries[:_NODES_A_READ], queries[_NODES_A_READ:]
             pages = await self._deps.store.backend.edges(batch)

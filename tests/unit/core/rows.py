@@ -37,7 +37,7 @@ class FakeRows:
     def group(self, target: str) -> Group | None:
         return self.groups.get(target)
 
-    def edge(self, edge_id: str) -> Edge | None:
+    def edge(self, _flow_id: str, edge_id: str) -> Edge | None:
         return self.edges.get(edge_id)
 
     def expect(self, members: Sequence[str]) -> None:

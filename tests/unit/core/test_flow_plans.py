@@ -141,12 +141,10 @@ def test_a_group_that_changed_since_it_was_read_refuses_the_plan() -> None:
     done(graph, stage(edge, graph.rows.groups[member(2)], graph.flow().graph_revision))
 
 
-def test_an_edge_keeps_its_ends_and_its_flow() -> None:
+def test_an_edge_keeps_its_ends() -> None:
     graph = Graph((ROOT, ROOT, Inbound((0,))))
     taken = new_edge(1, 2, edge_id=edge_id(0, 2))
     refused(graph.rows, stage(taken, graph.rows.groups[member(2)], 0))
-    graph.rows.put_edge(new_edge(1, 2, edge_id="elsewhere", flow_id="another"))
-    refused(graph.rows, stage(new_edge(1, 2, edge_id="elsewhere"), graph.rows.groups[member(2)], 0))
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,9 @@ class MemoryTables(Tables):
 
     def _edges(self, shelf: str, end: str, after: str, limit: int) -> list[Edge]:
         rows = self._tables[EDGES].by_key
-        return [rows[order[0]] for order in self._shelves[shelf].walk((end,), (after,), limit)]
+        # Behind every edge of that id, whichever flow it belongs to.
+        places = self._shelves[shelf].walk((end,), (f"{after}\0",), limit)
+        return [rows[flow_id, edge_id] for edge_id, flow_id in places]
 
     def journal_rows(self, execution_id: str, after: int, limit: int) -> list[JournalRow]:
         rows = self._tables[JOURNAL].by_key
@@ -249,10 +251,11 @@ def _flow_places(flow_id: str, flow: Flow) -> Iterator[Entry]:
         yield Entry("purgeable_flows", _NOWHERE, (flow.purge_at, flow_id))
 
 
-def _edge_places(edge_id: str, edge: Edge) -> Iterator[Entry]:
-    yield Entry("outgoing", (edge.source,), (edge_id,))
-    yield Entry("incoming", (edge.target,), (edge_id,))
-    yield Entry("flow_edges", (edge.flow_id,), (edge_id,))
+def _edge_places(key: tuple[str, str], edge: Edge) -> Iterator[Entry]:
+    flow_id, edge_id = key
+    yield Entry("outgoing", (edge.source,), (edge_id, flow_id))
+    yield Entry("incoming", (edge.target,), (edge_id, flow_id))
+    yield Entry("flow_edges", (flow_id,), (edge_id, flow_id))
 
 
 def _journal_places(key: tuple[str, str, int], row: JournalRow) -> Iterator[Entry]:

@@ -13,7 +13,7 @@ from flowfabric.backend.flowing import (
 )
 from flowfabric.backend.reference.growing import start_create_graph
 from flowfabric.backend.reference.membership import places_of
-from flowfabric.backend.reference.tables import EDGES, FLOWS, GROUPS, RECORDS
+from flowfabric.backend.reference.tables import FLOWS, GROUPS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import Runner, Work
 from flowfabric.core.birth import GraphBirth
@@ -89,17 +89,21 @@ def _reason(tx: Transaction, execution_id: str, state: str) -> str:
 
 
 def _edges(tx: Transaction, query: EdgeQuery) -> list[Edge]:
-    tables = tx.tables
     match query.of:
         case "source":
-            return tables.outgoing(query.id, query.after, query.limit)
+            return _of_flow(query, tx.tables.outgoing(query.id, query.after, query.limit))
         case "target":
-            return tables.incoming(query.id, query.after, query.limit)
+            return _of_flow(query, tx.tables.incoming(query.id, query.after, query.limit))
         case "flow":
-            return tables.flow_edges(query.id, query.after, query.limit)
+            return tx.tables.flow_edges(query.flow_id, query.after, query.limit)
         case "edge":
-            edge = tx.get(EDGES, query.id)
+            edge = tx.edge(query.flow_id, query.id)
             return [edge] if edge is not None else []
+
+
+def _of_flow(query: EdgeQuery, edges: list[Edge]) -> list[Edge]:
+    """A member's edges are all of its flow; a stranger to the asked one has none there."""
+    return edges if edges and edges[0].flow_id == query.flow_id else []
 
 
 def _groups(tx: Transaction, targets: Sequence[str]) -> list[Group | None]:

@@ -12,7 +12,7 @@ from flowfabric.backend.reference.creating import insert
 from flowfabric.backend.reference.tables import EDGES, FLOWS, GROUPS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.core.birth import Birth, GraphBirth
-from flowfabric.core.graph import Edge, Flow, grown, has_work
+from flowfabric.core.graph import Edge, Flow, edge_key, ends_of, grown, has_work
 from flowfabric.core.members import finish_flow, keep_flow
 from flowfabric.core.settle import cut_late, settle_edges
 from flowfabric.core.states import FINAL
@@ -29,7 +29,7 @@ def start_create_graph(
     members = [birth.record.execution_id for graph in items for birth in graph.members]
     edges = [edge for graph in items for edge in graph.edges]
     tx.fetch(RECORDS, [*members, *(edge.source for edge in edges)])
-    tx.fetch(EDGES, [edge.edge_id for edge in edges])
+    tx.fetch(EDGES, [edge_key(edge) for edge in edges])
     tx.fetch(GROUPS, [edge.target for edge in edges])
     return partial(create_graph, tx)
 
@@ -56,19 +56,15 @@ def _refusal(tx: Transaction, graph: GraphBirth, found: Flow | None) -> GraphRef
         if record is not None and record.flow_id != graph.flow.flow_id:
             return GraphRefused(found, record=record)
     for edge in graph.edges:
-        stored = tx.get(EDGES, edge.edge_id)
-        if stored is not None and _ends(stored) != _ends(edge):
+        stored = tx.get(EDGES, edge_key(edge))
+        if stored is not None and ends_of(stored) != ends_of(edge):
             return GraphRefused(found, edge=stored)
     return None
 
 
-def _ends(edge: Edge) -> tuple[str, str, str]:
-    return edge.flow_id, edge.source, edge.target
-
-
 def _write(tx: Transaction, graph: GraphBirth, flow: Flow, *, is_first: bool) -> Flow:
     new = [birth for birth in graph.members if tx.record(birth.record.execution_id) is None]
-    edges = [edge for edge in graph.edges if tx.get(EDGES, edge.edge_id) is None]
+    edges = [edge for edge in graph.edges if tx.get(EDGES, edge_key(edge)) is None]
     _write_edges(tx, graph, edges)
     _write_header(
         tx, graph, grown(tx.flow(flow.flow_id) or flow, members=len(new), edges=len(edges))

@@ -20,7 +20,7 @@ from flowfabric.backend.reference.tables import (
 )
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.core.birth import FAIR_STEP_MS
-from flowfabric.core.graph import Flow
+from flowfabric.core.graph import Flow, edge_key
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
 from flowfabric.core.step import Step, settled_record
@@ -129,7 +129,7 @@ def _purge_flows(tx: Transaction, limit: int) -> None:
     for flow in tx.tables.purgeable_flows(tx.now, limit):
         edges = tx.tables.flow_edges(flow.flow_id, "", _EDGES_AT_ONCE)
         for edge in edges:
-            tx.put(EDGES, edge.edge_id, None)
+            tx.put(EDGES, edge_key(edge), None)
         if len(edges) < _EDGES_AT_ONCE:
             tx.put(FLOWS, flow.flow_id, None)
 

@@ -105,7 +105,8 @@ FRAMES: Final = Table[tuple[str, int, int, int], Frame]("frame")
 NUMBERS: Final = Table[tuple[str, int, int], Numbered]("frame_number")
 JOURNAL: Final = Table[tuple[str, str, int], JournalRow]("journal")
 FLOWS: Final = Table[str, Flow]("flow")
-EDGES: Final = Table[str, Edge]("edge")
+# (flow, edge): whoever names an edge names its flow, where it lives.
+EDGES: Final = Table[tuple[str, str], Edge]("edge")
 GROUPS: Final = Table[str, Group]("edge_group")
 # (scope, key): the scope is a namespace or a flow.
 KEYS: Final = Table[tuple[str, str], KeyEntry]("idempotency")

@@ -24,7 +24,7 @@ from flowfabric.backend.reference.tables import (
 )
 from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry, is_kept
-from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.graph import Edge, Flow, Group, edge_key
 from flowfabric.core.plan import Blob
 from flowfabric.core.record import Record
 from flowfabric.core.states import CLAIMABLE, State
@@ -53,7 +53,7 @@ class Transaction:
         self._log: list[LogEntry] = []
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
         # Which edges at a member were written since the last flush.
-        self._touched: dict[str, set[str]] = {}
+        self._touched: dict[str, set[tuple[str, str]]] = {}
 
     # ---- items
 
@@ -172,8 +172,8 @@ class Transaction:
     def incoming(self, target: str, after: str, limit: int) -> Sequence[Edge]:
         return self._edges(self.tables.incoming, target, after, limit)
 
-    def edge(self, edge_id: str) -> Edge | None:
-        return self.get(EDGES, edge_id)
+    def edge(self, flow_id: str, edge_id: str) -> Edge | None:
+        return self.get(EDGES, (flow_id, edge_id))
 
     def expect(self, members: Sequence[str]) -> None:
         if len(members) >= _WORTH_FETCHING:
@@ -210,10 +210,10 @@ class Transaction:
             return stored
         end = "source" if read == self.tables.outgoing else "target"
         merged = {edge.edge_id: edge for edge in stored}
-        for edge_id in touched:
-            edge = self.get(EDGES, edge_id) if edge_id > after else None
+        for key in touched:
+            edge = self.get(EDGES, key) if key[1] > after else None
             if edge is not None and getattr(edge, end) == execution_id:
-                merged[edge_id] = edge
+                merged[edge.edge_id] = edge
         return [merged[edge_id] for edge_id in sorted(merged)][:limit]
 
     def write(self, step: Step) -> None:
@@ -267,8 +267,8 @@ class Transaction:
         if not edge.created_at:
             edge = msgspec.structs.replace(edge, created_at=self.now)
         for end in (edge.source, edge.target):
-            self._touched.setdefault(end, set()).add(edge.edge_id)
-        self.put(EDGES, edge.edge_id, edge)
+            self._touched.setdefault(end, set()).add(edge_key(edge))
+        self.put(EDGES, edge_key(edge), edge)
 
     def put_group(self, group: Group) -> None:
         self.put(GROUPS, group.target, group)

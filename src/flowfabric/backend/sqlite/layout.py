@@ -51,6 +51,10 @@ class Layout:
             f"SELECT owner, {read} FROM {self.name}"
             f" WHERE owner IN (SELECT value FROM json_each(?)) AND {key[-1]} = ?"
         )
+        self.get_under = (
+            f"SELECT {key[-1]}, {read} FROM {self.name}"
+            f" WHERE {key[0]} = ? AND {key[-1]} IN (SELECT value FROM json_each(?))"
+        )
         self.put = (
             f"INSERT INTO {self.name} ({', '.join(every)}) VALUES ({marks(every)})"
             f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {news}"
@@ -125,7 +129,7 @@ def _pack_flow(flow: Flow) -> Row:
 
 
 def _pack_edge(edge: Edge) -> Row:
-    return codecs.encode(edge), edge.flow_id, edge.source, edge.target
+    return codecs.encode(edge), edge.source, edge.target
 
 
 def _pack_key(entry: KeyEntry) -> Row:
@@ -200,9 +204,9 @@ _PLACES: Final[dict[Table[Any, Any], tuple[tuple[str, ...], Values]]] = {
         ),
     ),
     tables.EDGES: (
-        ("edge_id",),
+        ("flow_id", "edge_id"),
         Values(
-            ("body", "flow_id", "source", "target"),
+            ("body", "source", "target"),
             _pack_edge,
             ("body",),
             lambda row: codecs.decode_edge(row[0]),

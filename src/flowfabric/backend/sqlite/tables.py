@@ -6,7 +6,15 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from flowfabric.backend.reference.tables import RECORDS, Changes, JournalRow, LogRow, Order, Table
+from flowfabric.backend.reference.tables import (
+    EDGES,
+    RECORDS,
+    Changes,
+    JournalRow,
+    LogRow,
+    Order,
+    Table,
+)
 from flowfabric.backend.sqlite import orders, views
 from flowfabric.backend.sqlite.changes import write_changes
 from flowfabric.backend.sqlite.codecs import decode_edge, decode_entry, decode_flow, decode_journal
@@ -44,8 +52,7 @@ _INCOMING: Final = (
     " WHERE target = ? AND edge_id > ? ORDER BY edge_id LIMIT ?"
 )
 _FLOW_EDGES: Final = (
-    "SELECT body FROM edge INDEXED BY edge_flow"
-    " WHERE flow_id = ? AND edge_id > ? ORDER BY edge_id LIMIT ?"
+    "SELECT body FROM edge WHERE flow_id = ? AND edge_id > ? ORDER BY edge_id LIMIT ?"
 )
 _DUE_FLOWS: Final = (
     "SELECT body FROM flow INDEXED BY flow_due"
@@ -114,8 +121,21 @@ class SqliteTables(Session):
             return {row[0]: layout.unpack(row[1:]) for row in rows}
         if layout.is_owned and len(layout.key) == 2:
             return cast(dict[K, V], self._beside(layout, cast(Sequence[tuple[str, Any]], keys)))
+        if table is EDGES:
+            return cast(dict[K, V], self._under(layout, cast(Sequence[tuple[str, str]], keys)))
         each = ((key, self.get(table, key)) for key in keys)
         return {key: value for key, value in each if value is not None}
+
+    def _under(self, layout: Layout, keys: Sequence[tuple[str, str]]) -> dict[Any, Any]:
+        """Rows of two-part keys: one statement for all that begin alike."""
+        places: dict[str, list[str]] = {}
+        for first, last in keys:
+            places.setdefault(first, []).append(last)
+        return {
+            (first, row[0]): layout.unpack(row[1:])
+            for first, names in places.items()
+            for row in self.rows(layout.get_under, (first, _json(names).decode()))
+        }
 
     def _beside(self, layout: Layout, keys: Sequence[tuple[str, Any]]) -> dict[Any, Any]:
         """Rows beside many executions: one statement for all that have the same name."""

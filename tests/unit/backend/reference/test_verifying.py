@@ -143,8 +143,8 @@ def test_rows_of_nobody_are_found(world: World) -> None:
         (lambda world, ids: spoil(world, GROUPS, ids[1], n=2), "group n"),
         (lambda world, ids: spoil(world, GROUPS, ids[1], succeeded=1), "group succeeded"),
         (lambda world, ids: spoil(world, GROUPS, ids[1], state="satisfied"), "fired_at"),
-        (lambda world, ids: spoil(world, EDGES, "e0", state="staged"), "group staged"),
-        (lambda world, ids: spoil(world, EDGES, "e0", flow_id="none"), "edge"),
+        (lambda world, ids: spoil(world, EDGES, (FLOW, "e0"), state="staged"), "group staged"),
+        (lambda world, ids: spoil(world, EDGES, (FLOW, "e0"), flow_id="none"), "edge"),
         (lambda world, ids: put(world, FLOWS, FLOW, None), "edge"),
         (lambda world, ids: _drop_record(world, ids[1]), "group"),
         (lambda world, ids: _drop_record(world, ids[0]), "edge"),
@@ -161,7 +161,7 @@ def test_a_graph_that_does_not_add_up_is_found(
 
 def test_an_edge_missing_from_a_list_is_found(world: World) -> None:
     ids = world.graph((0, 1), members=2)
-    _shelf(world, "outgoing").remove((ids[0],), ("e0",))
+    _shelf(world, "outgoing").remove((ids[0],), ("e0", FLOW))
     assert kinds(world) == {"outgoing"}
 
 

@@ -40,7 +40,7 @@ from flowfabric.backend.sqlite.tables import SqliteTables
 from flowfabric.backend.types import ConfigDocument, Frame, JournalEntry, Summary, Worker
 from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry
-from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.graph import Edge, Flow, Group, edge_key
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.views import VIEWS, Entry, entries, tag_entries
 from flowfabric.errors import Corruption
@@ -79,7 +79,10 @@ SAMPLES: dict[Table[Any, Any], tuple[Any, Any]] = {
     NUMBERS: ((ID, 0, 5), Numbered(17, NOW, 1)),
     JOURNAL: ((ID, TEXT, 0), JournalRow(9, JournalEntry(TEXT, 0, TEXT, EVERY_BYTE))),
     FLOWS: ("flow", Flow(flow_id="flow", namespace=TEXT, counts={"waiting": 2}, due_at=NOW)),
-    EDGES: (TEXT, Edge(edge_id=TEXT, flow_id="flow", source=ID, target=TEXT, data_ref=TEXT)),
+    EDGES: (
+        ("flow", TEXT),
+        Edge(edge_id=TEXT, flow_id="flow", source=ID, target=TEXT, data_ref=TEXT),
+    ),
     GROUPS: (TEXT, Group(target=TEXT, flow_id="flow", policy="quorum", k=2)),
     KEYS: ((TEXT, TEXT), KeyEntry(ID, NOW)),
     FAIRNESS: ((7, TEXT, TEXT, TEXT), NOW),
@@ -356,7 +359,7 @@ def test_tags_are_listed_by_age(tables: SqliteTables) -> None:
 
 def test_edges_are_found_from_both_ends_and_from_their_flow(tables: SqliteTables) -> None:
     edges = [Edge(edge_id=f"e{n}", flow_id="f", source="s", target=f"t{n}") for n in range(3)]
-    put(tables, EDGES, {edge.edge_id: edge for edge in edges})
+    put(tables, EDGES, {edge_key(edge): edge for edge in edges})
     assert tables.outgoing("s", "", 9) == tables.flow_edges("f", "", 9) == edges
     assert tables.outgoing("s", "e0", 1) == tables.incoming("t1", "", 9) == edges[1:2]
     assert tables.incoming("t1", "e1", 9) == []

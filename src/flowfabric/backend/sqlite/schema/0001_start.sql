@@ -148,16 +148,16 @@ CREATE INDEX flow_purge ON flow (purge_at, flow_id)
     WHERE purge_at <> 0;
 
 CREATE TABLE edge (
-    edge_id TEXT NOT NULL PRIMARY KEY,
     flow_id TEXT NOT NULL,
+    edge_id TEXT NOT NULL,
     source  TEXT NOT NULL,
     target  TEXT NOT NULL,
-    body    BLOB NOT NULL
+    body    BLOB NOT NULL,
+    PRIMARY KEY (flow_id, edge_id)
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX edge_source ON edge (source, edge_id);
 CREATE INDEX edge_target ON edge (target, edge_id);
-CREATE INDEX edge_flow ON edge (flow_id, edge_id);
 
 CREATE TABLE edge_group (
     target TEXT NOT NULL PRIMARY KEY,
