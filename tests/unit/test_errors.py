@@ -118,6 +118,7 @@ VARIANTS = [
     (errors.NoWaitpointToApprove, errors.WaitpointNotFound, 404),
     (errors.InvalidContentType, errors.InvalidJson, 415),
     (errors.InvalidBody, errors.InvalidJson, 422),
+    (errors.InvalidParameter, errors.InvalidInput, 400),
 ]
 
 NAMED_OTHERWISE = {
@@ -257,7 +258,7 @@ def test_the_repr_shows_what_was_given() -> None:
 @pytest.mark.parametrize("leaf", [leaf for leaf in LEAVES if leaf is not errors.Bug])
 def test_the_body_has_text_kind_and_retryability(leaf: type[FlowFabricError]) -> None:
     assert leaf("why").body() == {
-        "error": f"{leaf.code}: why",
+        "error": leaf("why").text(),
         "kind": leaf.code,
         "retryable": leaf.retryable,
     }
@@ -297,3 +298,21 @@ def test_a_bug_keeps_its_internals_for_the_log() -> None:
 def test_the_catalogue_cannot_be_changed() -> None:
     with pytest.raises(TypeError):
         ERRORS["mine"] = errors.Bug  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (errors.StaleLease("epoch 2"), "stale_lease: epoch 2"),
+        (errors.InvalidBody("lane_id: missing"), "invalid JSON: lane_id: missing"),
+        (errors.InvalidParameter("limit: expected int"), "limit: expected int"),
+        (errors.NotFound("execution result not found: x"), "execution result not found: x"),
+        (errors.NotFound(), "not_found"),
+        (errors.Unavailable("backend op unavailable: tail"), "backend op unavailable: tail"),
+        (errors.TransportFault("lost"), "backend: lost"),
+        (errors.TransportFault("lost", context="claim"), "backend (claim): lost"),
+    ],
+)
+def test_an_answer_says_it_with_or_without_the_code(error: FlowFabricError, text: str) -> None:
+    assert error.body()["error"] == text
+    assert error.body()["kind"] == error.code

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from flowfabric.core.capabilities import required_from
+from flowfabric.core.faults import place_and_reason
 from flowfabric.core.ids import check_text, parse_uuid
 from flowfabric.core.policy_types import (
     EMPTY_POLICY,
@@ -150,7 +151,7 @@ def _checked(value: object) -> ExecutionPolicy:
         policy = msgspec.convert(members, ExecutionPolicy)
         _check_values(policy)
     except msgspec.ValidationError as error:
-        raise _malformed(_place_and_reason(str(error))) from None
+        raise _malformed(place_and_reason(str(error), "policy")) from None
     except InvalidInput as error:
         raise _malformed(error.detail) from None
     except UnicodeEncodeError:
@@ -192,16 +193,6 @@ def _without_repeats(policy: ExecutionPolicy) -> ExecutionPolicy:
     if budgets == policy.budget_ids and quotas == policy.quota_ids:
         return policy
     return msgspec.structs.replace(policy, budget_ids=budgets, quota_ids=quotas)
-
-
-def _place_and_reason(message: str) -> str:
-    """msgspec's "Expected `int`, got `str` - at `$.a.b`", the place first and in plain words."""
-    reason, found, path = message.rpartition(" - at `$")
-    if not found:
-        reason, path = message, ""
-    place = path.rstrip("`").lstrip(".") or "policy"
-    plain = reason.replace("`", "").replace(" | null", "")
-    return f"{place}: {plain[:1].lower()}{plain[1:]}"
 
 
 def _malformed(what: str) -> InvalidPolicyJson:

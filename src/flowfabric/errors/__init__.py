@@ -14,7 +14,7 @@ are class attributes; server, client and docs read them here.
     │     InvalidWaitpointForExecution AdditionalWaitpointBindingMalformed
     │     UsePendingWithExtrasUnsupported InvalidKid InvalidSecretHex InvalidGraceMs
     │     RetentionLimitExceeded InvalidDependency GraphTooLargeForCycleCheck InvalidQuotaSpec
-    │     InvalidInput InvalidJson InvalidContentType InvalidBody InvalidTagKey
+    │     InvalidInput InvalidParameter InvalidJson InvalidContentType InvalidBody InvalidTagKey
     │     PayloadTooLarge MethodNotAllowed Unauthorized Forbidden Corruption
     │     HandleFromOtherBackend
     ├── ContentionError
@@ -131,6 +131,7 @@ from flowfabric.errors.requests import (
     InvalidContentType,
     InvalidInput,
     InvalidJson,
+    InvalidParameter,
     InvalidTagKey,
     InvariantViolation,
     MethodNotAllowed,
@@ -256,6 +257,7 @@ __all__ = [
     "InvalidJson",
     "InvalidKid",
     "InvalidLeaseForSuspend",
+    "InvalidParameter",
     "InvalidPolicyJson",
     "InvalidQuotaSpec",
     "InvalidSecret",

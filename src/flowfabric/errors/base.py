@@ -42,10 +42,14 @@ class FlowFabricError(Exception):
         given += [f"{name}={value!r}" for name, value in self.details.items()]
         return f"{type(self).__name__}({', '.join(given)})"
 
+    def text(self) -> str:
+        """What an answer says happened; some families say it without the code in front."""
+        return str(self)
+
     def body(self) -> dict[str, object]:
         """The error as a REST answer."""
         body: dict[str, object] = {
-            "error": str(self),
+            "error": self.text(),
             "kind": self.code,
             "retryable": self.retryable,
         }
@@ -96,11 +100,20 @@ class ServiceError(FlowFabricError):
 
     status: ClassVar[int | None] = 503
 
+    def text(self) -> str:
+        """The sentence alone, if there is one."""
+        return self.detail or self.code
+
 
 class TransportError(FlowFabricError):
     """The conversation with the store failed; says nothing about the request itself."""
 
     status: ClassVar[int | None] = 500
+
+    def text(self) -> str:
+        """That it was the store, and with what it was busy."""
+        context = self.details.get("context")
+        return f"backend ({context}): {self.detail}" if context else f"backend: {self.detail}"
 
 
 class SubscriptionError(FlowFabricError):

@@ -19,6 +19,10 @@ class InvalidJson(ValidationError):
 
     code = "invalid_json"
 
+    def text(self) -> str:
+        """The place and the reason, in words."""
+        return f"invalid JSON: {self.detail}"
+
 
 class InvalidContentType(InvalidJson):
     """The request body is not declared as JSON: send `application/json`."""
@@ -30,6 +34,14 @@ class InvalidBody(InvalidJson):
     """A member of the request body is wrong, missing or unknown; the detail gives its path."""
 
     status = 422
+
+
+class InvalidParameter(InvalidInput):
+    """A parameter of the path or the query is unusable; the detail names it and says why."""
+
+    def text(self) -> str:
+        """The name and the reason."""
+        return self.detail
 
 
 class InvalidTagKey(ValidationError):
@@ -55,6 +67,10 @@ class NotFound(NotFoundError):
     """There is no such route, or nothing is stored behind this id."""
 
     code = "not_found"
+
+    def text(self) -> str:
+        """What there is none of."""
+        return self.detail or self.code
 
 
 class MethodNotAllowed(ValidationError):

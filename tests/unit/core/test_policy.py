@@ -329,7 +329,7 @@ def test_a_list_is_a_list(path: Path, value: object) -> None:
         ),
         (
             {"fallback_policy": {"tiers": [{"provider": "p"}]}},
-            "fallback_policy.tiers[0]: object missing required field model",
+            "fallback_policy.tiers[0].model: missing",
         ),
         (
             {"routing_requirements": {"isolation_level": "\ud800"}},

@@ -1,0 +1,36 @@
+"""Facts about the store and the service."""
+
+from flowfabric.wire.scalars import Answer
+
+
+class Capabilities(Answer, frozen=True, kw_only=True):
+    """What the store says of itself."""
+
+    family: str
+    tag: int
+    library_version: str
+    server_version: str
+    layout: int
+    durability: str
+    wakeup: str
+    spread: str
+    lane_order: str
+    event_order: str
+    transactional_submit: bool
+
+
+class Partitions(Answer, frozen=True, kw_only=True):
+    """How many partitions each family has, so that clients can mint ids."""
+
+    num_flow_partitions: int
+    num_budget_partitions: int
+    num_quota_partitions: int
+
+
+class Status(Answer, frozen=True, kw_only=True):
+    status: str
+
+
+class Readiness(Answer, frozen=True, kw_only=True):
+    status: str
+    failing: list[str]
