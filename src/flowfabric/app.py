@@ -58,6 +58,9 @@ async def open_engine(settings: Settings, clock: Clock | None = None) -> Engine:
         limits = Limits(stream_ops=settings.max_concurrent_stream_ops)
         engine = engine_on(backend, settings.counts, limits, settings.searchable_tags)
         await engine.keys.boot(settings.waitpoint_secret, generated=_generated(settings.store))
+        for lane in settings.lanes:
+            engine.lanes.used("default", lane)
+        await engine.lanes.drain()
         return engine
     except BaseException:
         await backend.close()
@@ -77,13 +80,22 @@ async def agree_on_partitions(backend: Backend, counts: PartitionCounts) -> None
     (answer,) = await backend.config_put([put])
     if answer.applied:
         return
-    stored = msgspec.json.decode(answer.document.body)
+    stored = _stored_counts(answer.document.body)
     for name, wanted in configured.items():
         found = stored.get(name, 0)
         if found != wanted:
             raise PartitionMismatch(
-                f"{name}: stored {found}, configured {wanted}; the counts of a store never change"
+                f"{name}: stored={found}, config={wanted}; the counts of a store never change"
             )
+
+
+def _stored_counts(body: bytes) -> dict[str, int]:
+    """What is stored; a count that is missing or cannot be read is no count."""
+    try:
+        found = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def duties_of(engine: Engine, settings: Settings) -> Duties:

@@ -41,7 +41,7 @@ def test_without_one_there_is_none() -> None:
 def test_a_bad_secret_is_refused_without_being_shown(secret: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         settings_from({"FF_WAITPOINT_HMAC_SECRET": secret})
-    assert caught.value.detail.startswith("FF_WAITPOINT_HMAC_SECRET: ")
+    assert caught.value.detail.startswith("invalid value for FF_WAITPOINT_HMAC_SECRET: ")
     assert secret not in caught.value.detail.replace("FF_WAITPOINT_HMAC_SECRET", "")
 
 

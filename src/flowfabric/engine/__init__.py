@@ -34,6 +34,7 @@ from flowfabric.engine.streams import Streams
 from flowfabric.engine.suspensions import Suspensions
 from flowfabric.engine.tags import Tags
 from flowfabric.engine.waitpoints import Waitpoints
+from flowfabric.engine.waits import Waits
 from flowfabric.engine.workers import Workers
 
 
@@ -68,6 +69,7 @@ class Engine:
         self.explanations = Explanations(deps, self.lanes, self.workers)
         self.tags = Tags(deps)
         self.events = Events(deps, searchable_tags)
+        self.waits = Waits(deps, self.events)
         self.streams = Streams(deps)
         self.journals = Journals(deps)
         self.keys = Keys(backend)
@@ -80,6 +82,7 @@ class Engine:
         self.settling.go_on(execution_id, flow_id)
 
     async def close(self) -> None:
+        await self.waits.close()
         await self.streams.close()
         await self.settling.drain()
         await self.deps.slots.drain()

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -34,6 +34,8 @@ DEFAULT_LEASE_MS: Final = 30_000
 # How often an idle claim looks although no bell rang; chance spreads the looks of many.
 SAFETY_NET_S: Final = 5.0
 _ROUNDS: Final = 32
+
+Leaving = asyncio.Future[Any]
 
 
 class ClaimOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,8 +100,12 @@ class Claims:
         self._lanes = lanes
         self._admissions = admissions
 
-    async def claim(self, order: ClaimOrder) -> list[Claimed]:
-        """Lease up to `n` executions; with nothing there, wait for the lanes' doorbells."""
+    async def claim(self, order: ClaimOrder, leaving: Leaving | None = None) -> list[Claimed]:
+        """Lease up to `n` executions; with nothing there, wait for the lanes' doorbells.
+
+        A caller that may lose interest passes a future: once it is done the wait ends, but never
+        in the middle of a claim, whose work would be leased by nobody.
+        """
         order = checked(order)
         claimed, _ = await self._claim_now(order)
         if claimed or not order.wait_ms:
@@ -107,7 +113,7 @@ class Claims:
         bells = (lane_bell(order.namespace, lane) for lane in order.lanes)
         listening = self._deps.store.backend.bells().listen(*bells)
         try:
-            return await self._wait(order, listening)
+            return await self._wait(order, listening, leaving)
         finally:
             listening.close()
 
@@ -146,7 +152,9 @@ class Claims:
         best_first = (offer.record.execution_id for offer in answer.offers)
         return [claimed_from(leased[own]) for own in best_first if own in leased]
 
-    async def _wait(self, order: ClaimOrder, listening: Listening) -> list[Claimed]:
+    async def _wait(
+        self, order: ClaimOrder, listening: Listening, leaving: Leaving | None
+    ) -> list[Claimed]:
         loop = asyncio.get_running_loop()
         end = loop.time() + order.wait_ms / 1000
         while True:
@@ -157,7 +165,9 @@ class Claims:
                 return claimed
             if is_everything:
                 nap = SAFETY_NET_S * (0.75 + self._deps.chance() / 2)
-                await listening.wait(min(left, nap))
+                await _rung_or_left(listening, min(left, nap), leaving)
+            if leaving is not None and leaving.done():
+                return []
 
     async def _claim_now(self, order: ClaimOrder) -> tuple[list[Claimed], bool]:
         """One look, repeated only while all it met was work to be ended or turned away instead of
@@ -305,6 +315,17 @@ def _with_checked_names(order: ClaimOrder) -> ClaimOrder:
     if not order.capabilities:
         return order
     return msgspec.structs.replace(order, capabilities=worker_capabilities(order.capabilities))
+
+
+async def _rung_or_left(listening: Listening, seconds: float, leaving: Leaving | None) -> None:
+    if leaving is None:
+        await listening.wait(seconds)
+        return
+    ringing = asyncio.ensure_future(listening.wait(seconds))
+    try:
+        await asyncio.wait((ringing, leaving), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        ringing.cancel()
 
 
 def backend_name(tag: int) -> Backend:

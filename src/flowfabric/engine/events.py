@@ -21,6 +21,7 @@ from flowfabric.errors import (
 )
 
 PAGE: Final = 256
+MOST_READ: Final = 1_000
 # How often a reader looks although no bell rang: a bell may be lost, the log is the truth.
 SAFETY_NET_S: Final = 3.0
 
@@ -37,6 +38,15 @@ class EventScope(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     instance_tag: tuple[str, str] | None = None
     partitions: frozenset[int] = frozenset()
+    # Of several namespaces these; None does not matter.
+    namespaces: frozenset[str] | None = None
+
+
+class EventsPage(msgspec.Struct, frozen=True):
+    """Items in order, and the position behind them, those that were not shown included."""
+
+    items: tuple[Item, ...]
+    next_cursor: bytes
 
 
 _EVERYTHING: Final = EventScope()
@@ -58,7 +68,30 @@ class Events:
         """Follow the log. An empty cursor is the position of this very call, `oldest` the first
         entry still kept, any other resumes strictly behind the event that carried it."""
         wanted = self._wanted(families, scope)
-        return self._follow(wanted, await self._position(cursor, wanted))
+        return self._follow(wanted, await self._position(cursor, wanted), scope.namespaces)
+
+    async def read(
+        self,
+        families: Collection[Family],
+        scope: EventScope = _EVERYTHING,
+        cursor: Cursor = b"",
+        limit: int = PAGE,
+    ) -> EventsPage:
+        """One page of the log, without waiting. An empty cursor answers the present position."""
+        wanted = self._wanted(families, scope)
+        whole(limit, "limit", 1, MOST_READ)
+        position = await self._position(cursor, wanted)
+        page = await self._deps.store.backend.events(position, wanted, limit)
+        items = tuple(_items(page, wanted.families, position, scope.namespaces))
+        return EventsPage(items, page.cursor)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until something is logged, or so long; it may be nothing that was asked for."""
+        listening = self._deps.store.backend.bells().listen(LOG_BELL)
+        try:
+            await listening.wait(min(seconds, SAFETY_NET_S))
+        finally:
+            listening.close()
 
     async def subscribe_completions(
         self, scope: EventScope = _EVERYTHING, cursor: Cursor = b""
@@ -91,14 +124,16 @@ class Events:
         await backend.events(cursor, wanted, 1)
         return cursor
 
-    async def _follow(self, wanted: EventFilter, position: bytes) -> Subscription:
+    async def _follow(
+        self, wanted: EventFilter, position: bytes, namespaces: frozenset[str] | None
+    ) -> Subscription:
         # Listening begins with the first iteration: a subscription nobody iterates holds nothing.
         listening = self._deps.store.backend.bells().listen(LOG_BELL)
         try:
             while True:
                 listening.take()
                 page = await self._read(position, wanted)
-                for item in _items(page, wanted.families, position):
+                for item in _items(page, wanted.families, position, namespaces):
                     yield item
                 if page.cursor == position:
                     await listening.wait(SAFETY_NET_S)
@@ -129,9 +164,15 @@ class Events:
         )
 
 
-def _items(page: EventPage, wanted: frozenset[Family], before: bytes) -> Iterator[Item]:
+def _items(
+    page: EventPage,
+    wanted: frozenset[Family],
+    before: bytes,
+    namespaces: frozenset[str] | None,
+) -> Iterator[Item]:
     if page.missed:
         yield StreamBackpressure("entries before the first one kept were missed", cursor=before)
     for stored in page.events:
-        yield from events_of(stored, wanted, before)
+        if namespaces is None or stored.entry.namespace in namespaces:
+            yield from events_of(stored, wanted, before)
         before = stored.cursor

@@ -102,8 +102,15 @@ class Listings:
         whole(limit, "limit", 1, MOST_LISTED)
         return await self._search(wanted, order, cursor, limit)
 
-    async def list_executions(self, partition: int, cursor: str = "", limit: int = PAGE) -> IdPage:
-        """Ids of one partition in byte order, strictly behind the cursor, which is an id."""
+    async def list_executions(
+        self,
+        partition: int,
+        cursor: str = "",
+        limit: int = PAGE,
+        namespaces: frozenset[str] | None = None,
+    ) -> IdPage:
+        """Ids of one partition in byte order, strictly behind the cursor, which is an id; those of
+        some namespaces, if they are given. Then a page may be short and yet have a next one."""
         whole(partition, "partition", 0, self._deps.counts.flow - 1)
         limit = min(whole(limit, "limit"), MOST_LISTED)
         if cursor:
@@ -111,8 +118,13 @@ class Listings:
         if limit == 0:
             return IdPage(())
         rows = await self._first(Filter(partition=partition), "id", limit + 1, cursor)
-        ids = tuple(stored_id(record.execution_id) for record in rows[:limit])
-        return IdPage(ids, ids[-1] if len(rows) > limit else "")
+        shown = rows[:limit]
+        ids = tuple(
+            stored_id(record.execution_id)
+            for record in shown
+            if namespaces is None or record.namespace in namespaces
+        )
+        return IdPage(ids, shown[-1].execution_id if len(rows) > limit else "")
 
     async def list_lane(self, asked: LaneListing) -> tuple[ExecutionSummary, ...]:
         """One view of a lane in its own order."""

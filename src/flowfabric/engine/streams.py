@@ -19,6 +19,7 @@ from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.frames import NewFrame, frame_fields, has_summary, outgoing
 from flowfabric.engine.holding import Held, fence_of
+from flowfabric.engine.permits import Permits
 from flowfabric.engine.summaries import Summaries
 from flowfabric.engine.tails import MAX_INDEX, StreamPage, StreamRange, StreamReads, Tail
 from flowfabric.errors import Bug, FlowFabricError, InvalidInput
@@ -97,6 +98,15 @@ class Streams:
         """Frames behind `after`; with none there, wait in this process until one comes, the
         stream closes or the time is up."""
         return await self._reads.tail(asked)
+
+    async def follow_stream(self, asked: Tail) -> StreamPage:
+        """As `tail_stream`, for a reader that stays: it takes no permit of the reads and tails."""
+        return await self._reads.follow(asked)
+
+    @property
+    def permits(self) -> Permits:
+        """The pool that reads and tails share."""
+        return self._reads.permits
 
     async def read_summary(self, execution_id: str, attempt_index: int) -> Summary | None:
         """The rolling document of an attempt; None before its first patch."""

@@ -74,7 +74,7 @@ class StreamReads:
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
-        self._permits = Permits("stream_ops", deps.limits.stream_ops)
+        self.permits = Permits("stream_ops", deps.limits.stream_ops)
         self._waiting: dict[Listening, str] = {}
 
     async def read(self, asked: StreamRange) -> StreamPage:
@@ -82,7 +82,7 @@ class StreamReads:
         _check_visibility(asked.visibility)
         first, last = lower_bound(asked.start), upper_bound(asked.end)
         self._check_stream(asked.execution_id, asked.attempt_index)
-        with self._permits:
+        with self.permits:
             return await self._look(asked, just_before(first), str(last))
 
     async def tail(self, asked: Tail) -> StreamPage:
@@ -92,16 +92,23 @@ class StreamReads:
         _check_visibility(asked.visibility)
         after = str(tail_position(asked.after))
         self._check_stream(asked.execution_id, asked.attempt_index)
-        with self._permits:
+        with self.permits:
             if not asked.block_ms:
                 return await self._look(asked, after)
             return await self._follow(asked, after)
 
+    async def follow(self, asked: Tail) -> StreamPage:
+        """A tail for somebody who follows the stream for long and is counted elsewhere."""
+        _check_visibility(asked.visibility)
+        after = str(tail_position(asked.after))
+        self._check_stream(asked.execution_id, asked.attempt_index)
+        return await self._follow(asked, after)
+
     async def close(self) -> None:
         """Let nobody in any more, send home who waits, and give the others time to end."""
-        self._permits.close()
+        self.permits.close()
         self._deps.store.backend.bells().ring(*set(self._waiting.values()))
-        if not await self._permits.returned(GRACE_S):
+        if not await self.permits.returned(GRACE_S):
             _log.warning("streams: reads still under way after %g s", GRACE_S)
 
     async def _follow(self, asked: Tail, after: str) -> StreamPage:
@@ -120,7 +127,7 @@ class StreamReads:
         while True:
             page = await self._look(asked, after)
             left = end - loop.time()
-            is_over = left <= 0 or self._permits.is_closed
+            is_over = left <= 0 or self.permits.is_closed
             if page.frames or page.closed_at is not None or is_over:
                 return page
             after = page.next_after

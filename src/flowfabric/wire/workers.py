@@ -30,10 +30,10 @@ class Fence(Part, frozen=True, kw_only=True):
 class Register(Body, frozen=True, kw_only=True):
     worker_id: str
     worker_instance_id: str
-    lanes: Annotated[list[str], msgspec.Meta(min_length=1)]
+    lanes: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     ttl_ms: int
     namespace: str = "default"
-    capabilities: list[str] = []
+    capabilities: tuple[str, ...] = ()
     build: str = ""
 
 
@@ -84,9 +84,9 @@ class ClaimTerms(Body, frozen=True, kw_only=True):
 
     worker_id: str
     worker_instance_id: str
-    lanes: Annotated[list[str], msgspec.Meta(min_length=1, max_length=64)]
+    lanes: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=64)]
     namespace: str = "default"
-    capabilities: list[str] = []
+    capabilities: tuple[str, ...] = ()
     n: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
     lease_ms: int = 30_000
     payload: bool = True
@@ -142,7 +142,7 @@ class GrantClaim(Body, frozen=True, kw_only=True):
     grant_ttl_ms: int
     worker_id: str | None = None
     namespace: str = "default"
-    capabilities: list[str] = []
+    capabilities: tuple[str, ...] = ()
 
 
 class Grant(Answer, frozen=True, kw_only=True):
@@ -203,7 +203,7 @@ class Delay(Part, frozen=True, kw_only=True):
 
 
 class WaitChildren(Part, frozen=True, kw_only=True):
-    children: list[str] = []
+    children: tuple[str, ...] = ()
 
 
 class Outcome(Part, frozen=True, kw_only=True):

@@ -1,0 +1,68 @@
+"""Who calls: tokens by their digests, what each may do, and in which namespaces."""
+
+import hmac
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from flowfabric.config import SCOPES, ApiToken, Scope, token_digest
+from flowfabric.errors import Forbidden, Unauthorized
+
+_SCHEME: Final = b"Bearer "
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """A known caller; without namespaces it may act in all of them."""
+
+    name: str = ""
+    scopes: frozenset[Scope] = SCOPES
+    namespaces: frozenset[str] | None = None
+
+    def need(self, wanted: frozenset[Scope]) -> None:
+        """One of the scopes is enough, and admin is all of them."""
+        if wanted and self.scopes.isdisjoint(wanted) and "admin" not in self.scopes:
+            raise Forbidden(f"scope {' or '.join(sorted(wanted))}")
+
+    def need_namespace(self, namespace: str) -> None:
+        if not self.may_see(namespace):
+            raise Forbidden(f"namespace {namespace}")
+
+    def may_see(self, namespace: str) -> bool:
+        return self.namespaces is None or namespace in self.namespaces
+
+
+_EVERYBODY: Final = Caller()
+
+
+class Tokens:
+    """The tokens of a server; without any, everybody is let in."""
+
+    def __init__(self, tokens: Iterable[ApiToken]) -> None:
+        self._known = [
+            (one.digest.encode(), Caller(one.name, one.scopes, one.namespaces)) for one in tokens
+        ]
+
+    @property
+    def are_needed(self) -> bool:
+        return bool(self._known)
+
+    def caller_of(self, authorization: bytes | None) -> Caller:
+        """The caller behind a header. Every digest is compared, whichever fits: how long it takes
+        tells nothing."""
+        if not self._known:
+            return _EVERYBODY
+        if authorization is None or not authorization.startswith(_SCHEME):
+            raise _unauthorized()
+        shown = token_digest(authorization[len(_SCHEME) :].decode("latin-1")).encode()
+        found: Caller | None = None
+        for digest, caller in self._known:
+            if hmac.compare_digest(digest, shown):
+                found = caller
+        if found is None:
+            raise _unauthorized()
+        return found
+
+
+def _unauthorized() -> Unauthorized:
+    return Unauthorized("missing or invalid Authorization header")

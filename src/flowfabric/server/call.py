@@ -1,0 +1,78 @@
+"""One request on its way through its handler."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+from flowfabric.engine import Engine
+from flowfabric.errors import Forbidden, InvalidInput
+from flowfabric.server.auth import Caller
+from flowfabric.server.reading import Receive
+from flowfabric.server.route import Route
+from flowfabric.server.services import Services
+from flowfabric.server.waiting import Leaving
+
+B = TypeVar("B")
+Q = TypeVar("Q")
+
+
+class Call(Generic[B, Q]):
+    """Everything a handler may look at; body and query are of the types it is declared with."""
+
+    __slots__ = (
+        "body",
+        "caller",
+        "engine",
+        "headers",
+        "path",
+        "query",
+        "receive",
+        "route",
+        "services",
+    )
+
+    body: B
+    query: Q
+
+    def __init__(self, services: Services, route: Route, caller: Caller, receive: Receive) -> None:
+        self.services = services
+        self.engine: Engine = services.engine
+        self.route = route
+        self.caller = caller
+        self.receive = receive
+        self.headers: dict[bytes, bytes] = {}
+        self.path: dict[str, str] = {}
+
+    @property
+    def execution_id(self) -> str:
+        return self.path["execution_id"]
+
+    def same(self, name: str, given: str | None) -> None:
+        """An id that the body repeats must be the one of the path."""
+        if given is not None and given != self.path[name]:
+            raise InvalidInput(f"path {name} does not match body {name}")
+
+    def leaving(self) -> Leaving:
+        """For a handler that waits: ends when the client goes or the server stops."""
+        return Leaving(self.services.drain, self.receive, self.route.name)
+
+    async def need_execution(self, execution_id: str) -> None:
+        """A caller of some namespaces may not even look at an execution of another. One that does
+        not exist is left to the operation."""
+        if self.caller.namespaces is None:
+            return
+        seen = await self.engine.deps.store.read(execution_id)
+        if seen is not None:
+            self.caller.need_namespace(seen.record.namespace)
+
+    async def forbidden(self, execution_ids: Iterable[str]) -> dict[str, Forbidden]:
+        """Those of the executions that the caller may not touch, each with the reason."""
+        if self.caller.namespaces is None:
+            return {}
+        ids = list(dict.fromkeys(execution_ids))
+        answers = await asyncio.gather(*map(self.need_execution, ids), return_exceptions=True)
+        return {
+            one: answer
+            for one, answer in zip(ids, answers, strict=True)
+            if isinstance(answer, Forbidden)
+        }

@@ -1,0 +1,185 @@
+"""The way of a request, outermost first: host and origin, CORS, access log and metrics, caller,
+route, body, handler. Plain ASGI: every step is a call, none a layer of wrapped callables."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from functools import partial
+from itertools import count
+from os import urandom
+from typing import Any, Final
+
+from flowfabric.errors import FlowFabricError, MethodNotAllowed, NotFound, TimedOut
+from flowfabric.server.browsers import Cors, Doorkeeper
+from flowfabric.server.call import Call
+from flowfabric.server.faults import bug, reply_of
+from flowfabric.server.openapi import document_of
+from flowfabric.server.reading import (
+    ClientGone,
+    Receive,
+    check_content_type,
+    decode_body,
+    decode_query,
+    read_body,
+)
+from flowfabric.server.replies import EventStream, Headers, Reply
+from flowfabric.server.route import REQUEST_S, Route
+from flowfabric.server.router import Match, Router
+from flowfabric.server.services import Services
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_access = logging.getLogger("flowfabric.http")
+_METRICS: Final = b"/metrics"
+_BODY_METHODS: Final = frozenset({"POST", "PUT", "DELETE", "PATCH"})
+_LONGEST_ID: Final = 128
+
+
+class Http:
+    """The ASGI application of one server."""
+
+    def __init__(self, services: Services, routes: Iterable[Route]) -> None:
+        listed = tuple(routes)
+        self.services = services
+        services.describe = partial(document_of, listed)
+        self._router = Router(listed)
+        self._door = Doorkeeper(services.settings)
+        self._cors = Cors(services.settings)
+        self._ids = count(1)
+        self._prefix = urandom(6).hex()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match scope["type"]:
+            case "http":
+                await self._serve(scope, receive, send)
+            case "websocket":
+                await send({"type": "websocket.close", "code": 1000})
+            case kind:
+                raise NotImplementedError(kind)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        method = scope["method"]
+        named: Headers = ((b"x-request-id", self._request_id(headers)),)
+        out = _Out(send, is_head=method == "HEAD")
+        try:
+            self._door.check(method, headers, (scope.get("server") or ("",))[0])
+        except FlowFabricError as fault:
+            await out.write(reply_of(fault), named)
+            return
+        raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+        if self._cors.is_on and raw_path != _METRICS:
+            if method == "OPTIONS" and (asked := self._cors.preflight(headers)):
+                await out.write(asked, named)
+                return
+            named += self._cors.headers(headers.get(b"origin"))
+        started = time.perf_counter()
+        template = "unknown"
+        try:
+            match = self._router.find(method, raw_path)
+            template = match.template
+            reply = await self._answer(scope, match, headers, receive)
+            await out.write(reply, named)
+        except FlowFabricError as fault:
+            await out.write(reply_of(fault), named)
+        except ClientGone:
+            return
+        except Exception as fault:
+            await out.write(bug(fault), named)
+        finally:
+            self._note(method, template, out.status, time.perf_counter() - started)
+
+    async def _answer(
+        self, scope: Scope, match: Match, headers: dict[bytes, bytes], receive: Receive
+    ) -> Reply | EventStream:
+        route = match.route
+        is_open = route is not None and route.scopes is None
+        caller = self.services.tokens.caller_of(None if is_open else headers.get(b"authorization"))
+        if route is None:
+            raise _no_route(scope["method"], match)
+        if route.scopes:
+            caller.need(route.scopes)
+        call: Call[Any, Any] = Call(self.services, route, caller, receive)
+        call.headers = headers
+        limit = asyncio.timeout(route.timeout_s or REQUEST_S)
+        try:
+            async with limit:
+                await self._fill(call, scope, match)
+                if route.timeout_s is None:
+                    limit.reschedule(None)
+                return await route.handler(call)
+        except TimeoutError as fault:
+            if not limit.expired():
+                raise
+            raise TimedOut(f"timeout: {route.name} took too long; it may be done") from fault
+
+    async def _fill(self, call: Call[Any, Any], scope: Scope, match: Match) -> None:
+        """Body size, then path, then query, then body: what is wrong first is told."""
+        route, headers = call.route, call.headers
+        has_body = scope["method"] in _BODY_METHODS
+        body = await read_body(call.receive, headers, route) if has_body else b""
+        if match.segments:
+            call.path = self.services.paths.read(route.parameters, match.segments)
+        if route.query is not None:
+            call.query = decode_query(route.query, scope["query_string"])
+        if route.body is not None:
+            if body or not route.may_omit_body:
+                check_content_type(headers)
+                call.body = decode_body(route.body, body)
+            else:
+                call.body = decode_body(route.body, b"{}")
+
+    def _request_id(self, headers: dict[bytes, bytes]) -> bytes:
+        given = headers.get(b"x-request-id")
+        if given and len(given) <= _LONGEST_ID and all(0x21 <= byte <= 0x7E for byte in given):
+            return given
+        return f"{self._prefix}-{next(self._ids):x}".encode()
+
+    def _note(self, method: str, template: str, status: int, elapsed: float) -> None:
+        if template != "/metrics" and _access.isEnabledFor(logging.DEBUG):
+            _access.debug("%s %s %d %.1f ms", method, template, status, elapsed * 1_000)
+
+
+def _no_route(method: str, match: Match) -> FlowFabricError:
+    if match.allowed:
+        return MethodNotAllowed(", ".join(match.allowed))
+    return NotFound("no such route")
+
+
+class _Out:
+    """Writes one answer."""
+
+    __slots__ = ("_is_head", "_send", "status")
+
+    def __init__(self, send: Send, *, is_head: bool) -> None:
+        self._send = send
+        self._is_head = is_head
+        self.status = 0
+
+    async def write(self, reply: Reply | EventStream, more: Headers) -> None:
+        if self.status:
+            # The head of an answer is out; a half answer is better cut than continued wrongly.
+            return
+        self.status = reply.status
+        if isinstance(reply, EventStream):
+            await self._stream(reply, more)
+            return
+        body = reply.body
+        length = () if reply.status == 204 else ((b"content-length", b"%d" % len(body)),)
+        await self._start(reply.status, (*reply.headers, *length, *more))
+        await self._body(b"" if self._is_head else body)
+
+    async def _stream(self, stream: EventStream, more: Headers) -> None:
+        await self._start(stream.status, (*stream.headers, *more))
+        if not self._is_head:
+            async for lines in stream.lines:
+                await self._body(lines, more=True)
+        await self._body(b"")
+
+    async def _start(self, status: int, headers: Headers) -> None:
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def _body(self, body: bytes, *, more: bool = False) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})

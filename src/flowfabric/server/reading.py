@@ -1,0 +1,250 @@
+"""Reading requests strictly: bodies, queries and path parameters, each fault in plain words."""
+
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import cache
+from typing import Any, Final, get_args, get_origin
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from flowfabric.core.faults import place_and_reason, place_of
+from flowfabric.core.ids import check_lane, check_text, check_worker_id, parse_execution_id
+from flowfabric.core.ids import parse_uuid as parse_any_uuid
+from flowfabric.core.partitions import PartitionCounts
+from flowfabric.errors import (
+    FlowFabricError,
+    InvalidBody,
+    InvalidContentType,
+    InvalidInput,
+    InvalidJson,
+    InvalidParameter,
+    PayloadTooLarge,
+)
+from flowfabric.server.route import Route
+from flowfabric.wire.scalars import EXECUTION_PATTERN, UUID_PATTERN, Params, Part
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+_PLACES: Final = re.compile(r"[^.\[\]]+").findall
+_MOST_PARAMETERS: Final = 100
+_JSON: Final = b"application/json"
+
+
+class ClientGone(Exception):
+    """Nobody is left to answer."""
+
+
+# ---- bodies
+
+
+async def read_body(receive: Receive, headers: dict[bytes, bytes], route: Route) -> bytes:
+    """The body, which is refused as soon as it is known to be over its limit."""
+    declared = headers.get(b"content-length", b"")
+    if declared.isdigit() and int(declared) > route.limit:
+        raise too_large(route)
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientGone
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body", False):
+        return _within(body, route)
+    parts = [body]
+    size = len(body)
+    while message.get("more_body", False):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > route.limit:
+            raise too_large(route)
+    return _within(b"".join(parts), route)
+
+
+def _within(body: bytes, route: Route) -> bytes:
+    if len(body) > route.limit:
+        raise too_large(route)
+    return body
+
+
+def too_large(route: Route) -> PayloadTooLarge:
+    return PayloadTooLarge(limit_bytes=route.limit, route=route.path)
+
+
+def check_content_type(headers: dict[bytes, bytes]) -> None:
+    given = headers.get(b"content-type", b"")
+    if given != _JSON and given.partition(b";")[0].strip().lower() != _JSON:
+        raise InvalidContentType("expected application/json")
+
+
+@cache
+def _decoder(kind: type[Part]) -> msgspec.json.Decoder[Part]:
+    return msgspec.json.Decoder(kind)
+
+
+def decode_body(kind: type[Part], body: bytes) -> Part:
+    try:
+        return _decoder(kind).decode(body)
+    except msgspec.ValidationError as fault:
+        return _without_nulls(kind, body, str(fault))
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise InvalidJson(str(fault)) from None
+    except RecursionError:
+        raise InvalidJson("nested too deeply") from None
+
+
+def _without_nulls(kind: type[Part], body: bytes, message: str) -> Part:
+    """Null is the same as absent. That is looked at only when plain decoding failed."""
+    try:
+        value = msgspec.json.decode(body)
+        pruned = _pruned(kind, value)
+        return msgspec.convert(pruned, kind) if pruned != value else _refuse(message, value)
+    except msgspec.ValidationError as fault:
+        return _refuse(str(fault), msgspec.json.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise InvalidJson(str(fault)) from None
+    except RecursionError:
+        raise InvalidJson("nested too deeply") from None
+
+
+def _pruned(kind: object, value: object) -> object:
+    """The value without the nulls of optional members, as deep as its types are structs."""
+    if isinstance(value, list):
+        inner = [one for one in _members(kind) if one is not None]
+        return [_pruned(inner[0], one) for one in value] if inner else value
+    struct = _struct_in(kind)
+    if struct is None or not isinstance(value, dict):
+        return value
+    fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
+    return {
+        name: _pruned(fields[name].type, one) if name in fields else one
+        for name, one in value.items()
+        if one is not None or name not in fields or fields[name].required
+    }
+
+
+def _members(kind: object) -> tuple[object, ...]:
+    """The item types of the lists a type may be."""
+    if get_origin(kind) in (list, tuple):
+        return get_args(kind)[:1]
+    return tuple(found for one in get_args(kind) for found in _members(one))
+
+
+def _struct_in(kind: object) -> type[msgspec.Struct] | None:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return kind
+    return next((found for one in get_args(kind) if (found := _struct_in(one))), None)
+
+
+def _refuse(message: str, value: object) -> Part:
+    raise InvalidBody(_told(message, value)) from None
+
+
+def _told(message: str, value: object) -> str:
+    """A text that is no id says why; everything else says what was expected."""
+    for pattern, check in _ID_CHECKS.items():
+        if repr(pattern)[1:-1] in message or pattern in message:
+            place = place_of(message)
+            try:
+                check(_value_at(value, place), place)
+            except InvalidInput as fault:
+                return fault.detail
+    return place_and_reason(message, "body")
+
+
+def _value_at(value: object, place: str) -> object:
+    for step in _PLACES(place):
+        if isinstance(value, list):
+            value = value[int(step)]
+        elif isinstance(value, dict):
+            value = value.get(step)
+    return value
+
+
+def _execution_id_at(text: object, place: str) -> str:
+    try:
+        return parse_execution_id(text)
+    except InvalidInput as fault:
+        raise InvalidInput(f"{place}: {fault.detail.partition(': ')[2]}") from None
+
+
+_ID_CHECKS: Final[dict[str, Callable[[object, str], str]]] = {
+    EXECUTION_PATTERN: _execution_id_at,
+    UUID_PATTERN: parse_any_uuid,
+}
+
+
+# ---- queries
+
+
+@cache
+def _repeatable(kind: type[Params]) -> frozenset[str]:
+    fields = msgspec.structs.fields(kind)
+    return frozenset(field.encode_name for field in fields if get_origin(field.type) is tuple)
+
+
+def decode_query(kind: type[Params], query_string: bytes) -> Params:
+    """The parameters; an empty value is the same as none."""
+    try:
+        pairs = parse_qsl(
+            query_string.decode("ascii"), errors="strict", max_num_fields=_MOST_PARAMETERS
+        )
+    except (UnicodeDecodeError, ValueError):
+        raise InvalidParameter("query: cannot be read") from None
+    repeatable = _repeatable(kind)
+    given: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in repeatable:
+            given.setdefault(name, []).append(value)
+        elif name in given:
+            raise InvalidParameter(f"{name}: given twice")
+        else:
+            given[name] = value
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as fault:
+        raise InvalidParameter(place_and_reason(str(fault), "query")) from None
+
+
+# ---- path parameters
+
+
+class PathReader:
+    """The parameters of paths by their names: each name has one syntax wherever it stands."""
+
+    def __init__(self, counts: PartitionCounts) -> None:
+        self._counts = counts
+
+    def read(self, names: tuple[str, ...], segments: list[str]) -> dict[str, str]:
+        try:
+            return {
+                name: self._checked(name, segment)
+                for name, segment in zip(names, segments, strict=True)
+            }
+        except InvalidParameter:
+            raise
+        except FlowFabricError as fault:
+            raise InvalidParameter(fault.detail) from None
+
+    def _checked(self, name: str, segment: str) -> str:
+        match name:
+            case "execution_id":
+                return parse_execution_id(segment, self._counts)
+            case "lane":
+                return check_lane(segment, name)
+            case "worker_id":
+                return check_worker_id(segment)
+            case "idx":
+                return _attempt_index(segment)
+            case "flow_id" | "waitpoint_id" | "budget_id":
+                return parse_any_uuid(segment, name)
+            case _:
+                return check_text(segment, name, 256, allow_empty=False, allow_control=False)
+
+
+def _attempt_index(text: str) -> str:
+    is_number = text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 2**32
+    if not is_number and text != "latest":
+        raise InvalidParameter("idx: expected the index of an attempt")
+    return text

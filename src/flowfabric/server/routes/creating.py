@@ -1,0 +1,104 @@
+"""Submitting executions, one or many."""
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from flowfabric.engine.executions import Submission
+from flowfabric.errors import (
+    FlowAlreadyTerminal,
+    FlowFabricError,
+    FlowNotFound,
+    InvalidCapabilities,
+    InvalidInput,
+    InvalidPolicyJson,
+    InvalidTagKey,
+    LaneNotAccepting,
+    PartitionMismatch,
+)
+from flowfabric.server.call import Call
+from flowfabric.server.replies import Reply, created, ok
+from flowfabric.server.route import SUBMIT_OR_WORKER, Routes
+from flowfabric.wire.errors import Item, item_of
+from flowfabric.wire.executions import (
+    CreateAnswer,
+    CreateAnswers,
+    Created,
+    CreateExecution,
+    CreateExecutions,
+    Duplicate,
+)
+from flowfabric.wire.scalars import to_bytes
+
+routes: Final = Routes()
+
+_REFUSALS: Final = (
+    LaneNotAccepting,
+    FlowAlreadyTerminal,
+    FlowNotFound,
+    PartitionMismatch,
+    InvalidInput,
+    InvalidTagKey,
+    InvalidPolicyJson,
+    InvalidCapabilities,
+)
+
+
+@routes.add(
+    "POST /v1/executions",
+    SUBMIT_OR_WORKER,
+    {201: CreateAnswer, 200: CreateAnswer},
+    *_REFUSALS,
+    body_class="large",
+)
+async def create_execution(call: Call[CreateExecution, None]) -> Reply:
+    """Submit an execution; a repeat under the same idempotency key answers the first one's id."""
+    answer = await _create(call, call.body)
+    return ok(answer) if answer.created is None else created(answer)
+
+
+@routes.add("POST /v1/executions:batch", SUBMIT_OR_WORKER, {200: CreateAnswers}, body_class="batch")
+async def create_executions(call: Call[CreateExecutions, None]) -> Reply:
+    """Submit up to 200 executions, each with its own answer."""
+    items = await asyncio.gather(*(_create_item(call, one) for one in call.body.executions))
+    return ok(CreateAnswers(items=items))
+
+
+async def _create_item(
+    call: Call[CreateExecutions, None], asked: CreateExecution
+) -> Item[CreateAnswer]:
+    try:
+        return Item(ok=await _create(call, asked))
+    except FlowFabricError as fault:
+        return item_of(fault)
+
+
+async def _create(
+    call: Call[CreateExecution, None] | Call[CreateExecutions, None], asked: CreateExecution
+) -> CreateAnswer:
+    call.caller.need_namespace(asked.namespace)
+    policy = asked.policy
+    done = await call.engine.executions.create(
+        Submission(
+            kind=asked.execution_kind,
+            namespace=asked.namespace,
+            lane=asked.lane_id,
+            input=to_bytes(asked.input_payload),
+            payload_encoding=asked.payload_encoding,
+            priority=asked.priority,
+            creator=asked.creator_identity,
+            execution_id=asked.execution_id or "",
+            flow_id=asked.flow_id or "",
+            idempotency_key=asked.idempotency_key,
+            tags=asked.tags,
+            policy=None if isinstance(policy, msgspec.UnsetType) else bytes(policy),
+            delay_until=asked.delay_until,
+            deadline_at=asked.execution_deadline_at,
+            partition=asked.partition_id,
+        )
+    )
+    if done.is_new:
+        new = Created(execution_id=done.execution_id, public_state=done.public_state)
+        return CreateAnswer(created=new)
+    return CreateAnswer(duplicate=Duplicate(execution_id=done.execution_id))

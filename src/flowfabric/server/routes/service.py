@@ -1,0 +1,77 @@
+"""Health, metrics, and what the server says about itself."""
+
+import asyncio
+from importlib.resources import files
+from typing import Final
+
+from flowfabric.errors import FlowFabricError, NotFound, StoreTimeout
+from flowfabric.server.call import Call
+from flowfabric.server.faults import reply_of
+from flowfabric.server.replies import JSON, NO_SNIFF, Reply, encode, ok
+from flowfabric.server.route import ANY, OPEN, Routes
+from flowfabric.wire.store import Readiness, Status
+
+routes: Final = Routes()
+
+_PING_S: Final = 2.0
+_METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_PAGE: Final = files("flowfabric.server").joinpath("docs.html").read_bytes()
+_OWN_ONLY: Final = (
+    b"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline';"
+    b" connect-src 'self'; frame-ancestors 'none'"
+)
+_PAGE_POLICY: Final = (b"content-security-policy", _OWN_ONLY)
+
+
+@routes.add("GET /healthz", OPEN, {200: Status}, StoreTimeout)
+async def healthz(call: Call[None, None]) -> Reply:
+    """Whether the store answers."""
+    fault = await _ping(call)
+    if fault is None:
+        return ok(Status(status="ok"))
+    answer = reply_of(fault)
+    return Reply(503, answer.body, answer.headers)
+
+
+@routes.add("GET /readyz", OPEN, {200: Readiness, 503: Readiness})
+async def readyz(call: Call[None, None]) -> Reply:
+    """Whether requests should be sent here."""
+    failing = ["draining"] if call.services.drain.has_begun else []
+    if await _ping(call) is not None:
+        failing.append("store")
+    if failing:
+        return Reply(503, encode(Readiness(status="not ready", failing=failing)), (JSON,))
+    return ok(Status(status="ready"))
+
+
+@routes.add("GET /metrics", OPEN, {200: _METRICS_TYPE}, NotFound)
+async def metrics(call: Call[None, None]) -> Reply:
+    """Figures for Prometheus."""
+    text = await call.services.exposition()
+    if text is None:
+        raise NotFound("metrics are disabled")
+    return Reply(200, text, ((b"content-type", _METRICS_TYPE.encode()),))
+
+
+@routes.add("GET /openapi.json", ANY, {200: dict[str, object]})
+async def openapi(call: Call[None, None]) -> Reply:
+    """This interface as an OpenAPI document."""
+    return Reply(200, call.services.document(), (JSON,))
+
+
+@routes.add("GET /docs", ANY, {200: "text/html"})
+async def docs(call: Call[None, None]) -> Reply:
+    """This interface as a page; it needs nothing from elsewhere."""
+    headers = ((b"content-type", b"text/html; charset=utf-8"), NO_SNIFF, _PAGE_POLICY)
+    return Reply(200, _PAGE, headers)
+
+
+async def _ping(call: Call[None, None]) -> FlowFabricError | None:
+    try:
+        async with asyncio.timeout(_PING_S):
+            await call.engine.deps.store.backend.ping()
+    except TimeoutError:
+        return StoreTimeout(f"no answer within {_PING_S:g} s", context="ping")
+    except FlowFabricError as fault:
+        return fault
+    return None

@@ -1,0 +1,45 @@
+"""What the handlers of one server share."""
+
+from collections.abc import Awaitable, Callable
+from functools import cached_property
+
+from flowfabric.config import Settings
+from flowfabric.engine import Engine
+from flowfabric.engine.permits import Permits
+from flowfabric.server.auth import Tokens
+from flowfabric.server.reading import PathReader
+from flowfabric.server.replies import encode
+from flowfabric.server.waiting import ClaimWaits, Drain
+
+Exposition = Callable[[], Awaitable[bytes | None]]
+
+
+async def _no_metrics() -> bytes | None:
+    return None
+
+
+class Services:
+    """The engine, who may use it, and the pools of what may go on at once.
+
+    `exposition` renders the metrics, `describe` the OpenAPI document; both are asked when somebody
+    wants to see them.
+    """
+
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.tokens = Tokens(settings.tokens)
+        self.paths = PathReader(engine.deps.counts)
+        self.drain = Drain()
+        self.sse = Permits("sse_streams", settings.max_sse_streams)
+        self.rotation = Permits("admin_rotate", 1)
+        self.claim_waits = ClaimWaits()
+        self.exposition: Exposition = _no_metrics
+        self.describe: Callable[[], object] = dict
+
+    def document(self) -> bytes:
+        return self._document
+
+    @cached_property
+    def _document(self) -> bytes:
+        return encode(self.describe())

@@ -1,0 +1,47 @@
+"""A server per store, reached without a socket; and the few steps most tests begin with."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from flowfabric.config import Settings
+from flowfabric.server import booted
+from tests.server.driving import Served
+from tests.server.stores import STORES
+
+Serve = Callable[..., Awaitable[Served]]
+
+
+@pytest.fixture(params=sorted(STORES))
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    return Settings(
+        store=STORES[request.param](tmp_path), searchable_tags=frozenset({"app.team"})
+    )
+
+
+@pytest.fixture
+async def serve(settings: Settings) -> AsyncIterator[Serve]:
+    """Serve with changed settings; everything is closed with the test."""
+    async with AsyncExitStack() as stack:
+
+        async def start(**changes: object) -> Served:
+            chosen = msgspec_replace(settings, changes)
+            application = await stack.enter_async_context(booted(chosen))
+            transport = httpx.ASGITransport(application)
+            client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9090")
+            return Served(application, await stack.enter_async_context(client))
+
+        yield start
+
+
+@pytest.fixture
+async def served(serve: Serve) -> Served:
+    return await serve()
+
+
+def msgspec_replace(settings: Settings, changes: dict[str, object]) -> Settings:
+    fields = {name: getattr(settings, name) for name in settings.__struct_fields__}
+    return Settings(**{**fields, **changes})
