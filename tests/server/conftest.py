@@ -17,9 +17,7 @@ Serve = Callable[..., Awaitable[Served]]
 
 @pytest.fixture(params=sorted(STORES))
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
-    return Settings(
-        store=STORES[request.param](tmp_path), searchable_tags=frozenset({"app.team"})
-    )
+    return Settings(store=STORES[request.param](tmp_path), searchable_tags=frozenset({"app.team"}))
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from flowfabric.errors import (
     PayloadTooLarge,
     ResourceExhausted,
     Unauthorized,
+    Unavailable,
 )
 from flowfabric.server.replies import JSON, Headers, Reply, encode
 
@@ -26,7 +27,7 @@ def reply_of(fault: FlowFabricError) -> Reply:
         if isinstance(cause, FlowFabricError):
             return reply_of(cause)
         return bug(fault)
-    if fault.status >= 500:
+    if fault.status >= 500 and not isinstance(fault, Unavailable):
         _log.error("%s", fault, exc_info=fault)
     return Reply(fault.status, encode(fault.body()), (JSON, *_headers(fault)))
 

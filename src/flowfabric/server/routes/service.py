@@ -2,7 +2,7 @@
 
 import asyncio
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 
 from flowfabric.errors import FlowFabricError, NotFound, StoreTimeout
 from flowfabric.server.call import Call
@@ -53,7 +53,7 @@ async def metrics(call: Call[None, None]) -> Reply:
     return Reply(200, text, ((b"content-type", _METRICS_TYPE.encode()),))
 
 
-@routes.add("GET /openapi.json", ANY, {200: dict[str, object]})
+@routes.add("GET /openapi.json", ANY, {200: dict[str, Any]})
 async def openapi(call: Call[None, None]) -> Reply:
     """This interface as an OpenAPI document."""
     return Reply(200, call.services.document(), (JSON,))
