@@ -60,7 +60,7 @@ class _Schemas:
             kinds += [route.body, *answers] if route.body else answers
         unique = list(dict.fromkeys(kinds))
         found, components = msgspec.json.schema_components(unique, ref_template=_REFS)
-        self._of = dict(zip(unique, found, strict=True))
+        self._of: dict[Any, dict[str, Any]] = dict(zip(unique, found, strict=True))
         self.components = {name: _nullable(one) for name, one in components.items()}
 
     def of(self, kind: Any) -> dict[str, Any]:
