@@ -4,16 +4,18 @@ import asyncio
 import logging
 from typing import Final
 
-from flowfabric.backend.types import DuePage
+from flowfabric.backend.types import ConfigDocument, DuePage
 from flowfabric.core.due import Beside, on_due
 from flowfabric.core.graph import Flow, is_abandoned
 from flowfabric.core.plan import Applied, Plan
 from flowfabric.core.record import Record
+from flowfabric.core.schedules import DOCUMENT, read_schedule
 from flowfabric.core.states import LIMIT_REASONS
 from flowfabric.duties.backoff import Backoff
 from flowfabric.duties.filter import DutyFilter
 from flowfabric.duties.tally import Tally
 from flowfabric.engine import Engine
+from flowfabric.engine.firing import Due
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.duties")
@@ -43,6 +45,7 @@ class TimerSweep:
         for _ in range(MOST_PAGES):
             page = await self._engine.deps.store.backend.due(PAGE, after)
             await self._reset_budgets(page, tally)
+            await self._fire_schedules(page, tally)
             await self._act(page, tally)
             flows |= {flow.flow_id: (flow, page.now) for flow in page.flows}
             after = page.next_after
@@ -134,6 +137,33 @@ class TimerSweep:
             else:
                 self._backoff.worked(budget_id)
                 tally.processed("budget_reset" if answer else self.name)
+
+    async def _fire_schedules(self, page: DuePage, tally: Tally) -> None:
+        due = [one for document in page.config if (one := self._schedule(document, tally))]
+        if not due:
+            return
+        answers = await self._engine.schedules.firings.fire_due(due, page.now)
+        for (document, _), answer in zip(due, answers, strict=True):
+            if isinstance(answer, FlowFabricError):
+                self._fail("schedules", document.name, answer, tally)
+            else:
+                self._backoff.worked(document.name)
+                if answer:
+                    tally.processed("schedules")
+
+    def _schedule(self, document: ConfigDocument, tally: Tally) -> Due | None:
+        """A due document as the schedule it is, if it is one to be fired now."""
+        if not document.name.startswith(DOCUMENT) or self._backoff.skips(document.name):
+            return None
+        try:
+            schedule = read_schedule(document.name, document.body)
+        except FlowFabricError as fault:
+            self._fail("schedules", document.name, fault, tally)
+            return None
+        if not self._only.matches(schedule.namespace, schedule.tags):
+            tally.skipped("schedules")
+            return None
+        return document, schedule
 
     async def _look_after(self, flow: Flow, now: int, tally: Tally) -> None:
         if not self._only.matches(flow.namespace, flow.tags):

@@ -27,6 +27,7 @@ from flowfabric.engine.quotas import Quotas
 from flowfabric.engine.reads import Reads
 from flowfabric.engine.replays import Replays
 from flowfabric.engine.resumes import Resumes
+from flowfabric.engine.schedules import Schedules
 from flowfabric.engine.scheduling import Scheduling
 from flowfabric.engine.settling import Settling
 from flowfabric.engine.signals import Signals
@@ -57,6 +58,7 @@ class Engine:
         self.budgets = Budgets(deps, self.outcomes)
         self.holds = Holds(deps)
         self.quotas = Quotas(deps)
+        self.schedules = Schedules(deps, self.executions)
         self.scheduling = Scheduling(deps)
         self.replays = Replays(deps)
         self.flows = Flows(deps)

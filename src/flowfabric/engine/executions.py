@@ -83,6 +83,12 @@ class Executions:
             await self._lanes.register_set(birth.record)
         return birth
 
+    def check(self, submission: Submission) -> None:
+        """Refuse what could never be submitted; whether its lane takes work is not looked at."""
+        check_namespace(submission.namespace)
+        check_lane(submission.lane)
+        self._birth(submission, shards=1)
+
     async def _open_lane(self, asked: Submission) -> Lane:
         """The lane the work is for, which must take some. Only the priority is judged before."""
         if asked.priority is not None:
