@@ -48,6 +48,7 @@ async def picture(side: Side, known: Known) -> dict[str, object]:
         "order": {key: await _ids(side, filter) for key, filter in _lane_views(records)},
         "due": await backend.due(_PAGE),
         "flows": await backend.flows(sorted(known.flows)),
+        "flows by age": await backend.flows_by_age(None, _PAGE),
         "workers": {name: await backend.workers(name, "", _PAGE) for name in NAMESPACES},
         "config": await backend.config_list("", "", _PAGE),
         "frames": await backend.frames(

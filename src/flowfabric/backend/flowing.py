@@ -83,6 +83,13 @@ class Flowing(Protocol):
         """Flows of a partition by id, behind `after`."""
         ...
 
+    async def flows_by_age(
+        self, after: tuple[int, str] | None, limit: int, *, newest: bool = True
+    ) -> list[Flow]:
+        """Flows of all partitions by (created_at, flow id), backwards unless the oldest are to come
+        first, strictly behind `after`."""
+        ...
+
     async def members(self, query: MemberQuery) -> list[MemberPlace]: ...
 
     async def edges(self, queries: Sequence[EdgeQuery]) -> list[tuple[Edge, ...]]: ...

@@ -14,6 +14,7 @@ from flowfabric.engine.finishing import Finishing
 from flowfabric.engine.flow_cancel import FlowCancels
 from flowfabric.engine.flow_reads import FlowReads
 from flowfabric.engine.flow_replay import FlowReplays
+from flowfabric.engine.flow_search import FlowSearches
 from flowfabric.engine.flows import Flows
 from flowfabric.engine.grants import Grants
 from flowfabric.engine.graphs import Graphs
@@ -65,6 +66,7 @@ class Engine:
         self.flow_cancels = FlowCancels(deps, self.settling)
         self.flow_replays = FlowReplays(deps, self.replays)
         self.flow_reads = FlowReads(deps)
+        self.flow_searches = FlowSearches(deps)
         self.graphs = Graphs(deps, self.executions, self.lanes)
         self.workers = Workers(deps)
         self.reads = Reads(deps, self.lanes, self.workers)

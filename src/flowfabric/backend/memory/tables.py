@@ -126,6 +126,13 @@ class MemoryTables(Tables):
         orders = self._shelves["flows_in"].walk((partition,), (after,), limit)
         return [rows[order[0]] for order in orders]
 
+    def flows_by_age(
+        self, after: tuple[int, str] | None, limit: int, *, newest: bool
+    ) -> list[Flow]:
+        rows = self._tables[FLOWS].by_key
+        orders = self._shelves["flow_ages"].walk(_NOWHERE, after, limit, newest=newest)
+        return [rows[order[1]] for order in orders]
+
     def purgeable_flows(self, now: int, limit: int) -> list[Flow]:
         return self._flows("purgeable_flows", now, limit, None)
 
@@ -245,6 +252,7 @@ def _under(rows: Rows[Any, Any], prefix: tuple[Any, ...], after: Any) -> Iterato
 
 def _flow_places(flow_id: str, flow: Flow) -> Iterator[Entry]:
     yield Entry("flows_in", (flow.partition,), (flow_id,))
+    yield Entry("flow_ages", _NOWHERE, (flow.created_at, flow_id))
     if flow.due_at:
         yield Entry("due_flows", _NOWHERE, (flow.due_at, flow_id))
     if flow.purge_at and flow.purged_count >= flow.node_count:

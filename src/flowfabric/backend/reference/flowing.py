@@ -45,6 +45,13 @@ class FlowMechanisms:
     async def flows_in(self, partition: int, after: str, limit: int) -> list[Flow]:
         return await self._runner.read(lambda tx: tx.tables.flows_in(partition, after, limit))
 
+    async def flows_by_age(
+        self, after: tuple[int, str] | None, limit: int, *, newest: bool = True
+    ) -> list[Flow]:
+        return await self._runner.read(
+            lambda tx: tx.tables.flows_by_age(after, limit, newest=newest)
+        )
+
     async def members(self, query: MemberQuery) -> list[MemberPlace]:
         return await self._runner.read(partial(read_members, query=query))
 

@@ -235,6 +235,12 @@ class Tables(Protocol):
         """Flows of a partition by id, strictly behind `after`."""
         ...
 
+    def flows_by_age(
+        self, after: tuple[int, str] | None, limit: int, *, newest: bool
+    ) -> list[Flow]:
+        """Flows by (created_at, flow id), forwards or backwards, strictly behind `after`."""
+        ...
+
     def purgeable_flows(self, now: int, limit: int) -> list[Flow]:
         """Flows with 0 < purge_at <= now and purged_count >= node_count, by (purge_at, flow id):
         one that still waits for members must not hide those behind it."""

@@ -125,7 +125,8 @@ def _pack_journal(row: JournalRow) -> Row:
 
 def _pack_flow(flow: Flow) -> Row:
     is_empty = flow.purged_count >= flow.node_count
-    return codecs.encode(flow), flow.partition, flow.due_at, flow.purge_at if is_empty else 0
+    purge_at = flow.purge_at if is_empty else 0
+    return codecs.encode(flow), flow.partition, flow.due_at, purge_at, flow.created_at
 
 
 def _pack_edge(edge: Edge) -> Row:
@@ -197,7 +198,7 @@ _PLACES: Final[dict[Table[Any, Any], tuple[tuple[str, ...], Values]]] = {
     tables.FLOWS: (
         ("flow_id",),
         Values(
-            ("body", "part", "due_at", "purge_at"),
+            ("body", "part", "due_at", "purge_at", "created_at"),
             _pack_flow,
             ("body",),
             lambda row: codecs.decode_flow(row[0]),

@@ -63,10 +63,19 @@ _FLOWS_IN: Final = (
     "SELECT body FROM flow INDEXED BY flow_part"
     " WHERE part = ? AND flow_id > ? ORDER BY flow_id LIMIT ?"
 )
+_FLOWS_BY_AGE: Final = (
+    "SELECT body FROM flow INDEXED BY flow_ages"
+    " WHERE (created_at, flow_id) > (?, ?) ORDER BY created_at, flow_id LIMIT ?"
+)
+_FLOWS_BY_YOUTH: Final = (
+    "SELECT body FROM flow INDEXED BY flow_ages"
+    " WHERE (created_at, flow_id) < (?, ?) ORDER BY created_at DESC, flow_id DESC LIMIT ?"
+)
 _PURGEABLE_FLOWS: Final = (
     "SELECT body FROM flow INDEXED BY flow_purge"
     " WHERE purge_at <> 0 AND purge_at <= ? ORDER BY purge_at, flow_id LIMIT ?"
 )
+_NEVER: Final = 2**62
 _JOURNAL: Final = (
     "SELECT body FROM journal INDEXED BY journal_number"
     " WHERE owner = ? AND number > ? ORDER BY number LIMIT ?"
@@ -300,6 +309,13 @@ class SqliteTables(Session):
 
     def flows_in(self, partition: int, after: str, limit: int) -> list[Flow]:
         return [decode_flow(row[0]) for row in self.rows(_FLOWS_IN, (partition, after, limit))]
+
+    def flows_by_age(
+        self, after: tuple[int, str] | None, limit: int, *, newest: bool
+    ) -> list[Flow]:
+        statement = _FLOWS_BY_YOUTH if newest else _FLOWS_BY_AGE
+        start = after or ((_NEVER, "") if newest else (-1, ""))
+        return [decode_flow(row[0]) for row in self.rows(statement, (*start, limit))]
 
     def purgeable_flows(self, now: int, limit: int) -> list[Flow]:
         return [decode_flow(row[0]) for row in self.rows(_PURGEABLE_FLOWS, (now, limit))]

@@ -178,6 +178,8 @@ def test_edges_flows_and_the_journal_are_walked_in_their_indexes(tables: Explain
     tables.due_flows(7, 5)
     tables.due_flows(7, 5, (1, "f"))
     tables.purgeable_flows(7, 5)
+    tables.flows_by_age((1, "f"), 5, newest=True)
+    tables.flows_by_age((1, "f"), 5, newest=False)
     tables.journal_rows(ID, 0, 5)
     tables.journal_length(ID)
     assert_lean(tables)

@@ -70,6 +70,8 @@ def _check_listed(tx: Transaction, flow: Flow) -> Iterator[Discrepancy]:
     shown = tx.tables.flows_in(flow.partition, own[:-1], _FEW)
     if flow not in shown:
         yield Discrepancy("flows_in", own, "not shown", f"shown in partition {flow.partition}")
+    if flow not in tx.tables.flows_by_age((flow.created_at, own[:-1]), _FEW, newest=False):
+        yield Discrepancy("flow_ages", own, "not shown", f"shown at {flow.created_at}")
     if flow.purged_count:
         return
     edges = pages(lambda last: tx.tables.flow_edges(own, last.edge_id if last else "", _PAGE))

@@ -133,14 +133,16 @@ CREATE TABLE searchable (
 
 -- `purge_at` is set only when all members are gone.
 CREATE TABLE flow (
-    flow_id  TEXT    NOT NULL PRIMARY KEY,
-    part     INTEGER NOT NULL,
-    due_at   INTEGER NOT NULL,
-    purge_at INTEGER NOT NULL,
-    body     BLOB    NOT NULL
+    flow_id    TEXT    NOT NULL PRIMARY KEY,
+    part       INTEGER NOT NULL,
+    due_at     INTEGER NOT NULL,
+    purge_at   INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    body       BLOB    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX flow_part ON flow (part, flow_id);
+CREATE INDEX flow_ages ON flow (created_at, flow_id);
 
 CREATE INDEX flow_due ON flow (due_at, flow_id)
     WHERE due_at <> 0;

@@ -1,0 +1,155 @@
+"""Searching flows across partitions, newest or oldest first."""
+
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final, Literal, get_args
+from zlib import crc32
+
+import msgspec
+
+from flowfabric.core.graph import Flow, flow_state
+from flowfabric.core.ids import check_namespace, check_text, parse_uuid
+from flowfabric.engine.checking import MAX_INSTANT, whole
+from flowfabric.engine.deps import Deps
+from flowfabric.errors import InvalidInput
+
+MAX_PAGE: Final = 1_000
+# A search that lets little through looks at no more than this many flows a call.
+MOST_LOOKS: Final = 10_000
+FLOW_STATES: Final = ("open", "running", "blocked", "completed", "failed", "cancelled")
+FlowOrder = Literal["created_desc", "created_asc"]
+_Place = tuple[int, str]
+
+
+class FlowFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which flows a search shows; what is unset does not matter. `namespaces` are those the asker
+    may look at, None for all."""
+
+    namespaces: frozenset[str] | None = None
+    states: tuple[str, ...] = ()
+    kind: str = ""
+    tags: tuple[tuple[str, str], ...] = ()
+    created_from: int = 0
+    created_before: int = 0
+
+
+class FlowsFound(msgspec.Struct, frozen=True):
+    """A page may be short, or empty, and still have a next one."""
+
+    flows: tuple[Flow, ...]
+    next_cursor: str
+    scanned: int
+
+
+class FlowSearches:
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+
+    async def search_flows(
+        self,
+        wanted: FlowFilter,
+        order: FlowOrder = "created_desc",
+        cursor: str = "",
+        limit: int = 50,
+    ) -> FlowsFound:
+        _check(wanted, order)
+        whole(limit, "limit", 1, MAX_PAGE)
+        asked = _asked(wanted, order)
+        place = _read_cursor(cursor, asked) if cursor else _start(wanted, order)
+        found: list[Flow] = []
+        scanned = 0
+        newest = order == "created_desc"
+        while scanned < MOST_LOOKS:
+            size = min(max(limit + 1, 100), MOST_LOOKS - scanned)
+            flows = await self._deps.store.backend.flows_by_age(place, size, newest=newest)
+            for flow in flows:
+                if _is_past(flow, wanted, order):
+                    return FlowsFound(tuple(found), "", scanned)
+                if _matches(flow, wanted):
+                    if len(found) == limit:
+                        return FlowsFound(tuple(found), _cursor(found[-1], asked), scanned)
+                    found.append(flow)
+                scanned += 1
+                place = (flow.created_at, flow.flow_id)
+            if len(flows) < size:
+                return FlowsFound(tuple(found), "", scanned)
+        return FlowsFound(tuple(found), _write_cursor(place, asked), scanned)
+
+
+def _check(wanted: FlowFilter, order: str) -> None:
+    for namespace in wanted.namespaces or ():
+        check_namespace(namespace)
+    for state in wanted.states:
+        if state not in FLOW_STATES:
+            raise InvalidInput(f"state: expected one of {', '.join(FLOW_STATES)}, got {state!r}")
+    check_text(wanted.kind, "kind", 1024)
+    whole(wanted.created_from, "created_after")
+    whole(wanted.created_before, "created_before")
+    if order not in get_args(FlowOrder):
+        raise InvalidInput(f"order: expected one of {', '.join(get_args(FlowOrder))}")
+
+
+def _matches(flow: Flow, wanted: FlowFilter) -> bool:
+    if wanted.namespaces is not None and flow.namespace not in wanted.namespaces:
+        return False
+    if wanted.kind and flow.kind != wanted.kind:
+        return False
+    if wanted.states and flow_state(flow) not in wanted.states:
+        return False
+    if flow.created_at < wanted.created_from:
+        return False
+    if wanted.created_before and flow.created_at >= wanted.created_before:
+        return False
+    return all(flow.tags.get(key) == value for key, value in wanted.tags)
+
+
+def _start(wanted: FlowFilter, order: str) -> _Place | None:
+    """Where the range of creation begins."""
+    if order == "created_asc":
+        return (wanted.created_from, "") if wanted.created_from else None
+    return (wanted.created_before, "") if wanted.created_before else None
+
+
+def _is_past(flow: Flow, wanted: FlowFilter, order: str) -> bool:
+    """Whether the range of creation is over, so that no later flow is in it."""
+    if order == "created_desc":
+        return flow.created_at < wanted.created_from
+    return 0 < wanted.created_before <= flow.created_at
+
+
+# ---- cursors
+
+
+class _Cursor(msgspec.Struct, array_like=True):
+    """`asked` stands for order and filter: a place in one listing means nothing in another."""
+
+    asked: int
+    created_at: int
+    flow_id: str
+
+
+def _asked(wanted: FlowFilter, order: str) -> int:
+    namespaces = sorted(wanted.namespaces) if wanted.namespaces is not None else None
+    rest = msgspec.structs.replace(wanted, namespaces=None)
+    return crc32(msgspec.json.encode((order, namespaces, rest)))
+
+
+def _cursor(flow: Flow, asked: int) -> str:
+    return _write_cursor((flow.created_at, flow.flow_id), asked)
+
+
+def _write_cursor(place: _Place | None, asked: int) -> str:
+    cursor = _Cursor(asked, *(place or (0, "")))
+    return urlsafe_b64encode(msgspec.json.encode(cursor)).decode().rstrip("=")
+
+
+def _read_cursor(text: str, asked: int) -> _Place:
+    try:
+        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
+        cursor = msgspec.json.decode(urlsafe_b64decode(padded), type=_Cursor)
+    except (UnicodeEncodeError, binascii.Error, msgspec.MsgspecError):
+        raise InvalidInput("cursor: malformed") from None
+    if cursor.asked != asked:
+        raise InvalidInput("cursor: made by another query")
+    created_at = whole(cursor.created_at, "cursor", 0, MAX_INSTANT)
+    return created_at, parse_uuid(cursor.flow_id, "cursor")
