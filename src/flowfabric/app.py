@@ -9,6 +9,7 @@ import msgspec
 
 from flowfabric.backend.base import Backend
 from flowfabric.backend.memory import open_memory
+from flowfabric.backend.observed import observed
 from flowfabric.backend.sqlite import Durability, open_sqlite
 from flowfabric.backend.types import ConfigPut
 from flowfabric.config import Settings, StoreUrl
@@ -19,6 +20,7 @@ from flowfabric.duties.retention import Retention
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, Limits, engine_on
 from flowfabric.errors import InvalidInput, PartitionMismatch
+from flowfabric.telemetry.observer import NOBODY, Observer
 
 Clock = Callable[[], int]
 _FAMILIES: Final = ("flow", "budget", "quota")
@@ -49,9 +51,15 @@ def _durability(text: str) -> Durability:
             raise InvalidInput(f"durability: expected normal or fsync, got {text!r}")
 
 
-async def open_engine(settings: Settings, clock: Clock | None = None) -> Engine:
+async def open_engine(
+    settings: Settings, clock: Clock | None = None, observer: Observer = NOBODY
+) -> Engine:
     """Open the store, check that it is laid out as the settings say, and build the engine."""
-    backend = backend_of(settings, clock)
+    return await engine_over(observed(backend_of(settings, clock), observer), settings)
+
+
+async def engine_over(backend: Backend, settings: Settings) -> Engine:
+    """The engine over a store that is not open yet."""
     try:
         await backend.prepare()
         await agree_on_partitions(backend, settings.counts)
@@ -98,11 +106,11 @@ def _stored_counts(body: bytes) -> dict[str, int]:
     return found if isinstance(found, dict) else {}
 
 
-def duties_of(engine: Engine, settings: Settings) -> Duties:
+def duties_of(engine: Engine, settings: Settings, observer: Observer = NOBODY) -> Duties:
     return Duties(
         [
-            DutyLoop(TimerSweep(engine), settings.timer_sweep_interval_ms / 1000),
-            DutyLoop(Retention(engine), settings.retention_trimmer_interval_s),
+            DutyLoop(TimerSweep(engine), settings.timer_sweep_interval_ms / 1000, observer),
+            DutyLoop(Retention(engine), settings.retention_trimmer_interval_s, observer),
         ]
     )
 

@@ -1,10 +1,11 @@
-"""A server per store, reached without a socket; and the few steps most tests begin with."""
+"""A server per store, reached without a socket."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
 from flowfabric.config import Settings
@@ -13,11 +14,13 @@ from tests.server.driving import Served
 from tests.server.stores import STORES
 
 Serve = Callable[..., Awaitable[Served]]
+BASE = "http://127.0.0.1:9090"
 
 
 @pytest.fixture(params=sorted(STORES))
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
-    return Settings(store=STORES[request.param](tmp_path), searchable_tags=frozenset({"app.team"}))
+    store = STORES[request.param](tmp_path)
+    return Settings(store=store, searchable_tags=frozenset({"app.team"}))
 
 
 @pytest.fixture
@@ -26,10 +29,10 @@ async def serve(settings: Settings) -> AsyncIterator[Serve]:
     async with AsyncExitStack() as stack:
 
         async def start(**changes: object) -> Served:
-            chosen = msgspec_replace(settings, changes)
+            chosen = msgspec.structs.replace(settings, **changes)
             application = await stack.enter_async_context(booted(chosen))
             transport = httpx.ASGITransport(application)
-            client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9090")
+            client = httpx.AsyncClient(transport=transport, base_url=BASE, timeout=60)
             return Served(application, await stack.enter_async_context(client))
 
         yield start
@@ -38,8 +41,3 @@ async def serve(settings: Settings) -> AsyncIterator[Serve]:
 @pytest.fixture
 async def served(serve: Serve) -> Served:
     return await serve()
-
-
-def msgspec_replace(settings: Settings, changes: dict[str, object]) -> Settings:
-    fields = {name: getattr(settings, name) for name in settings.__struct_fields__}
-    return Settings(**{**fields, **changes})

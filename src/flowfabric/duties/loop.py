@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Sequence
 from typing import Final, Protocol
 
 from flowfabric.duties.tally import Tally
 from flowfabric.errors import FlowFabricError
+from flowfabric.telemetry.observer import NOBODY, Observer
 
 _log = logging.getLogger("flowfabric.duties")
 
@@ -26,8 +28,9 @@ class Duty(Protocol):
 class DutyLoop:
     """Runs one duty until it is stopped. An error of a visit never ends the loop."""
 
-    def __init__(self, duty: Duty, interval_s: float) -> None:
+    def __init__(self, duty: Duty, interval_s: float, observer: Observer = NOBODY) -> None:
         self.duty = duty
+        self._observer = observer
         self.cycles = 0
         self.restarts = 0
         self._interval = max(interval_s, SHORTEST_INTERVAL_S)
@@ -45,6 +48,7 @@ class DutyLoop:
                 await self._cycles()
             except Exception:
                 self.restarts += 1
+                self._observer.restarted(self.duty.name)
                 _log.exception("%s died; restart %d follows", self.duty.name, self.restarts)
                 await self._sleep(RESTART_S)
 
@@ -56,16 +60,27 @@ class DutyLoop:
             await self._sleep(max(0.0, self._interval - (loop.time() - started)))
 
     async def _cycle(self) -> None:
+        started = time.perf_counter()
         try:
             tally = await self.duty.visit()
         except FlowFabricError:
+            self._observer.looked_at(self.duty.name, "error", 1)
             _log.exception("%s: a visit failed; the next one follows", self.duty.name)
             return
         finally:
             self.cycles += 1
+            self._observer.cycled(self.duty.name, time.perf_counter() - started)
+        self._tell(tally)
         done, failed = tally.total("processed"), tally.total("error")
         if done or failed:
             _log.info("%s: %d processed, %d failed", self.duty.name, done, failed)
+
+    def _tell(self, tally: Tally) -> None:
+        for (name, result), n in tally.counts.items():
+            self._observer.looked_at(name, result, n)
+        self._observer.left_alone(self.duty.name, tally.left_alone)
+        if tally.cancels_left is not None:
+            self._observer.cancels_left(tally.cancels_left)
 
     async def _sleep(self, seconds: float) -> bool:
         """Sleep unless stopped; whether it was stopped."""

@@ -52,8 +52,11 @@ class TimerSweep:
             if after is None:
                 break
         # A large flow takes its time; what is due by the clock has had its turn.
+        if after is None:
+            tally.cancels_left = sum(bool(flow.cancelled_at) for flow, _ in flows.values())
         for flow, now in flows.values():
             await self._look_after(flow, now, tally)
+        tally.left_alone = len(self._backoff)
         return tally
 
     async def _act(self, page: DuePage, tally: Tally) -> None:

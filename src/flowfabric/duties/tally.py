@@ -6,6 +6,9 @@ from collections import Counter
 class Tally:
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
+        # Items that are left alone for a while; cancelled flows with work left, if all were seen.
+        self.left_alone = 0
+        self.cancels_left: int | None = None
 
     def processed(self, duty: str, n: int = 1) -> None:
         self.counts[duty, "processed"] += n

@@ -52,8 +52,11 @@ _lane_decoder: Final = msgspec.json.Decoder(Lane)
 _sets_decoder: Final = msgspec.json.Decoder(dict[str, tuple[str, ...]])
 
 
+_LANES: Final = "lane/"
+
+
 def _lane_document(namespace: str, lane: str) -> str:
-    return f"lane/{namespace}/{lane}"
+    return f"{_LANES}{namespace}/{lane}"
 
 
 def _sets_document(namespace: str, lane: str) -> str:
@@ -149,6 +152,12 @@ class Lanes:
         names = [_stored_name(row.name.removeprefix(prefix)) for row in rows]
         more = len(names) > limit
         return names[:limit], names[limit - 1] if more else ""
+
+    async def list_all(self, most: int) -> list[Name]:
+        """Lanes of all namespaces, so many at most, by their names."""
+        rows = await self._backend.config_list(_LANES, _LANES, most)
+        names = (row.name.removeprefix(_LANES).partition("/") for row in rows)
+        return [(namespace, _stored_name(lane)) for namespace, _, lane in names]
 
     async def drain(self) -> None:
         """Wait until every lane used so far is known."""

@@ -1,12 +1,17 @@
 """A pool of permits for calls of which only so many may be under way at once."""
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
 from flowfabric.errors import ResourceExhausted, Unavailable
 
 _SHORTEST_RETRY_MS: Final = 25
+
+
+def _nobody(_: str) -> None:
+    """Nobody wants to know."""
 
 
 class Permits:
@@ -21,6 +26,12 @@ class Permits:
         self._taken = 0
         self._closed = False
         self._all_back = asyncio.Event()
+        # Told the pool's name whenever somebody finds it full.
+        self.on_refusal: Callable[[str], None] = _nobody
+
+    @property
+    def taken(self) -> int:
+        return self._taken
 
     @property
     def available(self) -> int:
@@ -34,6 +45,7 @@ class Permits:
         if self._closed:
             raise Unavailable(f"{self._pool}: shutting down")
         if not self.available:
+            self.on_refusal(self._pool)
             raise ResourceExhausted(
                 f"too many concurrent {self._pool} calls (server max: {self._size});"
                 " retry with backoff",

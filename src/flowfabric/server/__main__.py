@@ -1,7 +1,6 @@
 """`python -m flowfabric.server`: a server from the environment."""
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 
@@ -10,13 +9,14 @@ import uvloop
 from flowfabric.config import settings_from
 from flowfabric.errors import FlowFabricError
 from flowfabric.server.run import serve
+from flowfabric.telemetry.logs import write_logs
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m flowfabric.server", description=__doc__)
     parser.add_argument("--config", type=Path, help="a TOML file of settings")
     chosen = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    write_logs()
     try:
         settings = settings_from(file=chosen.config)
         uvloop.run(serve(settings))

@@ -4,17 +4,22 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from ipaddress import ip_address
 from typing import Final
 
-from flowfabric.app import duties_of, open_engine
+from flowfabric.app import backend_of, duties_of, engine_over
+from flowfabric.backend.base import Backend
+from flowfabric.backend.observed import observed
 from flowfabric.config import Settings
+from flowfabric.duties.loop import Duties
 from flowfabric.engine import Engine
 from flowfabric.errors import InvalidInput
+from flowfabric.server.exposition import Exposition
 from flowfabric.server.http import Http
 from flowfabric.server.routes import ROUTES
 from flowfabric.server.services import Services
+from flowfabric.telemetry.metrics import Metrics
 
 _log = logging.getLogger("flowfabric.server")
 
@@ -41,21 +46,46 @@ def is_loopback(host: str) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def booted(settings: Settings) -> AsyncIterator[Http]:
-    """The application over an open store, its duties running; closed in order at the end."""
+async def booted(
+    settings: Settings, backend: Backend | None = None, metrics: Metrics | None = None
+) -> AsyncIterator[Http]:
+    """The application over an open store, its duties running; closed in order at the end.
+
+    A store of the caller's own is opened and closed here too; so are its metrics shown here.
+    """
     check_exposure(settings)
-    engine = await open_engine(settings)
-    duties = duties_of(engine, settings)
+    observer = metrics or Metrics()
+    engine = await engine_over(observed(backend or backend_of(settings), observer), settings)
+    duties = duties_of(engine, settings, observer)
     try:
-        application = Http(Services(engine, settings), ROUTES)
+        services = Services(engine, settings, observer)
+        if settings.serves_metrics:
+            services.exposition = Exposition(observer, services).render
+        application = Http(services, ROUTES)
         duties.start()
         _warn(settings)
         yield application
     finally:
-        await _drain(engine)
-        await duties.stop()
-        await engine.close()
-        await engine.deps.store.backend.close()
+        await _close(engine, duties, observer)
+
+
+async def _close(engine: Engine, duties: Duties, observer: Metrics) -> None:
+    """Reads end, cascades finish, duties stop, each within its time; then the store is closed.
+    What is left over is found by a timer elsewhere."""
+    steps: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = (
+        ("stream reads", engine.streams.close),
+        ("cascades", engine.settling.drain),
+        ("duties", duties.stop),
+    )
+    for name, step in steps:
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                await step()
+        except TimeoutError:
+            observer.overran_shutdown()
+            _log.warning("%s still under way after %g s; left behind", name, DRAIN_S)
+    await engine.close()
+    await engine.deps.store.backend.close()
 
 
 def bound_socket(settings: Settings) -> socket.socket:
@@ -70,15 +100,6 @@ def bound_socket(settings: Settings) -> socket.socket:
         listening.close()
         raise
     return listening
-
-
-async def _drain(engine: Engine) -> None:
-    """Let reads end and cascades finish; what is left over is found by a timer elsewhere."""
-    try:
-        async with asyncio.timeout(DRAIN_S):
-            await engine.settling.drain()
-    except TimeoutError:
-        _log.warning("cascades still under way after %g s; a timer goes on with them", DRAIN_S)
 
 
 def _warn(settings: Settings) -> None:

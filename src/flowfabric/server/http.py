@@ -11,6 +11,7 @@ from os import urandom
 from typing import Any, Final
 
 from flowfabric.errors import FlowFabricError, MethodNotAllowed, NotFound, TimedOut
+from flowfabric.server.auth import STRANGER
 from flowfabric.server.browsers import Cors, Doorkeeper
 from flowfabric.server.call import Call
 from flowfabric.server.faults import bug, reply_of
@@ -27,6 +28,7 @@ from flowfabric.server.replies import EventStream, Headers, Reply
 from flowfabric.server.route import REQUEST_S, Route
 from flowfabric.server.router import Match, Router
 from flowfabric.server.services import Services
+from flowfabric.telemetry.logs import REQUEST_ID
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -62,7 +64,9 @@ class Http:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         method = scope["method"]
-        named: Headers = ((b"x-request-id", self._request_id(headers)),)
+        request_id = self._request_id(headers)
+        REQUEST_ID.set(request_id)
+        named: Headers = ((b"x-request-id", request_id.encode()),)
         out = _Out(send, is_head=method == "HEAD")
         try:
             self._door.check(method, headers, (scope.get("server") or ("",))[0])
@@ -95,8 +99,10 @@ class Http:
         self, scope: Scope, match: Match, headers: dict[bytes, bytes], receive: Receive
     ) -> Reply | EventStream:
         route = match.route
-        is_open = route is not None and route.scopes is None
-        caller = self.services.tokens.caller_of(None if is_open else headers.get(b"authorization"))
+        if route is not None and route.scopes is None:
+            caller = STRANGER
+        else:
+            caller = self.services.tokens.caller_of(headers.get(b"authorization"))
         if route is None:
             raise _no_route(scope["method"], match)
         if route.scopes:
@@ -131,14 +137,17 @@ class Http:
             else:
                 call.body = decode_body(route.body, b"{}")
 
-    def _request_id(self, headers: dict[bytes, bytes]) -> bytes:
-        given = headers.get(b"x-request-id")
-        if given and len(given) <= _LONGEST_ID and all(0x21 <= byte <= 0x7E for byte in given):
+    def _request_id(self, headers: dict[bytes, bytes]) -> str:
+        given = headers.get(b"x-request-id", b"").decode("latin-1")
+        if given and len(given) <= _LONGEST_ID and given.isascii() and given.isprintable():
             return given
-        return f"{self._prefix}-{next(self._ids):x}".encode()
+        return f"{self._prefix}-{next(self._ids):x}"
 
     def _note(self, method: str, template: str, status: int, elapsed: float) -> None:
-        if template != "/metrics" and _access.isEnabledFor(logging.DEBUG):
+        if template == "/metrics":
+            return
+        self.services.observer.served(method, template, status, elapsed)
+        if _access.isEnabledFor(logging.DEBUG):
             _access.debug("%s %s %d %.1f ms", method, template, status, elapsed * 1_000)
 
 

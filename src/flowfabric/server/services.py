@@ -10,6 +10,7 @@ from flowfabric.server.auth import Tokens
 from flowfabric.server.reading import PathReader
 from flowfabric.server.replies import encode
 from flowfabric.server.waiting import ClaimWaits, Drain
+from flowfabric.telemetry.observer import NOBODY, Observer
 
 Exposition = Callable[[], Awaitable[bytes | None]]
 
@@ -25,7 +26,7 @@ class Services:
     wants to see them.
     """
 
-    def __init__(self, engine: Engine, settings: Settings) -> None:
+    def __init__(self, engine: Engine, settings: Settings, observer: Observer = NOBODY) -> None:
         self.engine = engine
         self.settings = settings
         self.tokens = Tokens(settings.tokens)
@@ -34,6 +35,9 @@ class Services:
         self.sse = Permits("sse_streams", settings.max_sse_streams)
         self.rotation = Permits("admin_rotate", 1)
         self.claim_waits = ClaimWaits()
+        self.observer = observer
+        for pool in (self.sse, self.rotation, engine.streams.permits):
+            pool.on_refusal = observer.rejected
         self.exposition: Exposition = _no_metrics
         self.describe: Callable[[], object] = dict
 

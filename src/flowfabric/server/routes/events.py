@@ -2,7 +2,7 @@
 
 import asyncio
 import binascii
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator
 from typing import Any, Final, cast
 
@@ -130,7 +130,8 @@ def _cursor(text: str) -> Cursor:
     if text == "oldest":
         return "oldest"
     try:
-        return urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
+        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
+        return b64decode(padded, altchars=b"-_", validate=True)
     except (UnicodeEncodeError, binascii.Error):
         raise InvalidParameter("cursor: not base64url") from None
 

@@ -1,0 +1,42 @@
+"""Structured logs on stderr: one JSON object per line, with the request they belong to."""
+
+import logging
+import sys
+from contextvars import ContextVar
+from typing import Any, Final
+
+import msgspec
+
+REQUEST_ID: Final = ContextVar("request_id", default="")
+
+# What every record has; anything else was given with the message.
+_OWN: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+_AUDIT: Final = "flowfabric.audit"
+
+
+class JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "at": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if request_id := REQUEST_ID.get():
+            line["request_id"] = request_id
+        line |= {name: value for name, value in record.__dict__.items() if name not in _OWN}
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+def write_logs(level: int = logging.INFO) -> None:
+    """Send everything from this level on to stderr. The audit trail is written whatever it is."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    logging.getLogger(_AUDIT).setLevel(logging.INFO)
+    # Of uvicorn only what goes wrong; the server tells the rest itself.
+    logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))

@@ -1,0 +1,154 @@
+"""Metrics for Prometheus: what the observer is told, as counters, gauges and histograms."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from flowfabric.telemetry.observer import Observer
+
+BUCKETS: Final = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25),
+    *(0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+# Labels must stay few: further lanes share one.
+MOST_LANES: Final = 16
+OTHER: Final = "other"
+_METHODS: Final = frozenset(
+    {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"}
+)
+
+
+class Metrics(Observer):
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self._lanes: set[str] = set()
+        self._hits: dict[tuple[str, str], int] = {}
+        self._answered: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        count, gauge, time = self._counter, self._gauge, self._histogram
+        self._requests = count("ff_http_requests", "Requests", "method", "path", "status")
+        self._request_s = time("ff_http_request_duration_seconds", "method", "path", "status")
+        self._cycles = count("ff_scanner_cycle", "Visits of a duty", "scanner")
+        self._cycle_s = time("ff_scanner_cycle_duration_seconds", "scanner")
+        self._items = count("ff_scanner_items", "Items of a duty", "scanner", "result")
+        self._restarts = count("ff_scanner_restarts", "Restarts of a duty", "scanner")
+        self._backoff = gauge("ff_scanner_backoff_items", "Items left alone", "scanner")
+        self._backlog = gauge("ff_cancel_backlog_depth", "Flows with members left to cancel")
+        self._claim_s = time("ff_claim_from_grant_duration_seconds", "lane")
+        self._renewals = count("ff_lease_renewal", "Renewals of leases", "outcome")
+        self._attempts = count("ff_attempt_outcome", "Ended attempts", "lane", "outcome")
+        self._ends = count("ff_executions_terminal", "Ended executions", "lane", "outcome")
+        self._e2e_s = time("ff_execution_e2e_seconds", "lane")
+        self._depth = gauge("ff_queue_depth", "Executions by state", "lane", "state")
+        self._live = gauge("ff_workers_live", "Live workers", "namespace")
+        self._budget_hits = count("ff_budget_hit", "Starts a budget held", "dimension")
+        self._quota_hits = count("ff_quota_hit", "Starts a quota held", "reason")
+        self._signals = count("ff_signals", "Signals", "effect")
+        self._completions = count("ff_completion_events", "Completions logged", "outcome")
+        self._stream_ops = gauge("ff_stream_ops_in_flight", "Stream reads and tails under way")
+        self._sse = gauge("ff_sse_streams_open", "Open event streams")
+        self._rejected = count("ff_stream_ops_rejected", "Calls that found a pool full", "pool")
+        self._faults = count("ff_backend_errors", "Failed calls of the store", "op", "kind")
+        self._overruns = count("ff_shutdown_timeout", "Drains that took too long")
+
+    def render(self) -> bytes:
+        return generate_latest(self.registry)
+
+    # ---- told by the observer's callers
+
+    def served(self, method: str, path: str, status: int, seconds: float) -> None:
+        key = (method if method in _METHODS else "OTHER", path, status)
+        found = self._answered.get(key)
+        if found is None:
+            labels = [str(one) for one in key]
+            found = (self._requests.labels(*labels), self._request_s.labels(*labels))
+            self._answered[key] = found
+        found[0].inc()
+        found[1].observe(seconds)
+
+    def called(self, op: str, kind: str) -> None:
+        self._faults.labels(op, kind).inc()
+
+    def claimed(self, lane: str, seconds: float) -> None:
+        self._claim_s.labels(self._lane(lane)).observe(seconds)
+
+    def renewed(self, is_ok: bool) -> None:
+        self._renewals.labels("ok" if is_ok else "error").inc()
+
+    def attempted(self, lane: str, outcome: str) -> None:
+        self._attempts.labels(self._lane(lane), outcome).inc()
+
+    def ended(self, lane: str, outcome: str, seconds: float | None) -> None:
+        lane = self._lane(lane)
+        self._ends.labels(lane, outcome).inc()
+        if seconds is not None:
+            self._e2e_s.labels(lane).observe(seconds)
+
+    def completed(self, outcome: str) -> None:
+        self._completions.labels(outcome).inc()
+
+    def signalled(self, effect: str) -> None:
+        self._signals.labels(effect).inc()
+
+    def cycled(self, duty: str, seconds: float) -> None:
+        self._cycles.labels(duty).inc()
+        self._cycle_s.labels(duty).observe(seconds)
+
+    def looked_at(self, duty: str, result: str, n: int) -> None:
+        self._items.labels(duty, result).inc(n)
+
+    def restarted(self, duty: str) -> None:
+        self._restarts.labels(duty).inc()
+
+    def left_alone(self, duty: str, n: int) -> None:
+        self._backoff.labels(duty).set(n)
+
+    def cancels_left(self, n: int) -> None:
+        self._backlog.set(n)
+
+    def rejected(self, pool: str) -> None:
+        self._rejected.labels(pool).inc()
+
+    def overran_shutdown(self) -> None:
+        self._overruns.inc()
+
+    # ---- set when somebody looks
+
+    def show_pools(self, stream_ops: int, sse_streams: int) -> None:
+        self._stream_ops.set(stream_ops)
+        self._sse.set(sse_streams)
+
+    def show_queues(self, depths: Iterable[tuple[str, str, int]]) -> None:
+        """(lane, state, how many): the whole picture, replacing the last one."""
+        self._depth.clear()
+        for lane, state, n in depths:
+            self._depth.labels(self._lane(lane), state).inc(n)
+
+    def show_workers(self, live: Iterable[tuple[str, int]]) -> None:
+        self._live.clear()
+        for namespace, n in live:
+            self._live.labels(namespace).set(n)
+
+    def show_hits(self, hits: Iterable[tuple[str, str, int]]) -> None:
+        """(budget or quota, dimension or reason, how often since the start)."""
+        for kind, label, n in hits:
+            counter = self._budget_hits if kind == "budget" else self._quota_hits
+            before = self._hits.get((kind, label), 0)
+            counter.labels(label).inc(n - before)
+            self._hits[kind, label] = n
+
+    def _lane(self, lane: str) -> str:
+        if lane not in self._lanes:
+            if len(self._lanes) >= MOST_LANES:
+                return OTHER
+            self._lanes.add(lane)
+        return lane
+
+    def _counter(self, name: str, told: str, *labels: str) -> Counter:
+        return Counter(name, told, labels, registry=self.registry)
+
+    def _gauge(self, name: str, told: str, *labels: str) -> Gauge:
+        return Gauge(name, told, labels, registry=self.registry)
+
+    def _histogram(self, name: str, *labels: str) -> Histogram:
+        return Histogram(name, "Seconds", labels, registry=self.registry, buckets=BUCKETS)

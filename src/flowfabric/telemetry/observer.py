@@ -1,0 +1,53 @@
+"""What the parts of the system tell whoever watches: by default nobody."""
+
+
+class Observer:
+    """Every method is told once something has happened, returns at once and never raises."""
+
+    def served(self, method: str, path: str, status: int, seconds: float) -> None:
+        """A request was answered; `path` is its route's template."""
+
+    def called(self, op: str, kind: str) -> None:
+        """A call of a store failed with an error of this kind."""
+
+    def claimed(self, lane: str, seconds: float) -> None:
+        """A claim came back, with work or without."""
+
+    def renewed(self, is_ok: bool) -> None:
+        """A lease was renewed, or was not."""
+
+    def attempted(self, lane: str, outcome: str) -> None:
+        """An attempt ended: ok, error, timeout, cancelled or retry."""
+
+    def ended(self, lane: str, outcome: str, seconds: float | None) -> None:
+        """An execution ended; how long it took since it was submitted, where that is known."""
+
+    def completed(self, outcome: str) -> None:
+        """A completion was written to the log."""
+
+    def signalled(self, effect: str) -> None:
+        """A signal was accepted, buffered or recognised as a repeat."""
+
+    def cycled(self, duty: str, seconds: float) -> None:
+        """A duty made one visit."""
+
+    def looked_at(self, duty: str, result: str, n: int) -> None:
+        """A duty processed, failed on or skipped items."""
+
+    def restarted(self, duty: str) -> None:
+        """A duty died and begins anew."""
+
+    def left_alone(self, duty: str, n: int) -> None:
+        """How many items a duty leaves alone for a while."""
+
+    def cancels_left(self, n: int) -> None:
+        """How many cancelled flows still have members to cancel."""
+
+    def rejected(self, pool: str) -> None:
+        """A call found its pool exhausted."""
+
+    def overran_shutdown(self) -> None:
+        """Something did not end in the time a drain gives it."""
+
+
+NOBODY = Observer()

@@ -1,0 +1,106 @@
+"""Who may call what: every declared route with every scope."""
+
+import pytest
+
+from flowfabric.config import SCOPES, Scope
+from flowfabric.server.route import Route
+from flowfabric.server.routes import ROUTES
+from tests.server.conftest import Serve
+from tests.server.samples import path_of
+from tests.server.tokens import bearer, token
+
+READ, SUBMIT, WORKER, ADMIN = "read", "submit", "worker", "admin"
+# The agreed table, by noun: every route that needs a scope, and the scopes of which one is enough.
+AGREED = {
+    (SUBMIT, WORKER): "create_execution create_executions",
+    (READ, WORKER): (
+        "get_execution get_state get_result get_input get_upstreams get_journal"
+        " get_resume_signals read_stream tail_stream read_summary"
+    ),
+    (READ,): (
+        "get_attempts get_history list_executions search_executions count_executions"
+        " explain_execution list_waitpoints follow_stream read_events list_workers"
+    ),
+    (SUBMIT,): "cancel_execution replay_execution set_tags send_signal",
+    (ADMIN,): ("set_priority resume_execution revoke_lease reclaim_execution approve read_token"),
+    (WORKER,): (
+        "register_worker heartbeat leave claim claim_grant renew finish suspend"
+        " create_waitpoint append_frames append_journal report_usage"
+    ),
+    (): "get_capabilities get_partitions openapi docs",
+}
+OPEN = {"healthz", "readyz", "metrics"}
+
+GUARDED = [route for route in ROUTES if route.scopes is not None]
+
+
+def _label(route: Route) -> str:
+    return f"{route.method} {route.path}"
+
+
+def test_the_declared_scopes_are_the_agreed_ones() -> None:
+    agreed = {name: frozenset(scopes) for scopes, line in AGREED.items() for name in line.split()}
+    declared = {route.name: route.scopes for route in ROUTES}
+    assert {name for name, scopes in declared.items() if scopes is None} == OPEN
+    assert {name: declared[name] for name in agreed} == agreed
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=_label)
+async def test_a_scope_opens_exactly_its_routes(route: Route, serve: Serve) -> None:
+    served = await serve(tokens=tuple(token(scope, scope) for scope in sorted(SCOPES)))
+    for scope in sorted(SCOPES):
+        answer = await served.call(f"{route.method} {path_of(route)}", headers=bearer(scope))
+        assert route.scopes is not None
+        allowed = not route.scopes or scope in route.scopes or scope == "admin"
+        if allowed:
+            assert answer.status_code not in (401, 403), (scope, answer.text)
+        else:
+            assert answer.status_code == 403
+            assert answer.json()["kind"] == "forbidden"
+            assert all(one in answer.json()["error"] for one in route.scopes)
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=_label)
+async def test_without_its_token_nobody_gets_in(route: Route, serve: Serve) -> None:
+    served = await serve(tokens=(token("right", "admin"),))
+    wrong: list[dict[str, str]] = [
+        {},
+        bearer("wrong"),
+        bearer(""),
+        {"Authorization": "right"},
+        {"Authorization": "bearer right"},
+        {"Authorization": "Bearer  right"},
+        {"Authorization": "Basic right"},
+    ]
+    for headers in wrong:
+        answer = await served.call(f"{route.method} {path_of(route)}", headers=headers)
+        assert answer.status_code == 401, headers
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert answer.json()["kind"] == "unauthorized"
+
+
+async def test_unknown_routes_are_hidden_too(serve: Serve) -> None:
+    served = await serve(tokens=(token("right", "read"),))
+    assert (await served.call("GET /v1/nothing")).status_code == 401
+    assert (await served.call("GET /v1/nothing", headers=bearer("right"))).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+async def test_health_and_metrics_need_no_token(path: str, serve: Serve) -> None:
+    served = await serve(tokens=(token("right", "read"),))
+    assert (await served.call(f"GET {path}")).status_code == 200
+
+
+async def test_without_tokens_everything_is_open_but_the_reading_of_tokens(serve: Serve) -> None:
+    served = await serve()
+    reading = next(route for route in ROUTES if route.name == "read_token")
+    assert await served.refused(f"GET {path_of(reading)}") == (403, "forbidden")
+    for route in GUARDED:
+        if route is not reading:
+            answer = await served.call(f"{route.method} {path_of(route)}")
+            assert answer.status_code not in (401, 403), _label(route)
+
+
+def test_admin_is_every_scope() -> None:
+    scopes: list[Scope] = ["read", "submit", "worker", "admin"]
+    assert set(scopes) == SCOPES
