@@ -1,0 +1,201 @@
+"""The order of packed arrays: which field stands where, in records, attempts and plans.
+
+Valkey keeps a record as one packed array of what its functions read (`RECORD`) and one opaque text
+of what they never look at (`STATIC`). Fields most records have come first: trailing defaults are not
+stored, and a reader on either side takes the defaults for them.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from flowfabric.core.record import Attempt, Record
+
+RECORD: Final = (
+    "namespace",
+    "lane",
+    "req_set",
+    "created_at",
+    "rank",
+    "state",
+    "reason",
+    "next",
+    "version",
+    "moved_at",
+    "changed_at",
+    "retention_ms",
+    "max_reclaim_count",
+    "attempt_timeout_ms",
+    "gated",
+    "flow_id",
+    "priority",
+    "rank_shift",
+    "due_at",
+    # from the first claim on
+    "started_at",
+    "attempt_count",
+    "attempt_index",
+    "attempt_id",
+    "attempt_type",
+    "attempt",
+    "lease_epoch",
+    "lease_id",
+    "lease_until",
+    "lease_acquired_at",
+    "lease_renewed_at",
+    "lease_ttl_ms",
+    "worker_id",
+    "worker_instance_id",
+    # from its end on
+    "completed_at",
+    "purge_at",
+    "op_id",
+    "op_state",
+    "op_wake_at",
+    "result_encoding",
+    # what few records have
+    "wake_at",
+    "deadline_at",
+    "attempt_until",
+    "pending_until",
+    "grant_until",
+    "grant_id",
+    "grant_kind",
+    "grant_worker",
+    "grant_instance",
+    "grant_note",
+    "detail",
+    "tags",
+    "shown",
+    "attempt_left_ms",
+    "retry_count",
+    "reclaim_count",
+    "replay_count",
+    "signal_count",
+    "lost_at",
+    "revoke_reason",
+    "suspension_id",
+    "waitpoint_id",
+    "failure_reason",
+    "failure_category",
+    "cancellation_reason",
+    "cancelled_by",
+    "retry_reason",
+    "replay_reason",
+    "replay_requested_by",
+    "previous_attempt",
+    "progress_pct",
+    "progress_message",
+    "progress_at",
+    "last_capability_mismatch_at",
+    "last_hmac_validation_failed_at",
+)
+# Of a record's tags those the deployment searches by, as name, value, name, value: the one field
+# that is the store's own.
+SHOWN: Final = "shown"
+
+STATIC: Final = (
+    "execution_id",
+    "kind",
+    "creator",
+    "idempotency_key",
+    "payload_encoding",
+    "required_capabilities",
+    "budget_ids",
+    "quota_ids",
+    "concurrency_key",
+    "concurrency_limit",
+    "fairness_key",
+    "policy",
+)
+
+ATTEMPT: Final = (
+    "index",
+    "attempt_id",
+    "type",
+    "state",
+    "started_at",
+    "lease_id",
+    "lease_epoch",
+    "worker_id",
+    "worker_instance_id",
+    "ended_at",
+    "released_reason",
+    "closed_at",
+    "closed_reason",
+    "acquired_reason",
+    "failure_reason",
+    "failure_category",
+    "previous_attempt",
+    "lineage_reason",
+    "lineage_requester",
+    "suspended_at",
+    "suspension_id",
+    "resumed_at",
+    "first_lease_id",
+    "first_lease_epoch",
+    "first_worker_id",
+    "first_instance_id",
+)
+
+PLAN: Final = (
+    "target",
+    "rule",
+    "states",
+    "set",
+    "fence",
+    "op",
+    "event",
+    "attempt",
+    "close_stream",
+    "blobs",
+    "timer",
+    "stamp",
+    "version",
+    "suspension_id",
+    "grant_id",
+    "uncancelled",
+    "documents",
+    "drop_journal",
+    "want",
+    "unsettled",
+    "graph",
+)
+
+# One entry of the log.
+ENTRY: Final = (
+    "at",
+    "execution_id",
+    "flow_id",
+    "namespace",
+    "kind",
+    "families",
+    "lease_id",
+    "lease_epoch",
+    "attempt_id",
+    "attempt_index",
+    "worker_id",
+    "worker_instance_id",
+    "tags",
+    "details",
+)
+
+
+def _plain(value: Any) -> Any:
+    """A default as it is packed: there is no nil."""
+    return "" if value is None or isinstance(value, dict) else value
+
+
+def defaults_of(struct: type[msgspec.Struct], names: tuple[str, ...]) -> tuple[Any, ...]:
+    """What an absent trailing field of each name stands for."""
+    known: dict[str, Any] = {}
+    for field in msgspec.structs.fields(struct):
+        given = field.default is not msgspec.NODEFAULT
+        known[field.encode_name] = _plain(field.default) if given else ""
+    return tuple(known.get(name, "") for name in names)
+
+
+RECORD_DEFAULTS: Final = defaults_of(Record, RECORD)
+ATTEMPT_DEFAULTS: Final = defaults_of(Attempt, ATTEMPT)
+# Functions count from 1.
+AT: Final = {name: index for index, name in enumerate(RECORD, 1)}

@@ -1,0 +1,227 @@
+-- ff1_claim: the best waiting records of some lanes, leased or reserved in the same step.
+-- request: {{worker, instance, namespace, lanes, sets, ids, lease_for, reserve, payload, upstreams},
+--   ...}; ids are lease id, attempt id, ... in turn
+-- answers: {offers, more}; an offer is {fate, row, static, input, deferred, journal length,
+--   suspension id, suspension, upstreams}, where row, static, input and suspension are numbers of
+--   raw elements, 0 when there is none
+--
+-- ff1_lease: named records.
+-- request: {{id, grant id, worker, instance, lease id, attempt id, lease_for, reason, payload,
+--   upstreams}, ...}
+-- answers: an offer, or {'refused', row, static}
+
+local RESERVATION_MS = 2000
+local REPLY_BYTES = 4 * 1024 * 1024
+local SPARE = 32
+local PAGE = 64
+local HINTS = 16
+
+local function order_before(rank, id, other_rank, other_id)
+  if rank ~= other_rank then return rank < other_rank end
+  return id < other_id
+end
+
+-- A queue as one call reads it: in order, and what was shown once is not shown again.
+local function open_queue(c, tag, namespace, lane, req_set)
+  local key = ff.queue(tag, req_set, namespace, lane)
+  local queue = c.queues[key]
+  if not queue then
+    queue = { key = key, tag = tag, namespace = namespace, lane = lane, req_set = req_set }
+    c.queues[key] = queue
+  end
+  if not queue.is_read then
+    queue.is_read, queue.page, queue.at, queue.kept = true, {}, 1, 0
+  end
+  return queue
+end
+
+-- The best record left in a queue; `wanted` says how many of the next are likely to be taken.
+local function head(queue, wanted)
+  while not queue.id do
+    local member = queue.page[queue.at]
+    if member then
+      queue.id, queue.best = queue.tag .. ':' .. member, tonumber(queue.page[queue.at + 1])
+      queue.at = queue.at + 2
+    elseif queue.is_done then
+      return nil
+    else
+      local size = wanted < PAGE and wanted or PAGE
+      queue.page = call('ZRANGE', queue.key, queue.kept, queue.kept + size, 'WITHSCORES')
+      queue.at = 1
+      queue.is_done = #queue.page < 2 * (size + 1)
+    end
+  end
+  return queue.id
+end
+
+-- The queues of one lane and set, over the partitions that hints name, the lowest first.
+local function open_lane(c, namespace, lane, req_set)
+  local key = ff.ready(namespace, lane, req_set)
+  local open = c.lanes[key]
+  if not open then
+    open = { key = key, namespace = namespace, lane = lane, req_set = req_set, queues = {}, hints = {}, at = 1 }
+    if c.cluster then
+      open.hints, open.is_done, open.next = { c.cluster, '-inf' }, true, 2
+    else
+      open.next = 0
+    end
+    c.lanes[key] = open
+  end
+  return open
+end
+
+-- The bound of the next partition that was not opened yet, nil when there is none.
+local function next_bound(open)
+  if not open.hints[open.at] and not open.is_done then
+    open.hints = call('ZRANGE', open.key, open.next, open.next + HINTS - 1, 'WITHSCORES')
+    open.at, open.next = 1, open.next + HINTS
+    open.is_done = #open.hints < 2 * HINTS
+  end
+  local bound = open.hints[open.at + 1]
+  return bound and (bound == '-inf' and -1e300 or tonumber(bound))
+end
+
+local function open_next(c, open)
+  local tag = open.hints[open.at]
+  open.at = open.at + 2
+  open.queues[#open.queues + 1] = open_queue(c, tag, open.namespace, open.lane, open.req_set)
+end
+
+-- The queue with the best record of a lane among these sets.
+local function best_queue(c, namespace, lane, sets, wanted)
+  local best
+  for i = 1, #sets do
+    local open = open_lane(c, namespace, lane, sets[i])
+    for j = 1, #open.queues do
+      local queue = open.queues[j]
+      if head(queue, wanted) and (not best or order_before(queue.best, queue.id, best.best, best.id)) then
+        best = queue
+      end
+    end
+    local bound = next_bound(open)
+    while bound and (not best or bound <= best.best) do
+      open_next(c, open)
+      local queue = open.queues[#open.queues]
+      if head(queue, wanted) and (not best or order_before(queue.best, queue.id, best.best, best.id)) then
+        best = queue
+      end
+      bound = next_bound(open)
+    end
+  end
+  return best
+end
+
+local function is_exhausted(r)
+  return r[@state] == 'lost' and r[@reclaim_count] >= r[@max_reclaim_count]
+end
+
+-- The suspension a claim of this record resumes from, '' when something else paused it.
+local function paused_by(r)
+  local attempt = r[@next] == 'resume' and ff.attempt_of(r)
+  if not attempt or OWN_PAUSES[attempt[@a.suspension_id]] then return '' end
+  return attempt[@a.suspension_id]
+end
+
+-- What a lease holder is given beside the record.
+local function leased(c, id, before, terms, static, input, deferred, upstreams)
+  local after, row = ff.lease(c, id, before, terms)
+  local offer = { 'leased', ff.attach(c, row), ff.attach(c, static), 0, deferred, 0, '', 0, false }
+  if input and not deferred then offer[4] = ff.attach(c, input) end
+  if after[@lease_epoch] > 1 then offer[6] = ff.journal_length(id) end
+  local suspension = paused_by(before)
+  if suspension ~= '' then
+    offer[7] = suspension
+    local document = call('HGET', ff.documents(id), 'susp')
+    if document then offer[8] = ff.attach(c, document) end
+  end
+  if upstreams and before[@flow_id] ~= '' then offer[9] = ff.upstreams(c, id, true) end
+  return offer
+end
+
+local function seen(c, fate, row, static)
+  return { fate, ff.attach(c, row), ff.attach(c, static), 0, false, 0, '', 0, false }
+end
+
+local function take(c, request, reply, queue, id)
+  local found = call('HMGET', 'ff:x:' .. id, 'r', 's', request[9] and 'in' or nil)
+  local r = ff.decode(found[1])
+  local at = 2 * #reply.offers
+  local fate
+  if r[@flow_id] ~= '' and ff.is_covered(c, queue.tag, r) then
+    fate = 'covered'
+  elseif is_exhausted(r) then
+    fate = 'exhausted'
+  end
+  if fate then
+    queue.kept = queue.kept + 1
+    return seen(c, fate, found[1], found[2])
+  end
+  if request[8] or r[@gated] then
+    local length = request[8] and request[7] or RESERVATION_MS
+    local row = ff.reserve(c, id, r, request[1], request[2], request[6][at + 1], length)
+    return seen(c, 'reserved', row, found[2])
+  end
+  local input = found[3]
+  local deferred = input and #input > reply.room or false
+  if input and not deferred then reply.room = reply.room - #input end
+  local terms = { request[1], request[2], request[6][at + 1], request[6][at + 2], request[7], '' }
+  return leased(c, id, r, terms, found[2], input, deferred, request[10])
+end
+
+local function has_more(c, request)
+  for i = 1, #request[4] do
+    if best_queue(c, request[3], request[4][i], request[5], 0) then return true end
+  end
+  return false
+end
+
+function ff.claim(c, request)
+  c.lanes = c.lanes or {}
+  local asked = #request[6] / 2
+  local reply = { offers = {}, room = REPLY_BYTES }
+  local looks = asked + SPARE
+  for i = 1, #request[4] do
+    while #reply.offers < asked and looks > 0 do
+      looks = looks - 1
+      local queue = best_queue(c, request[3], request[4][i], request[5], asked - #reply.offers)
+      if not queue then break end
+      local id = queue.id
+      queue.id = nil
+      reply.offers[#reply.offers + 1] = take(c, request, reply, queue, id)
+    end
+  end
+  return { reply.offers, has_more(c, request) }
+end
+
+ff.register('claim', function(_, args)
+  local c = ff.open(args)
+  return ff.close(c, ff.each(c, c.request, ff.claim))
+end)
+
+local function may_lease(r, now, named)
+  if not CLAIMABLE[r[@state]] then return false end
+  if named[2] == '' then return r[@grant_until] <= now end
+  return r[@grant_id] == named[2] and r[@grant_worker] == named[3]
+    and r[@grant_instance] == named[4] and r[@grant_until] > now
+end
+
+local function lease_named(c, named)
+  local id = named[1]
+  local found = call('HMGET', 'ff:x:' .. id, 'r', 's', named[9] and 'in' or nil)
+  if not found[1] then return { 'refused', 0, 0 } end
+  local r = ff.decode(found[1])
+  if not may_lease(r, c.now, named) then
+    return { 'refused', ff.attach(c, found[1]), ff.attach(c, found[2]) }
+  end
+  if r[@flow_id] ~= '' and ff.is_covered(c, ff.tag_of(id), r) then
+    return seen(c, 'covered', found[1], found[2])
+  end
+  if is_exhausted(r) then return seen(c, 'exhausted', found[1], found[2]) end
+  local terms = { named[3], named[4], named[5], named[6], named[7], named[8] }
+  return leased(c, id, r, terms, found[2], found[3], false, named[10])
+end
+
+ff.register('lease', function(_, args)
+  local c = ff.open(args)
+  return ff.close(c, ff.each(c, c.request, lease_named))
+end)

@@ -1,0 +1,61 @@
+-- ff1_config_put: small documents, changed by compare-and-set.
+-- request: {{name, expected version, body, due_at}, ...}; body is an argument number
+-- answers: {applied, version, due_at, number of the raw body as stored}
+-- ff1_config_get: request {name, ...}; answers false or {version, due_at, number of the raw body}
+-- ff1_config_list: request {prefix, after, limit}; answers {name, version, due_at, number}, ...
+--
+-- ff:cfg:{cfg} maps a name to `version due_at body`, ff:cfgn:{cfg} orders the names, and
+-- ff:rev:{cfg} counts the puts.
+
+local DOCUMENTS, ORDER, REVISION = 'ff:cfg:{cfg}', 'ff:cfgn:{cfg}', 'ff:rev:{cfg}'
+
+local function stored(name)
+  local found = call('HGET', DOCUMENTS, name)
+  if not found then return nil end
+  local first = find(found, ' ', 1, true)
+  local second = find(found, ' ', first + 1, true)
+  return tonumber(sub(found, 1, first - 1)), tonumber(sub(found, first + 1, second - 1)), sub(found, second + 1)
+end
+
+local function put(c, item)
+  local name, body = item[1], c.args[item[3]]
+  local version, due_at, found = stored(name)
+  if (version or 0) ~= item[2] then
+    return { false, version or 0, due_at or 0, ff.attach(c, found or '') }
+  end
+  version = item[2] + 1
+  call('HSET', DOCUMENTS, name, version .. ' ' .. item[4] .. ' ' .. body)
+  call('ZADD', ORDER, 0, name)
+  call('INCR', REVISION)
+  ff.ring(c, 'config')
+  return { true, version, item[4], ff.attach(c, body) }
+end
+
+ff.register('config_put', function(_, args)
+  local c = ff.open(args)
+  return ff.close(c, ff.each(c, c.request, put))
+end)
+
+ff.register('config_get', function(_, args)
+  local c = ff.open(args)
+  local answers = {}
+  for i = 1, #c.request do
+    local version, due_at, body = stored(c.request[i])
+    answers[i] = version and { version, due_at, ff.attach(c, body) } or false
+  end
+  return ff.answer(c, answers)
+end, { 'no-writes' })
+
+ff.register('config_list', function(_, args)
+  local c = ff.open(args)
+  local prefix, after, limit = c.request[1], c.request[2], c.request[3]
+  local from = after < prefix and '[' .. prefix or '(' .. after
+  local names = limit > 0 and call('ZRANGE', ORDER, from, '+', 'BYLEX', 'LIMIT', 0, limit) or {}
+  local found = {}
+  for i = 1, #names do
+    if sub(names[i], 1, #prefix) ~= prefix then break end
+    local version, due_at, body = stored(names[i])
+    found[i] = { names[i], version, due_at, ff.attach(c, body) }
+  end
+  return ff.answer(c, found)
+end, { 'no-writes' })

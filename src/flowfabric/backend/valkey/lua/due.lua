@@ -1,0 +1,133 @@
+-- ff1_due: records, flows and budgets whose time has come, each by (due_at, id).
+-- request: {limit, after due_at or false, after id, tags of partitions or false for all}
+-- answers: {records, flows, budgets, next due_at or false, next id}; a record is {row, static,
+--   documents}, documents being name and number of the raw element in turn
+
+local PAGE = 16
+
+-- A walk over one view of a partition, strictly behind a moment, up to now.
+local function open_walk(tag, name, whole_id, after_due, after_id, now)
+  return {
+    key = ff.view(tag, name), prefix = whole_id and tag .. ':' or '', now = now, offset = 0,
+    from = after_due or '-inf', after_due = after_due, after_id = after_id, page = {}, at = 1,
+  }
+end
+
+local function next_of(walk)
+  while true do
+    local member = walk.page[walk.at]
+    if member then
+      local due_at, id = tonumber(walk.page[walk.at + 1]), walk.prefix .. member
+      walk.at = walk.at + 2
+      if due_at ~= walk.after_due or id > walk.after_id then
+        walk.due_at, walk.id = due_at, id
+        return true
+      end
+    elseif walk.is_done then
+      walk.id = nil
+      return false
+    else
+      walk.page = call('ZRANGE', walk.key, walk.from, walk.now, 'BYSCORE', 'LIMIT', walk.offset, PAGE, 'WITHSCORES')
+      walk.at, walk.offset = 1, walk.offset + PAGE
+      walk.is_done = #walk.page < 2 * PAGE
+    end
+  end
+end
+
+-- The first `limit` of all walks in one order: due_at, id, ... and where that ended.
+function ff.merge_due(walks, limit)
+  local open, found = {}, {}
+  for i = 1, #walks do
+    if next_of(walks[i]) then open[#open + 1] = walks[i] end
+  end
+  while #found < limit do
+    local best
+    for i = 1, #open do
+      local walk = open[i]
+      if walk.id and (not best or walk.due_at < best.due_at
+        or (walk.due_at == best.due_at and walk.id < best.id)) then
+        best = walk
+      end
+    end
+    if not best then return found, false end
+    found[#found + 1] = { best.due_at, best.id, best.key }
+    next_of(best)
+  end
+  return found, found[#found]
+end
+
+local function first_of(key)
+  local found = call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  return found[2] and tonumber(found[2])
+end
+
+-- Partitions that may have something due; hints that were too early are put right.
+local function due_tags(c, tags)
+  if c.cluster then return { c.cluster } end
+  local wanted
+  if tags then
+    wanted = {}
+    for i = 1, #tags do wanted[tags[i]] = true end
+  end
+  local hinted = call('ZRANGE', ff.timer_hints(), '-inf', c.now, 'BYSCORE')
+  local found = {}
+  for i = 1, #hinted do
+    local tag = hinted[i]
+    local first, flow = first_of(ff.view(tag, 'timers')), first_of(ff.view(tag, 'flow_timers'))
+    if flow and (not first or flow < first) then first = flow end
+    if not first then
+      call('ZREM', ff.timer_hints(), tag)
+    elseif first > c.now then
+      call('ZADD', ff.timer_hints(), first, tag)
+    elseif not wanted or wanted[tag] then
+      found[#found + 1] = tag
+    end
+  end
+  return found
+end
+
+local function documents_of(c, id, r)
+  local found = {}
+  local key = ff.documents(id)
+  if r[@state] == 'suspended' then
+    local document = call('HGET', key, 'susp')
+    if document then found = { 'susp', ff.attach(c, document) } end
+  end
+  if r[@pending_until] > 0 and r[@pending_until] <= c.now then ff.attach_under(c, key, 'wp/', found) end
+  return found
+end
+
+local function shown(c, id)
+  local found = call('HMGET', 'ff:x:' .. id, 'r', 's')
+  local r = ff.decode(found[1])
+  return { ff.attach(c, found[1]), ff.attach(c, found[2]), documents_of(c, id, r) }
+end
+
+local function least(ends)
+  local first = false
+  for i = 1, #ends do
+    local moment = ends[i]
+    if moment and (not first or moment[1] < first[1] or (moment[1] == first[1] and moment[2] < first[2])) then
+      first = moment
+    end
+  end
+  return first
+end
+
+ff.register('due', function(_, args)
+  local c = ff.open(args)
+  local limit, after_due, after_id = c.request[1], c.request[2], c.request[3]
+  local records, flows = {}, {}
+  local tags = due_tags(c, c.request[4])
+  for i = 1, #tags do
+    records[i] = open_walk(tags[i], 'timers', true, after_due, after_id, c.now)
+    flows[i] = open_walk(tags[i], 'flow_timers', false, after_due, after_id, c.now)
+  end
+  local due_records, record_end = ff.merge_due(records, limit)
+  local due_flows, flow_end = ff.merge_due(flows, limit)
+  local budgets, budget_end = ff.due_budgets(c, limit, after_due, after_id)
+  for i = 1, #due_records do due_records[i] = shown(c, due_records[i][2]) end
+  for i = 1, #due_flows do due_flows[i] = ff.show_flow(c, due_flows[i]) end
+  local last = least({ record_end, flow_end, budget_end })
+  return ff.close(c, { due_records, due_flows, budgets, last and last[1], last and last[2] })
+end)

@@ -1,0 +1,69 @@
+-- Names of keys. Everything of one partition has its tag, so that it lies in one slot; parts that
+-- people chose (lanes, namespaces, texts) come last or are told apart by their length.
+
+-- The tag `{fp:7}` of an execution id `{fp:7}:<uuid>`.
+function ff.tag_of(id)
+  return sub(id, 1, find(id, '}', 5, true))
+end
+
+function ff.member_of(id)
+  return sub(id, -36)
+end
+
+function ff.execution(id)
+  return 'ff:x:' .. id
+end
+
+function ff.documents(id)
+  return 'ff:d:' .. id
+end
+
+-- Log entries of a record that no attempt tells.
+function ff.history(id)
+  return 'ff:h:' .. id
+end
+
+function ff.journal(id)
+  return 'ff:j:' .. id
+end
+
+function ff.view(tag, name)
+  return 'ff:v:' .. tag .. ':' .. name
+end
+
+function ff.queue(tag, req_set, namespace, lane)
+  return 'ff:v:' .. tag .. ':claimable:' .. req_set .. ':' .. namespace .. ':' .. lane
+end
+
+-- How many records of a namespace stand in each lane and state.
+function ff.counters(tag, namespace)
+  return 'ff:c:' .. tag .. ':' .. namespace
+end
+
+function ff.log_of(tag)
+  return 'ff:ev:' .. tag
+end
+
+-- Which partitions have work of a lane for a requirement set, by a rank none of it is below.
+function ff.ready(namespace, lane, req_set)
+  return 'ff:r:{l:' .. namespace .. ':' .. lane .. '}:' .. req_set
+end
+
+-- The requirement sets a lane ever queued by.
+function ff.sets(namespace, lane)
+  return 'ff:rs:{l:' .. namespace .. ':' .. lane .. '}'
+end
+
+-- Which partitions have timers, by an instant none of them is below.
+function ff.timer_hints()
+  return 'ff:t:{cfg}'
+end
+
+function ff.fairness(tag, namespace)
+  return 'ff:fair:' .. tag .. ':' .. namespace
+end
+
+-- An idempotency key; its scope is a flow or a namespace.
+function ff.idempotency(tag, scope, key)
+  return 'ff:i:' .. tag .. ':' .. scope .. ':' .. key
+end

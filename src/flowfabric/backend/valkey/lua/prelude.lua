@@ -1,0 +1,106 @@
+-- Shared by every file behind it: the table `ff` of what files offer each other, the server's
+-- functions under short names, and the life of one call.
+--
+-- The server offers its functions only while one of ours runs, so they are bound at the first call;
+-- at load time a file may define functions and plain tables, nothing else. `@name` stands for the
+-- place of a field in a packed array and is replaced when the library is assembled: `@name` of a
+-- record, `@a.name` of an attempt, `@p.name` of a plan. Every file behind this one is a block of its
+-- own.
+
+local ff = {}
+-- The server's own names, before ours hide them.
+local function globals()
+  return unpack, pcall, setmetatable, tonumber, type, pairs, error
+end
+
+local call, pack, unpack_message, concat, sort, floor, sub, find
+local unpack, pcall, setmetatable, tonumber, type, pairs, error
+local RECORD_META, ATTEMPT_META
+
+local function bind()
+  if call then return end
+  unpack, pcall, setmetatable, tonumber, type, pairs, error = globals()
+  call = server.call
+  pack, unpack_message = cmsgpack.pack, cmsgpack.unpack
+  concat, sort = table.concat, table.sort
+  floor = math.floor
+  sub, find = string.sub, string.find
+  RECORD_META = { __index = RECORD_DEFAULTS }
+  ATTEMPT_META = { __index = ATTEMPT_DEFAULTS }
+end
+
+function ff.register(name, run, flags)
+  server.register_function({
+    function_name = 'ff1_' .. name,
+    callback = function(keys, args)
+      bind()
+      return run(keys, args)
+    end,
+    flags = flags or {},
+  })
+end
+
+-- Milliseconds, read once per call. A given instant is for tests.
+local function clock(given)
+  if given ~= 0 then
+    if not TEST_MODE then error('an instant was given outside of test mode') end
+    return given
+  end
+  local time = call('TIME')
+  return tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000)
+end
+
+-- A call. args[1] is packed: now (0: the server's own), whether this is a cluster, and what the
+-- mechanism itself is asked; the bodies it names by number are args[2] and on.
+-- Answers gather in `out`: out[1] is the packed head, the others are raw.
+function ff.open(args)
+  local request = unpack_message(args[1])
+  return {
+    now = clock(request[1]),
+    cluster = request[2],
+    request = request[3],
+    args = args,
+    out = { '' },
+    size = 1,
+    logs = {},
+    rings = {},
+    counts = {},
+    queues = {},
+    timers = {},
+    hints = {},
+  }
+end
+
+-- Add a raw element to the answer; its number as the client counts, the head being 0.
+function ff.attach(c, body)
+  local size = c.size + 1
+  c.size = size
+  c.out[size] = body
+  return size - 1
+end
+
+-- End a call that only read.
+function ff.answer(c, head)
+  c.out[1] = pack({ c.now, head })
+  return c.out
+end
+
+-- End a call that wrote: what its items share is written once.
+function ff.close(c, head)
+  ff.write_logs(c)
+  ff.write_counts(c)
+  ff.write_hints(c)
+  ff.ring_all(c)
+  c.out[1] = pack({ c.now, head, c.hints })
+  return c.out
+end
+
+-- Do each item by itself: one that fails is answered by `{'bug', text}` and the others proceed.
+function ff.each(c, items, run)
+  local answers = {}
+  for i = 1, #items do
+    local ok, answer = pcall(run, c, items[i])
+    answers[i] = ok and answer or { 'bug', type(answer) == 'table' and answer.err or answer }
+  end
+  return answers
+end

@@ -1,0 +1,73 @@
+-- Views follow from records: `ff.reindex` (rendered from VIEWS, below) compares what a record was
+-- with what it is. Counters per lane and state stand in for the view by state. Hints say in which
+-- partitions a lane has work and timers are set: never too late, perhaps too early; a claim and a
+-- look at what is due put them right.
+
+function ff.count(c, tag, r, by)
+  local key = ff.counters(tag, r[@namespace])
+  local counts = c.counts[key]
+  if not counts then
+    counts = {}
+    c.counts[key] = counts
+  end
+  local state = r[@state]
+  if state == 'blocked' then state = 'blocked:' .. r[@reason] end
+  local field = r[@lane] .. ',' .. state
+  counts[field] = (counts[field] or 0) + by
+end
+
+function ff.write_counts(c)
+  for key, counts in pairs(c.counts) do
+    for field, by in pairs(counts) do
+      if by ~= 0 and call('HINCRBY', key, field, by) == 0 then call('HDEL', key, field) end
+    end
+  end
+end
+
+-- A queue got a record of this rank.
+function ff.queued(c, tag, r)
+  local key = ff.queue(tag, r[@req_set], r[@namespace], r[@lane])
+  local queue = c.queues[key]
+  if not queue then
+    queue = { key = key, tag = tag, namespace = r[@namespace], lane = r[@lane], req_set = r[@req_set] }
+    c.queues[key] = queue
+  end
+  if not queue.rank or r[@rank] < queue.rank then queue.rank = r[@rank] end
+end
+
+function ff.timed(c, tag, due_at)
+  local first = c.timers[tag]
+  if not first or due_at < first then c.timers[tag] = due_at end
+end
+
+-- One hint per queue a call touched: a queue a claim has read is known exactly.
+local function write_queue_hint(c, queue)
+  local rank = queue.rank
+  if queue.is_read then
+    local head = call('ZRANGE', queue.key, 0, 0, 'WITHSCORES')
+    rank = head[2]
+  end
+  if c.cluster then
+    c.hints[#c.hints + 1] = { queue.namespace, queue.lane, queue.req_set, rank or '', queue.is_read and 1 or 0 }
+    return
+  end
+  local ready = ff.ready(queue.namespace, queue.lane, queue.req_set)
+  if not rank then
+    call('ZREM', ready, queue.tag)
+  elseif queue.is_read then
+    call('ZADD', ready, rank, queue.tag)
+  elseif call('ZADD', ready, 'LT', rank, queue.tag) == 1 then
+    call('SADD', ff.sets(queue.namespace, queue.lane), queue.req_set)
+  end
+end
+
+function ff.write_hints(c)
+  for _, queue in pairs(c.queues) do write_queue_hint(c, queue) end
+  for tag, due_at in pairs(c.timers) do
+    if c.cluster then
+      c.hints[#c.hints + 1] = { due_at }
+    else
+      call('ZADD', ff.timer_hints(), 'LT', due_at, tag)
+    end
+  end
+end

@@ -1,0 +1,274 @@
+"""Records, births, plans and claims as packed arrays, and back.
+
+What goes in: one msgpack argument per batch, and bodies as raw arguments behind it, named by their
+number. Unset is `false` (in requests), `""` or 0 (in rows), never nil; binary is never inside
+msgpack, because the functions' decoder knows only text. What comes out: a head in msgpack, and
+bodies as raw elements behind it.
+"""
+
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Any, Final
+
+import msgspec
+
+from flowfabric.backend.valkey.layout import (
+    ATTEMPT,
+    AT,
+    ENTRY,
+    RECORD,
+    RECORD_DEFAULTS,
+    SHOWN,
+    STATIC,
+)
+from flowfabric.core.documents import Document
+from flowfabric.core.events import LogEntry
+from flowfabric.core.plan import EndAttempt, Event, PauseAttempt, Plan, Timer
+from flowfabric.core.record import Attempt, Record
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_json: Final = msgspec.json.Encoder()
+encode: Final = _encoder.encode
+decode: Final = msgspec.msgpack.Decoder().decode
+_decode_tags: Final = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class _Static(msgspec.Struct, array_like=True, frozen=True):
+    execution_id: str
+    kind: str
+    creator: str
+    idempotency_key: str
+    payload_encoding: str
+    required_capabilities: tuple[str, ...]
+    budget_ids: tuple[str, ...]
+    quota_ids: tuple[str, ...]
+    concurrency_key: str
+    concurrency_limit: int
+    fairness_key: str
+    policy: str
+
+
+_decode_static: Final = msgspec.json.Decoder(_Static).decode
+_astuple: Final = msgspec.structs.astuple
+_ORDER: Final = Record.__struct_fields__
+_static_of: Final = itemgetter(*(_ORDER.index(name) for name in STATIC))
+# The tail of a record that is just being made is all defaults, unless it has tags.
+_HEAD_SIZE: Final = RECORD.index("started_at")
+_HEAD: Final = RECORD[:_HEAD_SIZE]
+_TAIL: Final = tuple(name for name in RECORD[_HEAD_SIZE:] if name not in ("attempt", "tags", SHOWN))
+_head_of: Final = itemgetter(*(_ORDER.index(name) for name in _HEAD))
+_tail_of: Final = itemgetter(*(_ORDER.index(name) for name in _TAIL))
+_TAIL_DEFAULTS: Final = tuple(RECORD_DEFAULTS[RECORD.index(name)] for name in _TAIL)
+
+Body = bytes | str
+
+
+class Args:
+    """The raw arguments behind a batch; each body is named by its number."""
+
+    def __init__(self) -> None:
+        self.bodies: list[Body] = []
+
+    def put(self, body: Body) -> int:
+        # The batch itself is argument 1.
+        self.bodies.append(body)
+        return len(self.bodies) + 1
+
+
+def static_text(record: Record) -> str:
+    return _json.encode(_static_of(_astuple(record))).decode()
+
+
+def row_of(record: Record, searchable: frozenset[str]) -> list[Any]:
+    """A record as the functions hold it, without trailing defaults where that is known cheaply."""
+    values = _astuple(record)
+    head = list(_head_of(values))
+    if record.attempt is None and not record.tags and _tail_of(values) == _TAIL_DEFAULTS:
+        return head
+    row = list(RECORD_DEFAULTS)
+    row[:_HEAD_SIZE] = head
+    for name, value in zip(_TAIL, _tail_of(values), strict=True):
+        row[AT[name] - 1] = value
+    if record.attempt is not None:
+        row[AT["attempt"] - 1] = [getattr(record.attempt, name) for name in ATTEMPT]
+    row[AT["tags"] - 1], row[AT[SHOWN] - 1] = tags_text(record.tags), shown(record.tags, searchable)
+    return row
+
+
+def tags_text(tags: Mapping[str, str]) -> str:
+    return _json.encode(tags).decode() if tags else ""
+
+
+def shown(tags: Mapping[str, str], searchable: frozenset[str]) -> list[str] | str:
+    """The tags a deployment searches by, flat; "" when there are none."""
+    found = [text for name in sorted(searchable & tags.keys()) for text in (name, tags[name])]
+    return found or ""
+
+
+def record_from(row: bytes, static: bytes) -> Record:
+    return record_of(decode(row), static)
+
+
+def record_of(values: list[Any], static: bytes) -> Record:
+    fields = dict(zip(RECORD, values, strict=False))
+    fields.pop(SHOWN, None)
+    tags = fields.pop("tags", "")
+    if tags:
+        fields["tags"] = _decode_tags(tags)
+    attempt = fields.pop("attempt", "")
+    if attempt:
+        fields["attempt"] = attempt_of(attempt)
+    fields.update(zip(STATIC, _astuple(_decode_static(static)), strict=True))
+    return Record(**fields)
+
+
+def attempt_from(row: bytes) -> Attempt:
+    return attempt_of(decode(row))
+
+
+def attempt_of(values: list[Any]) -> Attempt:
+    return Attempt(**dict(zip(ATTEMPT, values, strict=False)))
+
+
+def document_from(stored: bytes) -> Document:
+    first_at, last_at, body = stored.split(b" ", 2)
+    return Document(body, int(first_at), int(last_at))
+
+
+def entry_of(values: list[Any]) -> LogEntry:
+    fields = dict(zip(ENTRY, values, strict=False))
+    fields["families"] = tuple(fields["families"].split(",")) if fields["families"] else ()
+    fields["tags"] = _pairs(fields["tags"])
+    fields["details"] = _pairs(fields["details"])
+    return LogEntry(**fields)
+
+
+def _pairs(flat: list[str] | str) -> dict[str, str]:
+    return dict(zip(flat[::2], flat[1::2], strict=True)) if flat else {}
+
+
+# ---- plans
+
+_RELATIVE: Final = (
+    ("lease_for", AT["lease_until"]),
+    ("attempt_for", AT["attempt_until"]),
+    ("wake_in", AT["wake_at"]),
+    ("deadline_in", AT["deadline_at"]),
+    ("pending_in", AT["pending_until"]),
+    ("grant_for", AT["grant_until"]),
+)
+_NAMED: Final = (
+    ("wake_at", AT["wake_at"]),
+    ("deadline_at", AT["deadline_at"]),
+    ("pending_at", AT["pending_until"]),
+)
+
+
+def pack_plan(plan: Plan, args: Args, searchable: frozenset[str]) -> list[Any]:
+    guard = plan.guard
+    fence = guard.fence
+    packed: list[Any] = [
+        plan.target,
+        plan.rule,
+        list(guard.states),
+        _changes(plan.set, searchable),
+        (fence.lease_id, fence.lease_epoch, fence.attempt_id) if fence else False,
+        plan.op or False,
+        pack_event(plan.event),
+        _attempt_change(plan.attempt),
+        plan.close_stream or False,
+        _bodies(plan.blobs, args),
+    ]
+    if _has_rare(plan):
+        packed += [
+            _timer(plan.timer),
+            [AT[name] for name in plan.stamp] or False,
+            guard.version or False,
+            guard.suspension_id or False,
+            guard.grant_id or False,
+            guard.uncancelled,
+            _bodies(plan.documents, args),
+            plan.drop_journal,
+            plan.want == "record",
+            not plan.settle,
+            pack_graph(plan),
+        ]
+    return packed
+
+
+def _has_rare(plan: Plan) -> bool:
+    guard = plan.guard
+    return bool(
+        plan.timer is not None
+        or plan.stamp
+        or guard.version
+        or plan.documents
+        or plan.want != "brief"
+        or not plan.settle
+        or plan.graph is not None
+        or plan.drop_journal
+        or guard.suspension_id
+        or guard.grant_id
+        or guard.uncancelled
+    )
+
+
+def _changes(changes: Mapping[str, Any], searchable: frozenset[str]) -> list[Any]:
+    """Field numbers and values in turn."""
+    flat: list[Any] = []
+    for name, value in changes.items():
+        if name == "tags":
+            flat += (AT["tags"], tags_text(value), AT[SHOWN], shown(value, searchable))
+            continue
+        if name not in AT:
+            raise ValueError(f"a plan may not set {name}: it is fixed when a record is made")
+        flat += (AT[name], value)
+    return flat
+
+
+def pack_event(event: Event | None) -> list[Any] | bool:
+    if event is None:
+        return False
+    details = [text for pair in event.details.items() for text in pair]
+    return [event.kind, ",".join(event.families), details]
+
+
+def _attempt_change(change: EndAttempt | PauseAttempt | None) -> list[str] | bool:
+    match change:
+        case None:
+            return False
+        case EndAttempt(state, reason, category):
+            return ["end", state, reason, category]
+        case PauseAttempt(suspension_id):
+            return ["pause", suspension_id]
+
+
+def _bodies(bodies: Mapping[Any, bytes | None], args: Args) -> list[Any] | bool:
+    """Names and argument numbers in turn; 0 drops what is there."""
+    flat: list[Any] = []
+    for name, body in bodies.items():
+        flat += (name, 0 if body is None else args.put(body))
+    return flat or False
+
+
+def _timer(timer: Timer | None) -> list[Any] | bool:
+    """Field number, whether it counts from now, and the length or instant, in turn."""
+    if timer is None:
+        return False
+    flat: list[Any] = []
+    for name, field in _RELATIVE:
+        length = getattr(timer, name)
+        if length is not None:
+            flat += (field, True, length)
+    for name, field in _NAMED:
+        instant = getattr(timer, name)
+        if instant is not None:
+            flat += (field, False, instant)
+    return flat
+
+
+def pack_graph(plan: Plan) -> Any:
+    """Edges and groups a plan puts beside its record."""
+    if plan.graph is None:
+        return False
+    raise NotImplementedError("plans with a graph")
