@@ -39,8 +39,40 @@ def backend_of(settings: Settings, clock: Clock | None = None) -> Backend:
                 durability=_durability(store.options.get("durability", "normal")),
                 searchable=settings.searchable_tags,
             )
+        case "valkey":
+            return _valkey(settings, clock)
         case scheme:
             raise InvalidInput(f"store {scheme!r} is not known")
+
+
+def _valkey(settings: Settings, clock: Clock | None) -> Backend:
+    try:
+        from flowfabric.backend.valkey import Demands, Login, Opening, open_valkey
+    except ModuleNotFoundError as fault:
+        raise InvalidInput(
+            f"valkey needs the package {fault.name}: install flowfabric[valkey]"
+        ) from None
+    store = settings.store
+    switched = {name for name in ("tls", "cluster", "allow_volatile") if _is_on(store, name)}
+    return open_valkey(
+        (store.host, store.port),
+        Login(store.user, store.password.reveal(), tls="tls" in switched),
+        Opening(
+            counts=settings.counts,
+            searchable=settings.searchable_tags,
+            clock=clock,
+            demands=Demands(settings.allow_redis, "allow_volatile" in switched),
+            force_load=settings.force_lua_reload,
+        ),
+        cluster="cluster" in switched,
+    )
+
+
+def _is_on(store: StoreUrl, name: str) -> bool:
+    text = store.options.get(name, "false").lower()
+    if text not in ("1", "true", "0", "false"):
+        raise InvalidInput(f"{name}: expected true or false, got {text!r}")
+    return text in ("1", "true")
 
 
 def _durability(text: str) -> Durability:

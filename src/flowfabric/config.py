@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 import msgspec
 
@@ -25,11 +25,15 @@ SCOPES: Final[frozenset[Scope]] = frozenset(get_args(Scope))
 
 
 class StoreUrl(msgspec.Struct, frozen=True):
-    """Which store, and where: `sqlite:///path`, `memory://`."""
+    """Which store, and where: `sqlite:///path`, `memory://`, `valkey://host:port`."""
 
     scheme: str
     path: str = ""
     options: Mapping[str, str] = msgspec.field(default_factory=dict)
+    host: str = "localhost"
+    port: int = 6379
+    user: str = ""
+    password: Secret = Secret("")
 
 
 class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +71,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Signs waitpoint tokens; a store that keeps its own secret needs none.
     waitpoint_secret: Secret = Secret("")
     waitpoint_grace_ms: int = 86_400_000
+    # Valkey: accept another kind of server; load the functions without asking for their version.
+    allow_redis: bool = False
+    force_lua_reload: bool = False
     # The server's own.
     listen: Address = Address()
     allow_insecure: bool = False
@@ -98,11 +105,31 @@ def parse_store_url(text: str) -> StoreUrl:
             if not path:
                 raise InvalidInput("url: sqlite:/// needs a path to a file")
             return StoreUrl("sqlite", path, options)
+        case "valkey" | "valkeys" | "valkey+cluster" | "valkeys+cluster":
+            return _valkey_url(parts, options)
         case scheme:
             raise InvalidInput(
                 f"url: {scheme or 'no scheme'!r} is not a store this version opens; "
-                "use sqlite:///path or memory://"
+                "use sqlite:///path, valkey://host:port or memory://"
             )
+
+
+def _valkey_url(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
+    try:
+        port = parts.port
+    except ValueError as fault:
+        raise InvalidInput(f"url: {fault}") from None
+    scheme, _, cluster = parts.scheme.partition("+")
+    switched = {"cluster": bool(cluster), "tls": scheme == "valkeys"}
+    return StoreUrl(
+        "valkey",
+        "",
+        options | {name: "true" for name, is_on in switched.items() if is_on},
+        host=parts.hostname or "localhost",
+        port=port or 6379,
+        user=unquote(parts.username or ""),
+        password=Secret(unquote(parts.password or "")),
+    )
 
 
 def settings_from(
@@ -171,9 +198,14 @@ class _Reader:
         """The store the URL names; single variables may name it too, but no other one."""
         url: StoreUrl | None = values.pop("url", None)
         backend, path = values.pop("backend", None), values.pop("path", None)
+        switched = [name for name in ("tls", "cluster") if values.pop(name, False)]
+        host, port = values.pop("host", "localhost"), values.pop("port", 6379)
         store = StoreUrl(backend or "sqlite")
         if store.scheme == "sqlite":
             store = StoreUrl("sqlite", path or DEFAULT_PATH)
+        elif store.scheme == "valkey":
+            options = dict.fromkeys(switched, "true")
+            store = StoreUrl("valkey", "", options, host=host or "", port=port or 0)
         if url is None:
             return store
         # A path of a store that is not chosen is not looked at.
@@ -291,8 +323,8 @@ def _sweep(text: str) -> int:
 
 def _backend(text: str) -> str:
     name = text.lower()
-    if name not in ("sqlite", "memory"):
-        raise ValueError(f"expected sqlite or memory, got {text!r}")
+    if name not in ("sqlite", "valkey", "memory"):
+        raise ValueError(f"expected sqlite, valkey or memory, got {text!r}")
     return name
 
 
@@ -317,6 +349,12 @@ _VARIABLES: Final[tuple[tuple[str, str, Callable[[str], Any]], ...]] = (
     ("FF_URL", "url", parse_store_url),
     ("FF_BACKEND", "backend", _backend),
     ("FF_SQLITE_PATH", "path", str),
+    ("FF_HOST", "host", str),
+    ("FF_PORT", "port", _U16),
+    ("FF_TLS", "tls", _boolean),
+    ("FF_CLUSTER", "cluster", _boolean),
+    ("FF_ALLOW_REDIS", "allow_redis", _boolean),
+    ("FF_FORCE_LUA_RELOAD", "force_lua_reload", _boolean),
     ("FF_LANES", "lanes", _lanes),
     ("FF_SEARCHABLE_TAGS", "searchable_tags", _tags),
     ("FF_FLOW_PARTITIONS", "flow", _U16),

@@ -34,6 +34,9 @@ class LocalBells:
             for listening in list(listeners):
                 listening.wake()
 
+    def has_listener(self, name: str) -> bool:
+        return name in self._listeners
+
     def forget(self, listening: "LocalListening") -> None:
         for name in listening.names:
             listeners = self._listeners.get(name)

@@ -71,7 +71,7 @@ def signal_event(signal_id: str, waitpoint_id: str, source_identity: str, effect
 
 
 # Releases that also end an attempt, so that the ended attempt tells them.
-_ENDINGS: Final = frozenset(
+ENDINGS: Final = frozenset(
     {
         "completed",
         "failed_retry_scheduled",
@@ -84,7 +84,7 @@ _ENDINGS: Final = frozenset(
 
 
 def is_ending(reason: str) -> bool:
-    return reason in _ENDINGS or reason.startswith("expired:")
+    return reason in ENDINGS or reason.startswith("expired:")
 
 
 def is_kept(entry: LogEntry) -> bool:

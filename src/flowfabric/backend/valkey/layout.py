@@ -1,8 +1,8 @@
 """The order of packed arrays: which field stands where, in records, attempts and plans.
 
 Valkey keeps a record as one packed array of what its functions read (`RECORD`) and one opaque text
-of what they never look at (`STATIC`). Fields most records have come first: trailing defaults are not
-stored, and a reader on either side takes the defaults for them.
+of what they never look at (`STATIC`). Fields most records have come first: trailing defaults are
+not stored, and a reader on either side takes the defaults for them.
 """
 
 from typing import Any, Final

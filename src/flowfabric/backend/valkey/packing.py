@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from flowfabric.backend.valkey.layout import (
-    ATTEMPT,
     AT,
+    ATTEMPT,
     ENTRY,
     RECORD,
     RECORD_DEFAULTS,

@@ -5,30 +5,56 @@
 -- ff1_config_list: request {prefix, after, limit}; answers {name, version, due_at, number}, ...
 --
 -- ff:cfg:{cfg} maps a name to `version due_at body`, ff:cfgn:{cfg} orders the names, and
--- ff:rev:{cfg} counts the puts.
+-- ff:rev:{cfg} counts the puts, and ff:cfgt:{cfg} orders those with a time. A document without a body
+-- was removed; its version is remembered.
 
 local DOCUMENTS, ORDER, REVISION = 'ff:cfg:{cfg}', 'ff:cfgn:{cfg}', 'ff:rev:{cfg}'
+local TIMERS = 'ff:cfgt:{cfg}'
 
 local function stored(name)
   local found = call('HGET', DOCUMENTS, name)
-  if not found then return nil end
+  if not found then return 0, 0, '' end
   local first = find(found, ' ', 1, true)
   local second = find(found, ' ', first + 1, true)
   return tonumber(sub(found, 1, first - 1)), tonumber(sub(found, first + 1, second - 1)), sub(found, second + 1)
 end
 
 local function put(c, item)
-  local name, body = item[1], c.args[item[3]]
-  local version, due_at, found = stored(name)
-  if (version or 0) ~= item[2] then
-    return { false, version or 0, due_at or 0, ff.attach(c, found or '') }
+  local name, body, due_at = item[1], c.args[item[3]], item[4]
+  local version, known_due, found = stored(name)
+  local shown = found ~= '' and version or 0
+  if shown ~= item[2] or (found == '' and body == '') then
+    return { false, shown, found ~= '' and known_due or 0, ff.attach(c, found) }
   end
-  version = item[2] + 1
-  call('HSET', DOCUMENTS, name, version .. ' ' .. item[4] .. ' ' .. body)
-  call('ZADD', ORDER, 0, name)
+  if body == '' then due_at = 0 end
+  version = version + 1
+  call('HSET', DOCUMENTS, name, version .. ' ' .. due_at .. ' ' .. body)
+  if body == '' then
+    call('ZREM', ORDER, name)
+  else
+    call('ZADD', ORDER, 0, name)
+  end
+  if due_at ~= 0 then
+    call('ZADD', TIMERS, due_at, name)
+  else
+    call('ZREM', TIMERS, name)
+  end
   call('INCR', REVISION)
   ff.ring(c, 'config')
-  return { true, version, item[4], ff.attach(c, body) }
+  return { true, version, due_at, ff.attach(c, body) }
+end
+
+-- Documents whose time has come: {due_at, name}, ..., and where to go on or false.
+function ff.due_config(c, limit, after_due, after_id)
+  local walk = ff.open_walk(TIMERS, '', after_due, after_id, c.now)
+  local found, last = ff.merge_due({ walk }, limit)
+  local shown = {}
+  for i = 1, #found do
+    local name = found[i][2]
+    local version, due_at, body = stored(name)
+    shown[i] = { name, version, due_at, ff.attach(c, body) }
+  end
+  return shown, last
 end
 
 ff.register('config_put', function(_, args)
@@ -41,7 +67,7 @@ ff.register('config_get', function(_, args)
   local answers = {}
   for i = 1, #c.request do
     local version, due_at, body = stored(c.request[i])
-    answers[i] = version and { version, due_at, ff.attach(c, body) } or false
+    answers[i] = body ~= '' and { version, due_at, ff.attach(c, body) } or false
   end
   return ff.answer(c, answers)
 end, { 'no-writes' })

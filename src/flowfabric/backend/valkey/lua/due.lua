@@ -1,14 +1,15 @@
 -- ff1_due: records, flows and budgets whose time has come, each by (due_at, id).
 -- request: {limit, after due_at or false, after id, tags of partitions or false for all}
--- answers: {records, flows, budgets, next due_at or false, next id}; a record is {row, static,
---   documents}, documents being name and number of the raw element in turn
+-- answers: {records, flows, budgets, config, next due_at or false, next id}; a record is {row,
+--   static, documents}, documents being name and number of the raw element in turn; a document of
+--   config is {name, version, due_at, number of its raw body}
 
 local PAGE = 16
 
 -- A walk over one view of a partition, strictly behind a moment, up to now.
-local function open_walk(tag, name, whole_id, after_due, after_id, now)
+function ff.open_walk(key, prefix, after_due, after_id, now)
   return {
-    key = ff.view(tag, name), prefix = whole_id and tag .. ':' or '', now = now, offset = 0,
+    key = key, prefix = prefix, now = now, offset = 0,
     from = after_due or '-inf', after_due = after_due, after_id = after_id, page = {}, at = 1,
   }
 end
@@ -105,7 +106,7 @@ end
 
 local function least(ends)
   local first = false
-  for i = 1, #ends do
+  for i = 1, 4 do
     local moment = ends[i]
     if moment and (not first or moment[1] < first[1] or (moment[1] == first[1] and moment[2] < first[2])) then
       first = moment
@@ -120,14 +121,17 @@ ff.register('due', function(_, args)
   local records, flows = {}, {}
   local tags = due_tags(c, c.request[4])
   for i = 1, #tags do
-    records[i] = open_walk(tags[i], 'timers', true, after_due, after_id, c.now)
-    flows[i] = open_walk(tags[i], 'flow_timers', false, after_due, after_id, c.now)
+    local tag = tags[i]
+    records[i] = ff.open_walk(ff.view(tag, 'timers'), tag .. ':', after_due, after_id, c.now)
+    flows[i] = ff.open_walk(ff.view(tag, 'flow_timers'), '', after_due, after_id, c.now)
   end
   local due_records, record_end = ff.merge_due(records, limit)
   local due_flows, flow_end = ff.merge_due(flows, limit)
   local budgets, budget_end = ff.due_budgets(c, limit, after_due, after_id)
+  local config, config_end = {}, false
+  if not c.cluster then config, config_end = ff.due_config(c, limit, after_due, after_id) end
   for i = 1, #due_records do due_records[i] = shown(c, due_records[i][2]) end
   for i = 1, #due_flows do due_flows[i] = ff.show_flow(c, due_flows[i]) end
-  local last = least({ record_end, flow_end, budget_end })
-  return ff.close(c, { due_records, due_flows, budgets, last and last[1], last and last[2] })
+  local last = least({ record_end, flow_end, budget_end, config_end })
+  return ff.close(c, { due_records, due_flows, budgets, config, last and last[1], last and last[2] })
 end)

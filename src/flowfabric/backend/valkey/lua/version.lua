@@ -5,5 +5,5 @@ ff.register('version', function()
 end, { 'no-writes' })
 
 ff.register('now', function(_, args)
-  return ff.open(args).now
+  return ff.answer(ff.open(args), false)
 end, { 'no-writes' })

@@ -71,3 +71,19 @@ function ff.write_hints(c)
     end
   end
 end
+
+function ff.tag_view(tag, namespace, name, value)
+  return 'ff:v:' .. tag .. ':tag:' .. namespace .. ':' .. #name .. ':' .. name .. ':' .. value
+end
+
+-- Tags are lists of name and value in turn, or ''. A record changes its tags rarely.
+function ff.reindex_tags(tag, member, r, old, new)
+  if old == new then return end
+  local namespace, created_at = r[@namespace], r[@created_at]
+  for i = 1, old == '' and 0 or #old, 2 do
+    call('ZREM', ff.tag_view(tag, namespace, old[i], old[i + 1]), member)
+  end
+  for i = 1, new == '' and 0 or #new, 2 do
+    call('ZADD', ff.tag_view(tag, namespace, new[i], new[i + 1]), created_at, member)
+  end
+end

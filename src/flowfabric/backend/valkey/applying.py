@@ -1,0 +1,83 @@
+"""Mechanism `apply`: plans, and plans with a claim behind them."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from flowfabric.backend.base import Answered
+from flowfabric.backend.types import ClaimRequest, Finished
+from flowfabric.backend.valkey.calls import MOST_ITEMS, Calls, Reply, read_answer
+from flowfabric.backend.valkey.claiming import claim_answer, pack_claim
+from flowfabric.backend.valkey.keys import execution_partition_key
+from flowfabric.backend.valkey.packing import Args, pack_plan, record_from
+from flowfabric.core.plan import Answer, Applied, Brief, Plan, Refused
+from flowfabric.core.record import Record
+from flowfabric.errors import Bug
+
+
+class ApplyMechanism:
+    _calls: Calls
+
+    async def apply(self, plans: Sequence[Plan]) -> list[Answered[Answer]]:
+        if len(plans) <= MOST_ITEMS and not self._calls.topology.is_cluster:
+            answers, _ = await self._apply(plans, None)
+            return answers
+        return await self._apply_in_parts(plans)
+
+    async def finish(self, plans: Sequence[Plan], claim: ClaimRequest) -> Finished:
+        answers, claimed = await self._apply(plans, claim)
+        if claimed is None:
+            raise Bug("finish: the claim was not answered")
+        return Finished(tuple(answers), claim_answer(claim, *claimed))
+
+    async def _apply_in_parts(self, plans: Sequence[Plan]) -> list[Answered[Answer]]:
+        parts = self._calls.parts(plans, _key)
+        found = await asyncio.gather(
+            *(self._apply([plans[place] for place in part], None) for part in parts)
+        )
+        answers: list[Any] = [None] * len(plans)
+        for part, (part_answers, _) in zip(parts, found, strict=True):
+            for place, answer in zip(part, part_answers, strict=True):
+                answers[place] = answer
+        return answers
+
+    async def _apply(
+        self, plans: Sequence[Plan], claim: ClaimRequest | None
+    ) -> tuple[list[Answered[Answer]], tuple[Any, Reply] | None]:
+        """One call; all plans lie in one partition if this is a cluster."""
+        if not plans:
+            return [], None
+        calls = self._calls
+        args = Args()
+        packed = [pack_plan(plan, args, calls.searchable) for plan in plans]
+        request = (packed, pack_claim(claim, args) if claim else False)
+        reply = await calls.run("apply", _key(plans[0]), request, args)
+        answers, claimed = reply.head
+        return (
+            [
+                read_answer(plan, answer, reply, _read)
+                for plan, answer in zip(plans, answers, strict=True)
+            ],
+            (claimed, reply) if claimed else None,
+        )
+
+
+def _key(plan: Plan) -> str:
+    return execution_partition_key(plan.target)
+
+
+def _read(_: Plan, answer: list[Any], reply: Reply) -> Answer:
+    if answer[0] == "refused":
+        return refused(answer[1:3], reply)
+    _, state, version, wake_at, gated, was, replayed, more, *shown = answer
+    record = shown_record(shown, reply) if shown else None
+    return Applied(Brief(state, version, wake_at, gated), was, reply.now, record, replayed, more)
+
+
+def refused(shown: list[int], reply: Reply) -> Refused:
+    return Refused(shown_record(shown, reply) if shown[0] else None, reply.now)
+
+
+def shown_record(shown: list[int], reply: Reply) -> Record:
+    row, static = shown
+    return record_from(reply.bodies[row], reply.bodies[static])

@@ -1,0 +1,99 @@
+"""A store on Valkey: every mechanism is one function call per partition, or one for all of them on
+a standalone server."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from flowfabric import __version__
+from flowfabric.backend.base import Bells
+from flowfabric.backend.types import Description
+from flowfabric.backend.valkey.applying import ApplyMechanism
+from flowfabric.backend.valkey.bells import ValkeyBells
+from flowfabric.backend.valkey.boot import Demands, check_servers
+from flowfabric.backend.valkey.calls import Calls
+from flowfabric.backend.valkey.claiming import ClaimMechanism
+from flowfabric.backend.valkey.config import ConfigMechanism
+from flowfabric.backend.valkey.creating import CreateMechanism
+from flowfabric.backend.valkey.feed import FeedMechanism
+from flowfabric.backend.valkey.flowing import FlowMechanism
+from flowfabric.backend.valkey.keys import CONFIG
+from flowfabric.backend.valkey.library import INTERFACE
+from flowfabric.backend.valkey.limiting import LimitMechanism
+from flowfabric.backend.valkey.loading import Functions
+from flowfabric.backend.valkey.presence import PresenceMechanism
+from flowfabric.backend.valkey.reading import ReadMechanism
+from flowfabric.backend.valkey.searching import SearchMechanism
+from flowfabric.backend.valkey.streaming import StreamMechanism
+from flowfabric.backend.valkey.topology import Topology
+from flowfabric.backend.valkey.upkeep import UpkeepMechanism
+from flowfabric.core.partitions import PartitionCounts
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """How a store is used, besides where it is."""
+
+    counts: PartitionCounts = PartitionCounts()
+    searchable: frozenset[str] = frozenset()
+    clock: Callable[[], int] | None = None
+    demands: Demands = Demands()
+    force_load: bool = False
+
+
+class ValkeyBackend(
+    CreateMechanism,
+    ApplyMechanism,
+    ClaimMechanism,
+    ReadMechanism,
+    PresenceMechanism,
+    ConfigMechanism,
+    FlowMechanism,
+    LimitMechanism,
+    StreamMechanism,
+    FeedMechanism,
+    SearchMechanism,
+    UpkeepMechanism,
+):
+    def __init__(self, topology: Topology, opening: Opening) -> None:
+        self._topology = topology
+        self._opening = opening
+        test_mode = opening.clock is not None
+        self._functions = Functions(topology, test_mode=test_mode, force=opening.force_load)
+        self._calls = Calls(self._functions, opening.counts, opening.clock, opening.searchable)
+        self._bells = ValkeyBells(topology.primaries()[0])
+        self._server_version, self._durability = "", ""
+
+    def describe(self) -> Description:
+        cluster = self._topology.is_cluster
+        return Description(
+            family="valkey",
+            tag=0x01,
+            library_version=__version__,
+            server_version=self._server_version,
+            layout=INTERFACE,
+            durability=self._durability,
+            wakeup="pub/sub",
+            spread="cluster slots" if cluster else "one server",
+            lane_order="near strict" if cluster else "strict",
+            event_order="per partition",
+        )
+
+    def bells(self) -> Bells:
+        return self._bells
+
+    async def prepare(self) -> None:
+        await self._topology.open()
+        facts = await check_servers(self._topology, self._opening.demands)
+        self._server_version, self._durability = facts.server_version, facts.durability
+        await self._functions.prepare()
+        self._bells.start()
+
+    async def ping(self) -> None:
+        await self.now()
+
+    async def now(self) -> int:
+        return (await self._calls.run("now", CONFIG, False)).now
+
+    async def close(self) -> None:
+        await self._bells.close()
+        await self._topology.close()

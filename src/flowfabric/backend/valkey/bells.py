@@ -1,0 +1,99 @@
+"""Doorbells of a Valkey server: one subscriber connection, fanned out inside the process.
+
+On a standalone server every bell is a channel, subscribed to while somebody listens. A subscription
+takes a moment, in which a ring would be missed: so its confirmation counts as a ring.
+"""
+
+import asyncio
+import logging
+from typing import Any, Final
+
+import libvalkey
+
+from flowfabric.backend.bells import LocalBells, LocalListening
+from flowfabric.backend.valkey.connection import Connection, connect
+from flowfabric.backend.valkey.keys import BELL
+from flowfabric.backend.valkey.node import Node
+from flowfabric.errors import FlowFabricError
+
+_log = logging.getLogger("flowfabric.backend.valkey")
+_RETRY_S: Final = 1.0
+# Bells nobody listens to any more are kept subscribed up to this many.
+_IDLE: Final = 1_000
+
+
+class ValkeyBells:
+    """Rings from every process that uses the server. Use from one event loop."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._local = LocalBells()
+        self._channels: dict[str, None] = {}
+        self._connection: Connection | None = None
+        self._keeper: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Connect in the background, and again whenever the connection is lost."""
+        if self._keeper is None:
+            self._keeper = asyncio.ensure_future(self._keep())
+
+    def listen(self, *names: str) -> LocalListening:
+        listening = self._local.listen(*names)
+        self._subscribe([name for name in names if name not in self._channels])
+        return listening
+
+    def ring(self, *names: str) -> None:
+        """Ring in this process; changes in the store ring by themselves."""
+        self._local.ring(*names)
+
+    def ring_all(self) -> None:
+        self._local.ring_all()
+
+    async def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+            self._keeper = None
+
+    def _subscribe(self, names: list[str]) -> None:
+        if not names:
+            return
+        if len(self._channels) > _IDLE:
+            self._forget()
+        self._channels.update(dict.fromkeys(names))
+        self._send("SUBSCRIBE", names)
+
+    def _forget(self) -> None:
+        """Leave channels nobody listens to."""
+        idle = [name for name in self._channels if not self._local.has_listener(name)]
+        for name in idle:
+            del self._channels[name]
+        self._send("UNSUBSCRIBE", idle)
+
+    def _send(self, command: str, names: list[str]) -> None:
+        if names and self._connection is not None and self._connection.is_open:
+            words = (command, *(BELL + name for name in names))
+            self._connection.write(libvalkey.pack_command(words))
+
+    async def _keep(self) -> None:
+        node = self._node
+        while True:
+            try:
+                connection = await connect(node.host, node.port, node.login, self._on_push)
+            except FlowFabricError as fault:
+                _log.info("doorbells: %s; trying again", fault)
+                await asyncio.sleep(_RETRY_S)
+                continue
+            self._connection = connection
+            try:
+                self._send("SUBSCRIBE", list(self._channels))
+                self._local.ring_all()
+                await asyncio.shield(connection.closed)
+            finally:
+                self._connection = None
+                connection.close()
+
+    def _on_push(self, push: list[Any]) -> None:
+        kind = push[0]
+        if kind in (b"message", b"subscribe"):
+            self._local.ring(push[1].decode().removeprefix(BELL))

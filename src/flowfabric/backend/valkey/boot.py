@@ -1,0 +1,120 @@
+"""What a server must be before we use it: kind, version, and that it keeps what it is given."""
+
+import asyncio
+import logging
+from typing import Any, Final
+
+import libvalkey
+import msgspec
+
+from flowfabric.backend.valkey.faults import fault_of
+from flowfabric.backend.valkey.node import Node
+from flowfabric.backend.valkey.topology import Topology
+from flowfabric.errors import FlowFabricError, InvalidInput, Unavailable
+
+_log = logging.getLogger("flowfabric.backend.valkey")
+_OLDEST: Final = (7, 2)
+_BUDGET_S: Final = 60.0
+_FIRST_PAUSE_S: Final = 0.2
+_LONGEST_PAUSE_S: Final = 5.0
+_SYNCED: Final = ("everysec", "always")
+
+
+class Demands(msgspec.Struct, frozen=True):
+    allow_redis: bool = False
+    allow_volatile: bool = False
+
+
+class Facts(msgspec.Struct, frozen=True):
+    server_version: str
+    durability: str
+
+
+async def check_servers(topology: Topology, demands: Demands) -> Facts:
+    """Refuse servers we cannot work on; one that is being upgraded is waited for."""
+    loop = asyncio.get_running_loop()
+    end, pause = loop.time() + _BUDGET_S, _FIRST_PAUSE_S
+    version = ""
+    while not version:
+        try:
+            version = await _lowest_version(topology, demands)
+            continue
+        except (FlowFabricError, _TooOld) as fault:
+            final = isinstance(fault, FlowFabricError) and not fault.retryable
+            if final or loop.time() + pause > end:
+                raise Unavailable(str(fault)) if isinstance(fault, _TooOld) else fault from None
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
+        await topology.refresh()
+    durability = [await _durability(node, demands) for node in topology.primaries()]
+    return Facts(version, "memory" if "memory" in durability else durability[0])
+
+
+class _TooOld(Exception):
+    """May be over in a moment: a rolling upgrade."""
+
+
+async def _lowest_version(topology: Topology, demands: Demands) -> str:
+    versions = [await _version(node, demands) for node in topology.primaries()]
+    lowest = min(versions, key=_numbers)
+    if _numbers(lowest) < _OLDEST:
+        raise _TooOld(f"valkey: expected 7.2 or newer, got {lowest}")
+    return lowest
+
+
+def _numbers(version: str) -> tuple[int, int]:
+    major, _, rest = version.partition(".")
+    minor = rest.partition(".")[0]
+    return int(major), int(minor or 0)
+
+
+async def _version(node: Node, demands: Demands) -> str:
+    facts = await _info(node, "server")
+    if version := facts.get("valkey_version"):
+        return version
+    version = facts.get("redis_version", "")
+    if version and (facts.get("server_name", "").lower() == "valkey" or demands.allow_redis):
+        return version
+    if not version:
+        raise _TooOld("valkey: the server does not tell its version")
+    raise InvalidInput("the server is not Valkey; FF_ALLOW_REDIS=1 uses it at your own risk")
+
+
+async def _info(node: Node, section: str) -> dict[str, str]:
+    answer = await _run(node, "INFO", section)
+    text = answer.decode() if isinstance(answer, bytes) else str(answer)
+    lines = (line.partition(":") for line in text.splitlines())
+    return {name: value.strip() for name, colon, value in lines if colon}
+
+
+async def _durability(node: Node, demands: Demands) -> str:
+    settings = await _settings(node)
+    if settings.get("maxmemory-policy", "noeviction") != "noeviction":
+        raise InvalidInput(
+            f"valkey {node.host}:{node.port}: maxmemory-policy must be noeviction, "
+            "or executions vanish when memory is short"
+        )
+    synced = settings.get("appendfsync", "")
+    if settings.get("appendonly") == "yes" and synced in _SYNCED:
+        return "fsync" if synced == "always" else "fsync_1s"
+    if not demands.allow_volatile:
+        raise InvalidInput(
+            f"valkey {node.host}:{node.port}: appendonly is off, so a restart loses executions; "
+            "turn it on, or add allow_volatile=true to the URL"
+        )
+    _log.warning("%s keeps nothing over a restart", node)
+    return "memory"
+
+
+async def _settings(node: Node) -> dict[str, str]:
+    names = ("maxmemory-policy", "appendonly", "appendfsync")
+    answer = await _run(node, "CONFIG", "GET", *names)
+    pairs: Any = answer.items() if isinstance(answer, dict) else ()
+    return {name.decode(): value.decode() for name, value in pairs}
+
+
+async def _run(node: Node, *words: str) -> Any:
+    answer = await node.run(*words)
+    if isinstance(answer, libvalkey.ReplyError):
+        raise fault_of(answer)
+    return answer

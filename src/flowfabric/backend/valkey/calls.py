@@ -1,0 +1,106 @@
+"""How a mechanism calls its function: one packed batch in, answers and raw bodies out."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from flowfabric.backend.valkey.loading import Functions
+from flowfabric.backend.valkey.packing import Args, decode, encode
+from flowfabric.backend.valkey.topology import Topology
+from flowfabric.core.partitions import PartitionCounts
+from flowfabric.errors import Bug
+
+I = TypeVar("I")  # noqa: E741
+A = TypeVar("A")
+
+# A call this long keeps others waiting for about two milliseconds.
+MOST_ITEMS: Final = 64
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What a function answered: `head` is its own, `bodies` are raw and named by number."""
+
+    now: int
+    head: Any
+    bodies: list[bytes]
+
+    def body(self, number: int) -> bytes | None:
+        return self.bodies[number] if number else None
+
+
+class Calls:
+    """The way of every mechanism to the functions."""
+
+    def __init__(
+        self,
+        functions: Functions,
+        counts: PartitionCounts,
+        clock: Callable[[], int] | None = None,
+        searchable: frozenset[str] = frozenset(),
+    ) -> None:
+        self.functions = functions
+        self.counts = counts
+        self.searchable = searchable
+        self._clock = clock
+
+    @property
+    def topology(self) -> Topology:
+        return self.functions.topology
+
+    async def run(self, function: str, key: str, request: Any, args: Args | None = None) -> Reply:
+        now = self._clock() if self._clock else 0
+        tag = key[key.index("{") :] if self.topology.is_cluster else False
+        packed = encode((now, tag, request))
+        bodies = args.bodies if args else ()
+        answer = await self.functions.call(function, key, packed, *bodies)
+        head = decode(answer[0])
+        return Reply(head[0], head[1], answer)
+
+    async def batches(
+        self,
+        function: str,
+        items: Sequence[I],
+        key: Callable[[I], str],
+        pack: Callable[[I, Args], Any],
+        read: Callable[[I, Any, Reply], A],
+    ) -> list[A | Bug]:
+        """Items in calls of one partition each (in a cluster) or of all (otherwise), in parts that
+        are sent one behind the other; answers in the order of the items."""
+        answers: list[A | Bug | None] = [None] * len(items)
+
+        async def run(places: list[int]) -> None:
+            args = Args()
+            request = [pack(items[place], args) for place in places]
+            reply = await self.run(function, key(items[places[0]]), request, args)
+            for place, answer in zip(places, reply.head, strict=True):
+                answers[place] = read_answer(items[place], answer, reply, read)
+
+        parts = self.parts(items, key)
+        if len(parts) == 1:
+            await run(parts[0])
+        else:
+            await asyncio.gather(*map(run, parts))
+        return answers  # type: ignore[return-value]
+
+    def parts(
+        self, items: Sequence[I], key: Callable[[I], str], most: int = MOST_ITEMS
+    ) -> list[list[int]]:
+        """The places of items that go into one call each."""
+        groups: dict[str, list[int]] = {}
+        together = not self.topology.is_cluster
+        for place, item in enumerate(items):
+            groups.setdefault("" if together else key(item), []).append(place)
+        return [
+            places[start : start + most]
+            for places in groups.values()
+            for start in range(0, len(places), most)
+        ]
+
+
+def read_answer(item: I, answer: Any, reply: Reply, read: Callable[[I, Any, Reply], A]) -> A | Bug:
+    """An item that failed inside its function is answered by a bug, in its place."""
+    if answer and answer[0] == "bug":
+        return Bug(str(answer[1]))
+    return read(item, answer, reply)

@@ -1,0 +1,85 @@
+"""Mechanism `claim`: the best waiting records of some lanes, or named ones."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from flowfabric.backend.base import Answered
+from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offer
+from flowfabric.backend.valkey.calls import Calls, Reply
+from flowfabric.backend.valkey.keys import execution_partition_key, lane_key
+from flowfabric.backend.valkey.packing import Args, document_from, record_from
+from flowfabric.core.plan import Refused
+
+
+class ClaimMechanism:
+    _calls: Calls
+
+    async def claim(self, requests: Sequence[ClaimRequest]) -> list[Answered[ClaimAnswer]]:
+        return [*await self._calls.batches("claim", requests, _key, pack_claim, claim_answer)]
+
+    async def lease(self, claims: Sequence[NamedClaim]) -> list[Answered[Offer | Refused]]:
+        return [*await self._calls.batches("lease", claims, _named_key, _pack_named, _read_named)]
+
+
+def _key(request: ClaimRequest) -> str:
+    return lane_key(request.namespace, request.lanes[0] if request.lanes else "")
+
+
+def _named_key(named: NamedClaim) -> str:
+    return execution_partition_key(named.execution_id)
+
+
+def pack_claim(request: ClaimRequest, _: Args) -> list[Any]:
+    return [
+        request.worker_id,
+        request.worker_instance_id,
+        request.namespace,
+        request.lanes,
+        request.sets,
+        [text for pair in request.ids for text in pair],
+        request.lease_for,
+        request.mode == "reserve",
+        request.payload,
+        request.upstreams,
+    ]
+
+
+def claim_answer(_: ClaimRequest, answer: Any, reply: Reply) -> ClaimAnswer:
+    offers, more = answer
+    return ClaimAnswer(tuple(_offer(one, reply) for one in offers), more, reply.now)
+
+
+def _pack_named(named: NamedClaim, _: Args) -> list[Any]:
+    return [
+        named.execution_id,
+        named.grant_id,
+        named.worker_id,
+        named.worker_instance_id,
+        named.lease_id,
+        named.attempt_id,
+        named.lease_for,
+        named.reason,
+        named.payload,
+        named.upstreams,
+    ]
+
+
+def _read_named(_: NamedClaim, answer: Any, reply: Reply) -> Offer | Refused:
+    if answer[0] != "refused":
+        return _offer(answer, reply)
+    row, static = answer[1:3]
+    seen = record_from(reply.bodies[row], reply.bodies[static]) if row else None
+    return Refused(seen, reply.now)
+
+
+def _offer(answer: list[Any], reply: Reply) -> Offer:
+    fate, row, static, body, deferred, journal_length, suspension_id, suspension, _ = answer
+    return Offer(
+        fate=fate,
+        record=record_from(reply.bodies[row], reply.bodies[static]),
+        input=reply.body(body),
+        input_deferred=deferred,
+        journal_length=journal_length,
+        suspension_id=suspension_id,
+        suspension=document_from(reply.bodies[suspension]) if suspension else None,
+    )

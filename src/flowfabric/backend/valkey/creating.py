@@ -1,0 +1,57 @@
+"""Mechanism `create`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from flowfabric.backend.base import Answered
+from flowfabric.backend.types import CreateAnswer, Created, Duplicate
+from flowfabric.backend.valkey.calls import Calls, Reply
+from flowfabric.backend.valkey.keys import execution_partition_key
+from flowfabric.backend.valkey.packing import Args, row_of, static_text
+from flowfabric.core.birth import Birth, born
+from flowfabric.core.flow_plan import FlowRefused
+from flowfabric.errors import Bug
+
+
+class CreateMechanism:
+    _calls: Calls
+
+    async def create(self, items: Sequence[Birth]) -> list[Answered[CreateAnswer]]:
+        return [
+            *await self._calls.batches("create", items, _key, self._pack_birth, self._read_birth)
+        ]
+
+    def _pack_birth(self, birth: Birth, args: Args) -> list[Any]:
+        return pack_birth(birth, args, self._calls.searchable)
+
+    def _read_birth(self, birth: Birth, answer: Any, reply: Reply) -> CreateAnswer:
+        match answer[0]:
+            case "created":
+                return Created(born(birth, reply.now, answer[1]))
+            case "duplicate":
+                return Duplicate(answer[1])
+            case "refused":
+                return FlowRefused(None)
+            case other:
+                raise Bug(f"create: {other!r}")
+
+
+def _key(birth: Birth) -> str:
+    return execution_partition_key(birth.record.execution_id)
+
+
+def pack_birth(birth: Birth, args: Args, searchable: frozenset[str]) -> list[Any]:
+    record = birth.record
+    return [
+        record.execution_id,
+        row_of(record, searchable),
+        static_text(record),
+        args.put(birth.input) if birth.input else 0,
+        birth.dedup_window_ms,
+        birth.delay_until,
+        birth.deadline_at,
+        birth.deadline_in,
+        birth.has_dependencies,
+        record.fairness_key,
+        record.idempotency_key,
+    ]

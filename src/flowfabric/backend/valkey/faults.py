@@ -1,0 +1,65 @@
+"""What a server's error means: the one place that reads error texts."""
+
+from typing import Final
+
+from flowfabric.errors import (
+    AuthFault,
+    Bug,
+    BusyLoading,
+    ClusterFault,
+    FlowFabricError,
+    OtherFault,
+    ProtocolFault,
+    ResourceExhausted,
+    ScriptNotLoaded,
+    TransportFault,
+)
+
+
+class Unanswered(Exception):
+    """The connection went away; every call may be repeated, so it is."""
+
+
+_MISSING: Final = ("function not found", "function not loaded", "no matching function")
+# The topology has changed, or is about to: ask again for it, wait a little, repeat.
+_UNSETTLED: Final = frozenset({"TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY"})
+_AUTH: Final = frozenset({"NOAUTH", "WRONGPASS", "NOPERM"})
+
+
+def code_of(error: Exception) -> str:
+    return str(error).partition(" ")[0]
+
+
+def is_missing_function(error: Exception) -> bool:
+    text = str(error).lower()
+    return code_of(error) == "NOSCRIPT" or any(words in text for words in _MISSING)
+
+
+def is_unsettled(error: Exception) -> bool:
+    return code_of(error) in _UNSETTLED
+
+
+def fault_of(error: Exception) -> FlowFabricError:
+    """A server's error as ours."""
+    code, text = code_of(error), str(error)
+    if is_missing_function(error):
+        return ScriptNotLoaded(f"valkey: {text}")
+    if code in _AUTH:
+        return AuthFault(f"valkey: {text}")
+    if code == "LOADING":
+        return BusyLoading(f"valkey: {text}")
+    if code in ("MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN"):
+        return ClusterFault(f"valkey: {text}")
+    if code == "READONLY":
+        return TransportFault(f"valkey: {text}")
+    if code == "OOM":
+        return ResourceExhausted("valkey_memory")
+    if code == "CROSSSLOT":
+        return Bug(f"valkey: keys of one call lie in several slots: {text}")
+    if "non local key" in text:
+        return ClusterFault(f"valkey: a slot is being moved key by key: {text}")
+    if code == "WRONGTYPE" or "unknown command" in text.lower() or code == "NOPROTO":
+        return ProtocolFault(f"valkey: {text}")
+    if "user_function" in text or "script" in text.lower():
+        return Bug(f"valkey: {text}")
+    return OtherFault(f"valkey: {text}")

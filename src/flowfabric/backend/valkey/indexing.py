@@ -1,0 +1,102 @@
+"""VIEWS as Lua source: one function that moves a record between the sorted sets of its partition.
+
+Written out view by view, because every write of every record runs through it.
+"""
+
+from typing import Final
+
+from flowfabric.backend.valkey.layout import AT
+from flowfabric.core.views import VIEWS, View
+
+# Kept as counters per lane and state.
+_COUNTED: Final = "by_state"
+# A view keyed by one of these needs no such part in its name: its partition's tag says it, or the
+# whole partition is one view and readers look at the namespace of what they find.
+_IMPLIED: Final = ("part", "namespace")
+_MEMBER: Final = "execution_id"
+
+
+def render_reindex() -> str:
+    """`ff.reindex(c, tag, id, before, after)`; `before` is nil for a new record, `after` for one
+    that is purged."""
+    views = [_view(view) for view in VIEWS if view.name != _COUNTED]
+    return "\n".join(
+        [
+            "function ff.reindex(c, tag, id, before, after)",
+            "local member, was, is, old, new = ff.member_of(id), nil, nil, nil, nil",
+            *views,
+            _COUNTERS,
+            _TAGS,
+            "end",
+        ]
+    )
+
+
+def _view(view: View) -> str:
+    lines = [
+        f"-- {view.name}",
+        f"was = before and {_belongs(view, 'before')}",
+        f"is = after and {_belongs(view, 'after')}",
+        "if was or is then",
+        f"old = was and {_name(view, 'before')}",
+        f"new = is and {_name(view, 'after')}",
+        "if was and old ~= new then call('ZREM', old, member) end",
+        f"if is and (old ~= new or {_order(view, 'before')} ~= {_order(view, 'after')}) then",
+        f"call('ZADD', new, {_order(view, 'after')}, member)",
+        *_noticed(view),
+        "end",
+        "end",
+    ]
+    return "\n".join(lines)
+
+
+def _noticed(view: View) -> list[str]:
+    match view.name:
+        case "claimable":
+            return ["ff.queued(c, tag, after)"]
+        case "timers":
+            return [f"ff.timed(c, tag, after[{AT['due_at']}])"]
+        case _:
+            return []
+
+
+def _belongs(view: View, record: str) -> str:
+    state = f"{record}[{AT['state']}]"
+    terms = []
+    if view.states:
+        terms.append("(" + " or ".join(f"{state} == '{one}'" for one in sorted(view.states)) + ")")
+    terms += [_is_set(name, record) for name in view.where]
+    terms += [f"not ({_is_set(name, record)})" for name in view.unless]
+    return " and ".join(terms) or "true"
+
+
+def _is_set(name: str, record: str) -> str:
+    value = f"{record}[{AT[name]}]"
+    return f"{value} ~= ''" if name.endswith("_id") else f"{value} ~= 0"
+
+
+def _name(view: View, record: str) -> str:
+    parts = [f"'ff:v:' .. tag .. ':{view.name}'"]
+    if view.name == "claimable":
+        named = (f"{record}[{AT[name]}]" for name in ("req_set", "namespace", "lane"))
+        return f"ff.queue(tag, {', '.join(named)})"
+    parts += [f"':' .. {record}[{AT[name]}]" for name in view.key if name not in _IMPLIED]
+    return " .. ".join(parts)
+
+
+def _order(view: View, record: str) -> str:
+    (first, *_) = view.order
+    return "0" if first == _MEMBER else f"{record}[{AT[first]}]"
+
+
+_COUNTERS: Final = f"""-- by_state
+if not before or not after or before[{AT["state"]}] ~= after[{AT["state"]}]
+or before[{AT["reason"]}] ~= after[{AT["reason"]}] then
+if before then ff.count(c, tag, before, -1) end
+if after then ff.count(c, tag, after, 1) end
+end"""
+
+_TAGS: Final = f"""-- tag
+old = before and before[{AT["shown"]}] or ''
+new = after and after[{AT["shown"]}] or ''
+if old ~= '' or new ~= '' then ff.reindex_tags(tag, member, before or after, old, new) end"""

@@ -1,0 +1,139 @@
+"""The function library: Lua files in order, with the tables they share rendered from `core`.
+
+A place `@name` in a file becomes the number of that field in its packed array. The version is a
+digest of the whole text, so that two processes agree on it exactly when they would load the same.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any, Final
+
+from flowfabric.backend.valkey import layout
+from flowfabric.backend.valkey.indexing import render_reindex
+from flowfabric.core import events, graph
+from flowfabric.core.plan import OWN_PAUSES
+from flowfabric.core.record import (
+    DUE,
+    GRANT_FIELDS,
+    LEASE_FIELDS,
+    LINEAGE_FIELDS,
+    SUSPENSION_FIELDS,
+    counting_instants,
+)
+from flowfabric.core.states import CLAIMABLE, FINAL, HELD, LIVE, MOVES
+
+INTERFACE: Final = 1
+NAME: Final = "flowfabric"
+# In the order of use: what a file takes from another at load time must stand before it.
+FILES: Final = (
+    "prelude",
+    "keys",
+    "record",
+    "events",
+    "bells",
+    "views",
+    "step",
+    "settle",
+    "journal",
+    "limits",
+    "lease",
+    "create",
+    "claim",
+    "apply",
+    "read",
+    "due",
+    "presence",
+    "config",
+    "version",
+)
+
+_PLACES: Final[dict[str, tuple[str, ...]]] = {
+    "": layout.RECORD,
+    "a": layout.ATTEMPT,
+    "p": layout.PLAN,
+}
+_COMMENT: Final = re.compile(r"^ *--.*\n", re.MULTILINE)
+_PLACE: Final = re.compile(r"@(?:([a-z])\.)?([a-z_]+)")
+
+
+@lru_cache
+def library(*, test_mode: bool) -> tuple[str, str]:
+    """The text to load and its version."""
+    blocks = [_file(name) if name == "prelude" else _block(_file(name)) for name in FILES]
+    blocks.insert(FILES.index("views") + 1, _block(render_reindex()))
+    body = "\n".join([_tables(test_mode=test_mode), *blocks])
+    digest = sha256(body.encode()).hexdigest()[:16]
+    version = f"{INTERFACE}.{digest}"
+    return f"#!lua name={NAME}\nlocal LIBRARY_VERSION = {lua(version)}\n{body}", version
+
+
+def _file(name: str) -> str:
+    text = files(__package__).joinpath("lua", f"{name}.lua").read_text()
+    return _PLACE.sub(_place, _COMMENT.sub("", text))
+
+
+def _block(text: str) -> str:
+    return f"do\n{text}\nend"
+
+
+def _place(match: re.Match[str]) -> str:
+    names = _PLACES[match[1] or ""]
+    if match[2] not in names:
+        raise ValueError(f"no field {match[0]}")
+    return str(names.index(match[2]) + 1)
+
+
+def _tables(*, test_mode: bool) -> str:
+    """What `core` knows, as Lua: the only place the functions have it from."""
+    tables: dict[str, Any] = {
+        "TEST_MODE": test_mode,
+        "RECORD_DEFAULTS": layout.RECORD_DEFAULTS,
+        "ATTEMPT_DEFAULTS": layout.ATTEMPT_DEFAULTS,
+        "HELD": HELD,
+        "CLAIMABLE": CLAIMABLE,
+        "FINAL": FINAL,
+        "COUNTS": DUE,
+        "COUNTING": {state: _at(counting_instants(state)) for state in sorted(LIVE)},
+        "MOVES": {
+            rule: {f"{source}>{target}" for source, target in moves}
+            for rule, moves in MOVES.items()
+        },
+        "LEASE_FIELDS": _at(LEASE_FIELDS),
+        "GRANT_FIELDS": _at(GRANT_FIELDS),
+        "SUSPENSION_FIELDS": _at(SUSPENSION_FIELDS),
+        "LINEAGE_FIELDS": _at(LINEAGE_FIELDS),
+        "FINAL_FIELDS": _at(("wake_at", "pending_until")),
+        "LEFT_FIELDS": _at(("attempt_left_ms",)),
+        "CLAIM_CLEARED": _at(("detail", "lost_at", "revoke_reason", "wake_at")),
+        "OWN_PAUSES": frozenset(OWN_PAUSES),
+        "ENDINGS": events.ENDINGS,
+        "COVERED": {policy: frozenset(states) for policy, states in graph.COVERED.items()},
+    }
+    return "\n".join(f"local {name} = {lua(value)}" for name, value in tables.items())
+
+
+def _at(names: tuple[str, ...]) -> tuple[int, ...]:
+    return tuple(layout.AT[name] for name in names)
+
+
+def lua(value: object) -> str:
+    """A value as Lua source; a set becomes a table of truths."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+        case str():
+            escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+            return f"'{escaped}'"
+        case Mapping():
+            return "{ " + ", ".join(f"[{lua(k)}] = {lua(v)}" for k, v in value.items()) + " }"
+        case frozenset() | set():
+            return "{ " + ", ".join(f"[{lua(one)}] = true" for one in sorted(value)) + " }"
+        case Collection():
+            return "{ " + ", ".join(lua(one) for one in value) + " }"
+        case _:
+            raise TypeError(f"no Lua for {type(value).__name__}")
