@@ -142,8 +142,14 @@ local function seen(c, fate, row, static)
   return { fate, ff.attach(c, row), ff.attach(c, static), 0, false, 0, '', 0, false }
 end
 
+-- The packed record, its static text, and its input if that is wanted.
+local function stored(id, with_input)
+  if with_input then return call('HMGET', 'ff:x:' .. id, 'r', 's', 'in') end
+  return call('HMGET', 'ff:x:' .. id, 'r', 's')
+end
+
 local function take(c, request, reply, queue, id)
-  local found = call('HMGET', 'ff:x:' .. id, 'r', 's', request[9] and 'in' or nil)
+  local found = stored(id, request[9])
   local r = ff.decode(found[1])
   local at = 2 * #reply.offers
   local fate
@@ -207,7 +213,7 @@ end
 
 local function lease_named(c, named)
   local id = named[1]
-  local found = call('HMGET', 'ff:x:' .. id, 'r', 's', named[9] and 'in' or nil)
+  local found = stored(id, named[9])
   if not found[1] then return { 'refused', 0, 0 } end
   local r = ff.decode(found[1])
   if not may_lease(r, c.now, named) then
