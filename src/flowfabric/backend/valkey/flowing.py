@@ -37,6 +37,11 @@ class FlowMechanism:
     async def flows_in(self, partition: int, after: str, limit: int) -> list[Flow]:
         raise Unavailable("flows_in")
 
+    async def flows_by_age(
+        self, after: tuple[int, str] | None, limit: int, *, newest: bool = True
+    ) -> list[Flow]:
+        raise Unavailable("flows_by_age")
+
     async def members(self, query: MemberQuery) -> list[MemberPlace]:
         raise Unavailable("members")
 
