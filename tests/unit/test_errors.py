@@ -110,6 +110,12 @@ protocol                               TransportError     terminal       500
 other                                  TransportError     terminal       500
 worker_at_capacity                     LocalError         retryable      -
 malformed_response                     LocalError         terminal       -
+config                                 LocalError         terminal       -
+execution_failed                       LocalError         terminal       -
+execution_cancelled                    LocalError         terminal       -
+execution_expired                      LocalError         terminal       -
+execution_skipped                      LocalError         terminal       -
+result_timeout                         LocalError         retryable      -
 """
 
 # Same code, another status: class, the class it varies, status.
@@ -129,6 +135,7 @@ NAMED_OTHERWISE = {
     "auth": "AuthFault",
     "protocol": "ProtocolFault",
     "other": "OtherFault",
+    "config": "ConfigError",
 }
 
 ROWS = [line.split() for line in CATALOGUE.split("\n") if line]

@@ -94,10 +94,12 @@ class TokenMismatch(msgspec.Struct, frozen=True):
 
 
 class ResumeSignals(msgspec.Struct, frozen=True):
-    """How the suspension ended, and the signals that counted, in order of acceptance."""
+    """How the suspension ended, and the signals that counted, in order of acceptance; without an
+    end neither they nor the suspension are told."""
 
     resumed_by: How | None
     signals: tuple[ReceivedSignal, ...]
+    suspension_id: str = ""
 
 
 class Signals:
@@ -167,16 +169,21 @@ class Signals:
             return TokenMismatch()
         return await self.deliver_signal(request)
 
-    async def resume_signals(self, execution_id: str, attempt_index: int) -> ResumeSignals:
-        """What ended the last suspension of this attempt; to be asked before the next suspend."""
+    async def resume_signals(
+        self, execution_id: str, attempt_index: int | None = None
+    ) -> ResumeSignals:
+        """What ended the last suspension, if it was this attempt's or no attempt is named; to be
+        asked before the next suspend."""
         parse_execution_id(execution_id, self._deps.counts)
-        whole(attempt_index, "attempt_index")
+        if attempt_index is not None:
+            whole(attempt_index, "attempt_index")
         seen = await read_beside(self._deps, execution_id, (SUSPENSION,))
         suspension = suspension_in(seen.documents)
-        if suspension is None or suspension.attempt_index != attempt_index:
+        if suspension is None or attempt_index not in (None, suspension.attempt_index):
             return ResumeSignals(None, ())
-        places = satisfiers_of(suspension)
-        return ResumeSignals(how_ended(suspension), await self.signals_at(execution_id, places))
+        signals = await self.signals_at(execution_id, satisfiers_of(suspension))
+        how = how_ended(suspension)
+        return ResumeSignals(how, signals, suspension.suspension_id if how else "")
 
     async def signals_at(
         self, execution_id: str, places: tuple[Satisfier, ...]

@@ -43,7 +43,8 @@ are class attributes; server, client and docs read them here.
     ├── SubscriptionError
     │     StreamDisconnected StreamBackpressure
     └── LocalError
-          WorkerAtCapacity MalformedResponse
+          WorkerAtCapacity MalformedResponse ConfigError ExecutionFailed ExecutionCancelled
+          ExecutionExpired ExecutionSkipped ResultTimeout
 
 A code that has another status in some place has a variant for it, derived from the code's own
 class: `InvalidBody` is an `InvalidJson`. The code `timeout` has two leaves: `TimedOut` when the
@@ -120,6 +121,14 @@ from flowfabric.errors.limits import (
     BudgetExceeded,
     BudgetNotFound,
     InvalidQuotaSpec,
+)
+from flowfabric.errors.outcomes import (
+    ConfigError,
+    ExecutionCancelled,
+    ExecutionExpired,
+    ExecutionFailed,
+    ExecutionSkipped,
+    ResultTimeout,
 )
 from flowfabric.errors.requests import (
     Bug,
@@ -220,6 +229,7 @@ __all__ = [
     "Category",
     "ClaimGrantExpired",
     "ClusterFault",
+    "ConfigError",
     "Conflict",
     "ConflictError",
     "ContentionError",
@@ -229,6 +239,9 @@ __all__ = [
     "DepsNotSatisfied",
     "DownstreamTerminal",
     "ExecutionAlreadyInFlow",
+    "ExecutionCancelled",
+    "ExecutionExpired",
+    "ExecutionFailed",
     "ExecutionNotActive",
     "ExecutionNotEligible",
     "ExecutionNotFound",
@@ -237,6 +250,7 @@ __all__ = [
     "ExecutionNotReclaimable",
     "ExecutionNotSuspended",
     "ExecutionNotTerminal",
+    "ExecutionSkipped",
     "FenceRequired",
     "FlowAlreadyTerminal",
     "FlowFabricError",
@@ -291,6 +305,7 @@ __all__ = [
     "PendingWaitpointExpired",
     "ProtocolFault",
     "ResourceExhausted",
+    "ResultTimeout",
     "RetentionLimitExceeded",
     "RetryExhausted",
     "RotationConflict",

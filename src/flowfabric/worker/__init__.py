@@ -1,0 +1,1 @@
+"""What runs work: handlers, their context, and the loop that claims, runs, renews and finishes."""

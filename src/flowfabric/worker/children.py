@@ -1,0 +1,105 @@
+"""Children: executions that a handler starts and waits for, without holding a worker."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+
+import msgspec
+
+from flowfabric.engine.executions import Submission
+from flowfabric.ports.worker import WaitChildren
+from flowfabric.worker.ends import value_of_end
+from flowfabric.worker.session import Paused, Session, again
+from flowfabric.worker.steps import describe, recorded, value_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class BoundCall(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
+    """A task with its arguments, ready to be submitted. The type of the result is asked late:
+    it may not be defined yet when the call is made ready."""
+
+    submission: Submission
+    result_type: Callable[[], Any]
+
+
+class Callee(Protocol[P, R]):
+    """What can be called as a child: a task."""
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[R]: ...
+
+
+class Child(Generic[R]):
+    """A child that was submitted. Awaiting its result parks the parent until it has ended."""
+
+    def __init__(self, family: "Family", execution_id: str, call: BoundCall[R]) -> None:
+        self._family = family
+        self._call = call
+        self.id = execution_id
+
+    async def result(self) -> R:
+        (value,) = await self._family.results([self])
+        return value
+
+    def decode(self, ended: Any) -> R:
+        value: R = value_of_end(ended, self._call.result_type())
+        return value
+
+
+class Call(Generic[R]):
+    """A call of a child that has not begun: await it, or hand several to `gather`."""
+
+    def __init__(self, family: "Family", call: BoundCall[R]) -> None:
+        self._family = family
+        self.bound = call
+
+    async def begin(self) -> Child[R]:
+        return await self._family.submit(self.bound)
+
+    def __await__(self) -> Generator[Any, None, R]:
+        return self._result().__await__()
+
+    async def _result(self) -> R:
+        return await (await self.begin()).result()
+
+
+class Family:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def submit(self, call: BoundCall[R]) -> Child[R]:
+        """Create the child, or find the one that this very call created before."""
+        session, asked = self._session, call.submission
+        at = session.address(f"ff.child {asked.kind}")
+        content = hashlib.sha256(asked.input).hexdigest()[:16]
+        shown, digest = describe(asked.kind, (content,), {})
+        found = session.recorded(at, digest, shown)
+        if found is None:
+            claim = session.claim
+            key = f"child/{claim.execution_id}/{claim.replay_count}/{asked.kind}/{at.seq}"
+            child = msgspec.structs.replace(
+                asked,
+                idempotency_key=asked.idempotency_key or key,
+                namespace=claim.namespace,
+                creator=asked.creator or claim.execution_id,
+            )
+            made = await session.held(again(lambda: session.port.submit_child(claim, child)))
+            found = await session.record(at, digest, recorded(shown, made))
+        return Child(self, value_of(found, str), call)
+
+    async def gather(self, calls: Sequence[Call[R]]) -> list[R]:
+        children = await asyncio.gather(*(one.begin() for one in calls))
+        return await self.results(children)
+
+    async def results(self, children: Sequence[Child[R]]) -> list[R]:
+        """All results in order; the first failure is raised once all have ended."""
+        session = self._session
+        session.check()
+        ended = await session.port.ended([one.id for one in children])
+        left = [one.id for one, end in zip(children, ended, strict=True) if end is None]
+        if left:
+            await session.land()
+            raise Paused(WaitChildren(tuple(dict.fromkeys(left))))
+        return [one.decode(end) for one, end in zip(children, ended, strict=True)]

@@ -1,0 +1,197 @@
+"""One claimed attempt while its handler runs: the lease, the journal, and when to let go."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from flowfabric.backend.types import JournalEntry
+from flowfabric.core.policy import ExecutionPolicy, read_policy
+from flowfabric.engine.frames import NewFrame
+from flowfabric.errors import (
+    ExecutionNotActive,
+    ExecutionNotFound,
+    FlowFabricError,
+    LeaseExpired,
+    LeaseRevoked,
+    Nondeterminism,
+    StaleLease,
+    StaleOwnerCannotAppend,
+    StreamClosed,
+    TransportError,
+)
+from flowfabric.ports.worker import Claim, Delay, WaitChildren, WorkerPort
+from flowfabric.worker.output import Output
+
+T = TypeVar("T")
+
+# After these the lease is gone for good, and the work runs elsewhere or not at all.
+LEASE_IS_GONE: Final = (
+    StaleLease,
+    LeaseExpired,
+    LeaseRevoked,
+    ExecutionNotActive,
+    ExecutionNotFound,
+    StreamClosed,
+    StaleOwnerCannotAppend,
+)
+_TRIES: Final = 5
+_PAUSE_S: Final = 0.05
+
+
+class Paused(BaseException):
+    """Ends a handler's turn: the execution goes on later, in the same place. No `Exception`, so
+    that handlers do not catch it by accident. Without a way to leave, the lease is gone already."""
+
+    def __init__(self, leave: Delay | WaitChildren | None = None) -> None:
+        super().__init__(leave)
+        self.leave = leave
+
+
+class Recorded(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The outcome of a step as it is kept: what was called, what came of it, and how many frames
+    it put out meanwhile."""
+
+    call: str
+    value: msgspec.Raw = msgspec.Raw(b"null")
+    frames: int = 0
+    is_bytes: bool = False
+
+
+_read: Final = msgspec.json.Decoder(Recorded).decode
+_write: Final = msgspec.json.Encoder().encode
+
+
+class Address(msgspec.Struct, frozen=True):
+    """A place in the journal: a name and which use of it this is."""
+
+    name: str
+    seq: int
+
+    def __str__(self) -> str:
+        return f"{self.name} (use {self.seq})"
+
+
+class Session:
+    """What all parts of a context share."""
+
+    def __init__(self, claim: Claim, port: WorkerPort) -> None:
+        self.claim = claim
+        self.port = port
+        self.output = Output(self._append)
+        self.lost = asyncio.Event()
+        self.progress: tuple[int | None, str | None] | None = None
+        self._has_left = False
+        self._recorded: dict[tuple[str, int], JournalEntry] = {}
+        self._uses: Counter[str] = Counter()
+        self._flying: set[asyncio.Future[Any]] = set()
+        self._began = time.monotonic()
+
+    async def open(self) -> None:
+        """Fetch what was recorded before, if anything was."""
+        if self.claim.journal_length:
+            self._keep(await self.port.journal(self.claim.execution_id))
+
+    def _keep(self, entries: Iterable[JournalEntry]) -> None:
+        self._recorded.update(((one.name, one.seq), one) for one in entries)
+
+    @property
+    def policy(self) -> ExecutionPolicy:
+        return read_policy(self.claim.policy)
+
+    def now(self) -> int:
+        """The store's clock, as far as it is known here."""
+        return self.claim.claimed_at + int((time.monotonic() - self._began) * 1000)
+
+    def lose(self) -> None:
+        """The lease is gone: from now on no call of the context succeeds."""
+        self._has_left = True
+        self.lost.set()
+
+    @property
+    def has_left(self) -> bool:
+        return self._has_left
+
+    def check(self) -> None:
+        if self._has_left:
+            raise Paused
+
+    # ---- the journal
+
+    def address(self, name: str) -> Address:
+        """The next use of a name; calls must come in the same order each time."""
+        self.check()
+        self._uses[name] += 1
+        return Address(name, self._uses[name])
+
+    def recorded(self, at: Address, digest: str, call: str) -> Recorded | None:
+        """What was recorded there before; another call at the same place is an error."""
+        entry = self._recorded.get((at.name, at.seq))
+        if entry is None:
+            return None
+        found = _read(entry.outcome)
+        if entry.digest != digest:
+            raise Nondeterminism(
+                f"{at}: recorded {found.call}, now {call}; "
+                "a handler must make the same calls in the same order each time it is entered",
+                recorded=found.call,
+                given=call,
+            )
+        self.output.skip(found.frames)
+        return found
+
+    async def record(self, at: Address, digest: str, outcome: Recorded) -> Recorded:
+        """Keep an outcome; the one that counts may be one that was there already."""
+        entry = JournalEntry(at.name, at.seq, digest, _write(outcome))
+        (kept,) = await self.held(self.port.record(self.claim, [entry]))
+        if isinstance(kept, Nondeterminism):
+            raise kept
+        self._recorded[at.name, at.seq] = entry
+        return outcome if kept.stored else _read(kept.outcome)
+
+    # ---- the lease
+
+    async def held(self, call: Awaitable[T]) -> T:
+        """The answer of a call under the lease; when it is refused because the lease is gone, the
+        handler's turn ends."""
+        self.check()
+        try:
+            return await call
+        except LEASE_IS_GONE:
+            self.lose()
+            raise Paused from None
+
+    def fly(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Run a step so that a pause elsewhere in the handler waits for it."""
+        task = asyncio.ensure_future(work)
+        self._flying.add(task)
+        task.add_done_callback(self._flying.discard)
+        return task
+
+    async def land(self) -> None:
+        """Wait for running steps and send what they put out: nothing may be lost by leaving."""
+        while self._flying:
+            await asyncio.wait(set(self._flying))
+        await self.held(self.output.flush())
+
+    def left(self) -> None:
+        """The lease was given up on purpose."""
+        self._has_left = True
+
+    async def _append(self, frames: list[NewFrame]) -> None:
+        await again(lambda: self.port.append(self.claim, frames))
+
+
+async def again(call: Callable[[], Awaitable[T]]) -> T:
+    """A call that may be repeated, repeated while the way to the store is broken."""
+    for turn in range(_TRIES):
+        try:
+            return await call()
+        except FlowFabricError as fault:
+            if turn == _TRIES - 1 or not (isinstance(fault, TransportError) and fault.retryable):
+                raise
+            await asyncio.sleep(_PAUSE_S * 2**turn)
+    raise AssertionError("unreachable")

@@ -1,0 +1,133 @@
+"""Steps: side effects that are done once and remembered."""
+
+import asyncio
+import hashlib
+import inspect
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from flowfabric.errors import ConfigError
+from flowfabric.worker import codecs
+from flowfabric.worker.codecs import Unencodable
+from flowfabric.worker.durations import Duration, milliseconds
+from flowfabric.worker.output import counting
+from flowfabric.worker.session import Recorded, Session
+
+RESERVED: Final = "ff."
+_NAME_BYTES: Final = 1024
+_SHOWN: Final = 120
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 5.0
+
+
+class StepPolicy(msgspec.Struct, frozen=True):
+    """How often a step is tried again within its attempt, and how long one try may take."""
+
+    retries: int = 0
+    timeout: Duration | None = None
+    as_: Any = None
+
+
+class Steps:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def run(
+        self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], policy: StepPolicy
+    ) -> Any:
+        check_name(name)
+        session = self._session
+        at = session.address(name)
+        call, digest = described(fn, args)
+        type_ = policy.as_ if policy.as_ is not None else returns(fn)
+        found = session.recorded(at, digest, call)
+        if found is None:
+            found = await session.fly(self._perform(fn, args, policy, call))
+            found = await session.fly(session.record(at, digest, found))
+        return value_of(found, type_)
+
+    async def _perform(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], policy: StepPolicy, call: str
+    ) -> Recorded:
+        counted = counting()
+        value = await _tried(fn, args, policy)
+        # What a step put out must be stored before the step counts as done.
+        await self._session.held(self._session.output.flush())
+        return recorded(call, value, counted[0])
+
+
+async def _tried(fn: Callable[..., Any], args: tuple[Any, ...], policy: StepPolicy) -> Any:
+    seconds = None if policy.timeout is None else milliseconds(policy.timeout, "timeout") / 1000
+    for turn in range(policy.retries + 1):
+        try:
+            async with asyncio.timeout(seconds):
+                return await called(fn, args)
+        except Exception:
+            if turn == policy.retries:
+                raise
+            pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**turn)
+            await asyncio.sleep(pause * (0.5 + random.random() / 2))
+    raise ConfigError(f"retries: expected 0 or more, got {policy.retries}")
+
+
+async def called(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """The value of a function, whether it is one that awaits or one that blocks."""
+    if inspect.iscoroutinefunction(fn):
+        return await fn(*args)
+    value = await asyncio.to_thread(fn, *args)
+    return await value if inspect.isawaitable(value) else value
+
+
+def check_name(name: str) -> None:
+    if not isinstance(name, str) or not name or len(name.encode()) > _NAME_BYTES:
+        raise ConfigError(f"name: expected 1..{_NAME_BYTES} bytes of text, got {name!r}")
+    if name.startswith(RESERVED):
+        raise ConfigError(f"name: those that begin with {RESERVED} are taken, got {name!r}")
+
+
+def described(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
+) -> tuple[str, str]:
+    """A call for people to read, and its digest for machines to compare."""
+    name = getattr(fn, "__qualname__", type(fn).__qualname__)
+    return describe(name.replace("<locals>.", ""), args, kwargs or {})
+
+
+def describe(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, str]:
+    texts = [_text(one) for one in args] + [f"{key}={_text(one)}" for key, one in kwargs.items()]
+    digest = hashlib.sha256("\0".join([name, *texts]).encode()).hexdigest()[:32]
+    shown = f"{name}({', '.join(texts)})"
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…", digest
+
+
+def _text(value: object) -> str:
+    """An argument as text that is the same in every process; of what cannot be written its type."""
+    try:
+        return codecs.to_json(value).decode()
+    except Unencodable:
+        return f"<{type(value).__qualname__}>"
+
+
+def recorded(call: str, value: object, frames: int = 0) -> Recorded:
+    try:
+        body = msgspec.Raw(codecs.to_json(value))
+    except Unencodable as fault:
+        raise Unencodable(f"{call}: {fault}") from fault
+    return Recorded(call, body, frames, isinstance(value, bytes | bytearray | memoryview))
+
+
+def value_of(found: Recorded, type_: Any) -> Any:
+    """The recorded value, the same whether it was made just now or long ago."""
+    return codecs.from_json(bytes(found.value), bytes if found.is_bytes else type_)
+
+
+def returns(fn: Callable[..., Any]) -> Any:
+    """What a function says it returns; Any when it does not."""
+    try:
+        hints = inspect.get_annotations(fn, eval_str=True)
+    except (NameError, TypeError):
+        return Any
+    return hints.get("return", Any)

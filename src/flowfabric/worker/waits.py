@@ -1,0 +1,240 @@
+"""Waiting for time and for the outside, without holding a worker."""
+
+from collections.abc import Sequence
+from typing import Any, Final, Generic, TypeVar
+from uuid import NAMESPACE_URL, uuid5
+
+import msgspec
+
+from flowfabric.core.condition_checks import UsePending
+from flowfabric.core.conditions import (
+    AnyOf,
+    ByName,
+    Condition,
+    Count,
+    Single,
+    composite,
+    signal_set,
+    single,
+)
+from flowfabric.core.suspend_outcomes import Issued
+from flowfabric.core.suspensions import ReceivedSignal
+from flowfabric.core.tokens import WaitpointToken
+from flowfabric.engine.signals import ResumeSignals
+from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.errors import ConfigError
+from flowfabric.ports.worker import Delay, Satisfied
+from flowfabric.worker import codecs
+from flowfabric.worker.durations import Duration, milliseconds
+from flowfabric.worker.session import Address, Paused, Session, again
+from flowfabric.worker.steps import describe, recorded, value_of
+
+T = TypeVar("T")
+
+APPROVED: Final = "approved"
+REJECTED: Final = "rejected"
+_RESUME: Final = "auto_resume_with_timeout_signal"
+_PROMPT_BYTES: Final = 4096
+
+
+class Signal(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """A signal that was waited for, with its payload decoded."""
+
+    name: str
+    payload: T
+    signal_id: str = ""
+    source_type: str = ""
+    source: str = ""
+    received_at: int = 0
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What people decided: by whom, with which words of the last one, or that time ran out."""
+
+    approved: bool
+    by: tuple[str, ...] = ()
+    comment: str = ""
+    payload: Any = None
+    timed_out: bool = False
+
+    def __bool__(self) -> bool:
+        return self.approved
+
+
+class PendingWaitpoint(msgspec.Struct, frozen=True):
+    """An address to hand out before waiting on it. Whoever has the token may signal."""
+
+    execution_id: str
+    waitpoint_id: str
+    waitpoint_key: str
+    token: WaitpointToken
+
+
+class _Arrived(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a wait ended, as it is kept in the journal."""
+
+    how: str
+    signals: tuple[ReceivedSignal, ...] = ()
+
+
+class _KeptWaitpoint(msgspec.Struct, frozen=True):
+    waitpoint_id: str
+    waitpoint_key: str
+    token: str
+
+
+class Waits:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._last: ResumeSignals | None = None
+
+    async def sleep(self, until: int | None, for_ms: int, call: str) -> None:
+        """Until an instant, or for a length that begins with the first call."""
+        session = self._session
+        at = session.address("ff.sleep")
+        shown, digest = describe(call, (), {})
+        found = session.recorded(at, digest, shown)
+        if found is None:
+            end = session.now() + for_ms if until is None else until
+            found = await session.record(at, digest, recorded(shown, end))
+        end = value_of(found, int)
+        if end > session.now():
+            await session.land()
+            raise Paused(Delay(until=end))
+
+    async def waitpoint(self, key: str | None, expires: Duration) -> PendingWaitpoint:
+        session, length = self._session, milliseconds(expires, "expires")
+        at = session.address("ff.waitpoint")
+        shown, digest = describe("waitpoint", (key,), {})
+        found = session.recorded(at, digest, shown)
+        if found is None:
+            made: Issued = await session.held(
+                session.port.waitpoint(session.claim, key or "", length)
+            )
+            kept = _KeptWaitpoint(
+                made.waitpoint_id, made.waitpoint_key, made.waitpoint_token.reveal()
+            )
+            found = await session.record(at, digest, recorded(shown, kept))
+        kept = value_of(found, _KeptWaitpoint)
+        token = WaitpointToken(kept.token)
+        own = session.claim.execution_id
+        return PendingWaitpoint(own, kept.waitpoint_id, kept.waitpoint_key, token)
+
+    async def signals(self) -> tuple[ReceivedSignal, ...]:
+        return (await self._resumption()).signals
+
+    async def wait_for(
+        self, names: tuple[str, ...], timeout: Duration | None, on: PendingWaitpoint | None
+    ) -> tuple[ReceivedSignal, ...] | None:
+        """The signals, one per name; None at the timeout."""
+        order = SuspendOrder(
+            resume_condition=_awaiting(names, on),
+            waitpoints=(UsePending(on.waitpoint_id),) if on else None,
+            timeout_behavior=_RESUME,
+            timeout_ms=None if timeout is None else milliseconds(timeout, "timeout"),
+        )
+        arrived = await self._suspended("wait_for", names, order)
+        return None if arrived.how == "timeout" else arrived.signals
+
+    async def approve(self, prompt: str, approvers: int, timeout: Duration | None) -> Decision:
+        if approvers < 1:
+            raise ConfigError(f"approvers: expected 1 or more, got {approvers}")
+        if len(prompt.encode()) > _PROMPT_BYTES:
+            raise ConfigError(f"prompt: at most {_PROMPT_BYTES} bytes")
+        order = SuspendOrder(
+            resume_condition=_deciding(approvers),
+            reason_code="waiting_for_approval",
+            continuation_metadata_pointer=prompt,
+            timeout_behavior=_RESUME,
+            timeout_ms=None if timeout is None else milliseconds(timeout, "timeout"),
+        )
+        arrived = await self._suspended("approve", (prompt, approvers), order)
+        return _decision(arrived)
+
+    async def _suspended(self, call: str, args: tuple[Any, ...], order: SuspendOrder) -> _Arrived:
+        session = self._session
+        at = session.address(f"ff.{call}")
+        shown, digest = describe(call, args, {})
+        found = session.recorded(at, digest, shown)
+        if found is None:
+            ended = await self._arrived(at) or await self._suspend(at, order)
+            found = await session.record(at, digest, recorded(shown, ended))
+        arrived = value_of(found, _Arrived)
+        assert isinstance(arrived, _Arrived)
+        return arrived
+
+    async def _arrived(self, at: Address) -> _Arrived | None:
+        """How this very wait ended, if it was begun before and has."""
+        last = await self._resumption()
+        if last.resumed_by is None or last.suspension_id != self._suspension_id(at):
+            return None
+        return _Arrived(last.resumed_by, last.signals)
+
+    async def _suspend(self, at: Address, order: SuspendOrder) -> _Arrived:
+        session = self._session
+        await session.land()
+        own = self._suspension_id(at)
+        order = msgspec.structs.replace(order, suspension_id=own, op=f"s:{own}")
+        outcome = await session.held(again(lambda: session.port.suspend(session.claim, order)))
+        if isinstance(outcome, Satisfied):
+            return _Arrived("signal", outcome.signals)
+        session.left()
+        raise Paused
+
+    def _suspension_id(self, at: Address) -> str:
+        """Known from its place in the journal, so that a later attempt recognises it."""
+        claim = self._session.claim
+        place = f"{claim.execution_id}/{claim.replay_count}/{at.name}/{at.seq}"
+        return str(uuid5(NAMESPACE_URL, place))
+
+    async def _resumption(self) -> ResumeSignals:
+        """How the last suspension ended; an attempt that cannot have had one does not ask."""
+        claim = self._session.claim
+        if claim.attempt_type == "initial":
+            return ResumeSignals(None, ())
+        if self._last is None:
+            self._last = await self._session.port.resume_signals(claim.execution_id)
+        return self._last
+
+
+def _awaiting(names: tuple[str, ...], on: PendingWaitpoint | None) -> Condition:
+    if len(names) > 1:
+        return signal_set(*names, mode="all")
+    return single(on.waitpoint_key if on else "", ByName(names[0]) if names else None)
+
+
+def _deciding(approvers: int) -> Condition:
+    key = "approval"
+    enough = Count(approvers, "DistinctSources", (key,), ByName(APPROVED))
+    return composite(AnyOf((enough, Single(key, ByName(REJECTED)))))
+
+
+def _decision(arrived: _Arrived) -> Decision:
+    if arrived.how == "timeout":
+        return Decision(approved=False, timed_out=True)
+    refused = [one for one in arrived.signals if one.signal_name == REJECTED]
+    counted = refused or [one for one in arrived.signals if one.signal_name == APPROVED]
+    last = counted[-1] if counted else None
+    payload = codecs.decode(last.payload, codecs.JSON) if last else None
+    comment = payload.get("comment", "") if isinstance(payload, dict) else ""
+    return Decision(
+        # An operator who resumes it without a signal has decided for it.
+        approved=not refused,
+        by=tuple(one.source_identity for one in counted),
+        comment=str(comment),
+        payload=payload,
+    )
+
+
+def typed(signals: Sequence[ReceivedSignal], type_: Any) -> list[Signal[Any]]:
+    return [
+        Signal(
+            name=one.signal_name,
+            payload=codecs.decode(one.payload, codecs.JSON, type_),
+            signal_id=one.signal_id,
+            source_type=one.source_type,
+            source=one.source_identity,
+            received_at=one.accepted_at,
+        )
+        for one in signals
+    ]
