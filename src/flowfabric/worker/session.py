@@ -38,6 +38,7 @@ LEASE_IS_GONE: Final = (
     StreamClosed,
     StaleOwnerCannotAppend,
 )
+_UNHEALTHY: Final = 3
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.05
 
@@ -89,6 +90,9 @@ class Session:
         self._uses: Counter[str] = Counter()
         self._flying: set[asyncio.Future[Any]] = set()
         self._began = time.monotonic()
+        self.lease_until = claim.lease_expires_at
+        # Renewals that failed in a row without telling that the lease is gone.
+        self.failures = 0
 
     async def open(self) -> None:
         """Fetch what was recorded before, if anything was."""
@@ -110,6 +114,11 @@ class Session:
         """The lease is gone: from now on no call of the context succeeds."""
         self._has_left = True
         self.lost.set()
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the lease may have run out unnoticed."""
+        return self.failures >= _UNHEALTHY or self.now() >= self.lease_until
 
     @property
     def has_left(self) -> bool:
