@@ -1,3 +1,57 @@
 """FlowFabric: durable execution for Python."""
 
-__version__ = "0.1.0"
+from flowfabric.core.policy_types import ExponentialBackoff, FixedBackoff
+from flowfabric.core.version import VERSION
+from flowfabric.errors import (
+    BudgetExceeded,
+    ConfigError,
+    ExecutionCancelled,
+    ExecutionExpired,
+    ExecutionFailed,
+    ExecutionSkipped,
+    FlowFabricError,
+    ResultTimeout,
+)
+from flowfabric.fabric.app import FlowFabric
+from flowfabric.fabric.runs import Frame, Run
+from flowfabric.fabric.tasks import Task
+from flowfabric.worker.answers import Delay, Fail, Suspend
+from flowfabric.worker.context import Context, SyncContext, TaskInfo
+from flowfabric.worker.handlers import Data, Middleware, Payload, PayloadBytes
+from flowfabric.worker.resources import resource
+from flowfabric.worker.runtime import Worker
+from flowfabric.worker.waits import Decision, PendingWaitpoint, Signal
+
+__version__ = VERSION
+
+__all__ = [
+    "BudgetExceeded",
+    "ConfigError",
+    "Context",
+    "Data",
+    "Decision",
+    "Delay",
+    "ExecutionCancelled",
+    "ExecutionExpired",
+    "ExecutionFailed",
+    "ExecutionSkipped",
+    "ExponentialBackoff",
+    "Fail",
+    "FixedBackoff",
+    "FlowFabric",
+    "FlowFabricError",
+    "Frame",
+    "Middleware",
+    "Payload",
+    "PayloadBytes",
+    "PendingWaitpoint",
+    "ResultTimeout",
+    "Run",
+    "Signal",
+    "Suspend",
+    "SyncContext",
+    "Task",
+    "TaskInfo",
+    "Worker",
+    "resource",
+]

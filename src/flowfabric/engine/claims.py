@@ -11,10 +11,12 @@ import msgspec
 from flowfabric.backend.base import Listening, lane_bell
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offer, Upstream
 from flowfabric.core.capabilities import worker_capabilities
+from flowfabric.core.fence import Fence
 from flowfabric.core.handles import BACKEND_TAGS, Backend, Handle, HandleKind
 from flowfabric.core.ids import check_lane, check_namespace, check_worker_id
-from flowfabric.core.plan import Applied
+from flowfabric.core.plan import Applied, Timer
 from flowfabric.core.record import Record
+from flowfabric.core.rules.attempts import delay
 from flowfabric.core.rules.operators import cancel, exhaust
 from flowfabric.core.suspension_documents import read_suspension
 from flowfabric.core.suspensions import How, how_ended
@@ -107,8 +109,10 @@ class Claims:
         in the middle of a claim, whose work would be leased by nobody.
         """
         order = checked(order)
-        claimed, _ = await self._claim_now(order)
-        if claimed or not order.wait_ms:
+        if not order.wait_ms:
+            return (await self._claim_now(order))[0]
+        claimed, _ = await self._look(order)
+        if claimed:
             return claimed
         bells = (lane_bell(order.namespace, lane) for lane in order.lanes)
         listening = self._deps.store.backend.bells().listen(*bells)
@@ -159,7 +163,7 @@ class Claims:
         end = loop.time() + order.wait_ms / 1000
         while True:
             # Looking after listening began closes the gap between the first look and the bell.
-            claimed, is_everything = await self._claim_now(order)
+            claimed, is_everything = await self._look(order)
             left = end - loop.time()
             if claimed or left <= 0:
                 return claimed
@@ -168,6 +172,25 @@ class Claims:
                 await _rung_or_left(listening, min(left, nap), leaving)
             if leaving is not None and leaving.done():
                 return []
+
+    async def _look(self, order: ClaimOrder) -> tuple[list[Claimed], bool]:
+        """One look of somebody who may go away: then what it found is handed back at once."""
+        look = asyncio.ensure_future(self._claim_now(order))
+        try:
+            return await asyncio.shield(look)
+        except asyncio.CancelledError:
+            claimed, _ = await look
+            await asyncio.gather(*map(self._hand_back, claimed))
+            raise
+
+    async def _hand_back(self, claimed: Claimed) -> None:
+        held = claimed.held
+        fence = Fence(held.lease_id, held.lease_epoch, held.attempt_id)
+        plan = delay(held.execution_id, fence, Timer(wake_in=0), "hand_back")
+        try:
+            await self._deps.push(plan, claimed.record)
+        except FlowFabricError:
+            _log.exception("%s was not handed back; its lease runs out", held.execution_id)
 
     async def _claim_now(self, order: ClaimOrder) -> tuple[list[Claimed], bool]:
         """One look, repeated only while all it met was work to be ended or turned away instead of

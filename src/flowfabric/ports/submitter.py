@@ -28,6 +28,9 @@ from flowfabric.ports.worker import Ended
 
 
 class SubmitterPort(Protocol):
+    async def now(self) -> int:
+        """The store's clock."""
+
     # ---- submitting
 
     async def submit(self, submission: Submission) -> Submitted: ...
@@ -92,7 +95,7 @@ class SubmitterPort(Protocol):
 
     async def replay_flow(
         self, flow_id: str, execution_ids: Sequence[str] | None, request: ReplayRequest
-    ) -> tuple[ReplayedMember, ...]: ...
+    ) -> list[ReplayedMember]: ...
 
     # ---- limits
 

@@ -23,6 +23,13 @@ class BoundCall(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
 
     submission: Submission
     result_type: Callable[[], Any]
+    delay_ms: int = 0
+
+    def at(self, now: int) -> Submission:
+        """The submission with its delay as an instant."""
+        if not self.delay_ms:
+            return self.submission
+        return msgspec.structs.replace(self.submission, delay_until=now + self.delay_ms)
 
 
 class Callee(Protocol[P, R]):
@@ -71,7 +78,8 @@ class Family:
 
     async def submit(self, call: BoundCall[R]) -> Child[R]:
         """Create the child, or find the one that this very call created before."""
-        session, asked = self._session, call.submission
+        session = self._session
+        asked = call.at(session.now())
         at = session.address(f"ff.child {asked.kind}")
         content = hashlib.sha256(asked.input).hexdigest()[:16]
         shown, digest = describe(asked.kind, (content,), {})

@@ -19,7 +19,7 @@ from flowfabric.worker.durations import Duration, instant_ms, milliseconds
 from flowfabric.worker.output import StreamMode, frame_of
 from flowfabric.worker.session import Session
 from flowfabric.worker.spending import Reservation, Spending
-from flowfabric.worker.steps import Steps, StepPolicy
+from flowfabric.worker.steps import StepPolicy, Steps
 from flowfabric.worker.waits import Decision, PendingWaitpoint, Signal, Waits, typed
 
 P = ParamSpec("P")
@@ -171,9 +171,7 @@ class Context:
             return [_named(signals, name) for name in given]
         return signals[-1] if signals else None
 
-    async def waitpoint(
-        self, key: str | None = None, expires: Duration = _DAY
-    ) -> PendingWaitpoint:
+    async def waitpoint(self, key: str | None = None, expires: Duration = _DAY) -> PendingWaitpoint:
         """An address and token to hand out before waiting on it; early signals are kept."""
         return await self._waits.waitpoint(key, expires)
 
@@ -233,9 +231,7 @@ class Context:
 
     # ---- children and upstreams
 
-    async def submit(
-        self, task: Callee[P, R], *args: P.args, **kwargs: P.kwargs
-    ) -> Child[R]:
+    async def submit(self, task: Callee[P, R], *args: P.args, **kwargs: P.kwargs) -> Child[R]:
         """Start a child; a repeat finds the same one."""
         return await self._family.submit(task.bind(*args, **kwargs))
 

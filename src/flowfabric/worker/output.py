@@ -33,6 +33,11 @@ class Output:
         self._sending: asyncio.Task[None] | None = None
         self._fault: FlowFabricError | None = None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something put out is not known to be stored."""
+        return self._sending is not None or self._fault is not None
+
     def skip(self, frames: int) -> None:
         """Pass the numbers that a recorded step used."""
         self._number += frames

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from flowfabric import __version__
 from flowfabric.backend.bells import LocalBells
 from flowfabric.backend.memory.runner import MemoryRunner, WallClock
 from flowfabric.backend.memory.tables import MemoryTables
 from flowfabric.backend.reference.backend import ReferenceBackend
 from flowfabric.backend.types import Description
+from flowfabric.core.version import VERSION
 
 __all__ = ["MemoryRunner", "MemoryTables", "WallClock", "open_memory"]
 
@@ -22,7 +22,7 @@ def open_memory(
     description = Description(
         family="memory",
         tag=0x04,
-        library_version=__version__,
+        library_version=VERSION,
         server_version="",
         layout=1,
         durability="memory",

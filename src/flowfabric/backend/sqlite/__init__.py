@@ -4,7 +4,6 @@ import os
 import sqlite3
 from collections.abc import Callable
 
-from flowfabric import __version__
 from flowfabric.backend.bells import LocalBells
 from flowfabric.backend.reference.backend import ReferenceBackend
 from flowfabric.backend.sqlite import schema
@@ -14,6 +13,7 @@ from flowfabric.backend.sqlite.opening import Opening
 from flowfabric.backend.sqlite.places import canonical
 from flowfabric.backend.sqlite.runner import SqliteRunner
 from flowfabric.backend.types import Description
+from flowfabric.core.version import VERSION
 
 __all__ = ["Durability", "open_sqlite"]
 
@@ -41,7 +41,7 @@ def _description(durability: Durability) -> Description:
     return Description(
         family="sqlite",
         tag=0x03,
-        library_version=__version__,
+        library_version=VERSION,
         server_version=sqlite3.sqlite_version,
         layout=schema.newest(),
         durability="fsync" if durability == "fsync" else "fsync_1s",

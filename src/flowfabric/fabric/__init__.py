@@ -1,0 +1,1 @@
+"""The app object and what it hands out: tasks, runs, workers."""

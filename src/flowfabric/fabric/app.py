@@ -1,0 +1,302 @@
+"""The app object: one address, the tasks declared on it, and everything one does with them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Final, TypeVar, Unpack, overload
+
+from flowfabric.config import Settings
+from flowfabric.core.ids import check_namespace
+from flowfabric.core.plan import Family
+from flowfabric.core.tokens import WaitpointToken
+from flowfabric.engine.deliveries import Delivered
+from flowfabric.engine.events import Cursor, EventScope, Item
+from flowfabric.engine.executions import Submission
+from flowfabric.errors import ConfigError, FlowFabricError, InvalidInput
+from flowfabric.fabric.connecting import Connect, Connection, connect_embedded, settings_for
+from flowfabric.fabric.limits import Budget, BudgetTerms, Quota, quota_of
+from flowfabric.fabric.options import Options, settled
+from flowfabric.fabric.runs import Run
+from flowfabric.fabric.signalling import SignalCall, deliver
+from flowfabric.fabric.tasks import Declare, Task
+from flowfabric.ports.submitter import SubmitterPort
+from flowfabric.ports.worker import WorkerPort
+from flowfabric.worker import codecs
+from flowfabric.worker.children import BoundCall
+from flowfabric.worker.durations import Duration, milliseconds
+from flowfabric.worker.handlers import ExtractingHandler, Handler, Middleware, TaskHandler
+from flowfabric.worker.runtime import Worker, WorkerOptions
+from flowfabric.worker.spending import limit_id
+
+F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
+
+_COMPLETIONS: Final = frozenset[Family]({"completion"})
+
+
+class FlowFabric:
+    """Opens on first use; close it with `await fabric.close()` or use it in `async with`."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str = "default",
+        token: str | None = None,
+        duties: bool = True,
+        settings: Settings | None = None,
+    ) -> None:
+        self.namespace = _namespace(namespace)
+        self._connect = _connect(url, token, duties, settings)
+        self._opening: asyncio.Future[Connection] | None = None
+        self._handlers: dict[str, Handler] = {}
+        self._lanes: dict[str, None] = {}
+
+    @classmethod
+    def over(cls, connect: Connect, *, namespace: str = "default") -> "FlowFabric":
+        """A fabric whose ports come from elsewhere: a test's own engine, another transport."""
+        fabric = cls(settings=Settings(), namespace=namespace)
+        fabric._connect = connect
+        return fabric
+
+    # ---- life
+
+    async def open(self) -> Connection:
+        """The connection, made by whoever comes first; one that failed is tried anew."""
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._connect())
+        opening = self._opening
+        try:
+            return await asyncio.shield(opening)
+        except BaseException:
+            if opening.done() and self._opening is opening:
+                self._opening = None
+            raise
+
+    async def close(self) -> None:
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            await (await opening).close()
+
+    async def __aenter__(self) -> "FlowFabric":
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def submitter(self) -> SubmitterPort:
+        return (await self.open()).submitter
+
+    async def _worker_port(self) -> WorkerPort:
+        return (await self.open()).worker
+
+    # ---- declaring
+
+    @overload
+    def task(
+        self, function: None = None, /, *, name: str = "", **options: Unpack[Options]
+    ) -> Declare: ...
+
+    @overload
+    def task(self, function: F, /) -> Any: ...
+
+    def task(self, function: Any = None, /, *, name: str = "", **options: Unpack[Options]) -> Any:
+        """Declare a task: `@fabric.task` or `@fabric.task(lane="research", retries=3)`."""
+
+        def declare(declared: Callable[..., Any]) -> Task[Any, Any]:
+            handler = TaskHandler(name or declared.__name__, declared)
+            task: Task[Any, Any] = Task(self, handler, options)
+            self._register(handler, task.lane)
+            return task
+
+        return declare if function is None else declare(function)
+
+    def handler(self, kind: str, *, lane: str = "default") -> Callable[[F], F]:
+        """Register a function for work that other programs submit."""
+
+        def register(function: F) -> F:
+            self._register(ExtractingHandler(kind, function), lane)
+            return function
+
+        return register
+
+    def _register(self, handler: Handler, lane: str) -> None:
+        if handler.kind in self._handlers:
+            raise ConfigError(f"task.{handler.kind}: the name is taken on this fabric")
+        self._handlers[handler.kind] = handler
+        self._lanes[lane] = None
+
+    def worker(  # noqa: PLR0913 - each keyword is an option of its own
+        self,
+        lanes: Sequence[str] | None = None,
+        capabilities: Sequence[str] = (),
+        *,
+        concurrency: int = 64,
+        prefetch: int | None = None,
+        lease: Duration = "30s",
+        drain: Duration = "30s",
+        worker_id: str | None = None,
+        middleware: Sequence[Middleware] = (),
+        resources: Sequence[Any] = (),
+    ) -> Worker:
+        """A worker for the registered tasks; it begins with `run` or `async with`."""
+        options = WorkerOptions(
+            worker_id=worker_id or "flowfabric",
+            namespace=self.namespace,
+            lanes=tuple(self._lanes if lanes is None else lanes),
+            capabilities=tuple(capabilities),
+            concurrency=concurrency,
+            prefetch=prefetch,
+            lease_ms=milliseconds(lease, "lease"),
+            drain_s=milliseconds(drain, "drain") / 1000,
+            middleware=tuple(middleware),
+            resources=tuple(resources),
+        )
+        return Worker(self._worker_port, self._handlers, options)
+
+    # ---- submitting
+
+    async def submit(
+        self, kind: str, payload: object = None, **options: Unpack[Options]
+    ) -> Run[Any]:
+        """Submit work by the name of its kind; the payload is bytes or anything encodable."""
+        ready = settled(options, self.namespace)
+        body, encoding = (b"", "") if payload is None else codecs.encode(payload)
+        submission = Submission(
+            kind=kind,
+            namespace=ready.namespace,
+            lane=ready.lane,
+            input=body,
+            payload_encoding=encoding,
+            priority=ready.priority,
+            idempotency_key=ready.idempotency_key,
+            tags=ready.tags or None,
+            policy=ready.policy or None,
+            delay_until=ready.delay_until,
+        )
+        call: BoundCall[Any] = BoundCall(
+            submission=submission, result_type=lambda: Any, delay_ms=ready.delay_ms
+        )
+        return await self.submit_bound(call)
+
+    async def submit_bound(self, call: BoundCall[R]) -> Run[R]:
+        port = await self.submitter()
+        now = await port.now() if call.delay_ms else 0
+        submitted = await port.submit(call.at(now))
+        return Run(submitted.execution_id, self.submitter, call.result_type)
+
+    async def submit_many(self, calls: Iterable[BoundCall[R]]) -> list[Run[R] | FlowFabricError]:
+        """Submit bound calls (`task.bind(…)`) together; answers in order, each by itself."""
+        port, wanted = await self.submitter(), list(calls)
+        now = await port.now() if any(call.delay_ms for call in wanted) else 0
+        answers = await port.submit_many([call.at(now) for call in wanted])
+        return [
+            answer
+            if isinstance(answer, FlowFabricError)
+            else Run(answer.execution_id, self.submitter, call.result_type)
+            for call, answer in zip(wanted, answers, strict=True)
+        ]
+
+    def run(self, execution_id: str) -> Run[Any]:
+        """A run for an execution whose id is known."""
+        return Run(execution_id, self.submitter)
+
+    async def signal(
+        self,
+        execution_id: str,
+        waitpoint_id: str,
+        token: WaitpointToken | str,
+        name: str,
+        payload: object = None,
+        **more: str,
+    ) -> Delivered:
+        """Deliver a signal to a waitpoint; `more` may name category, source_type,
+        source_identity, scope, signal_id, idempotency_key and correlation_id."""
+        call = SignalCall(
+            execution_id=execution_id,
+            waitpoint_id=waitpoint_id,
+            token=token,
+            name=name,
+            payload=payload,
+            **more,
+        )
+        return await deliver(await self.submitter(), call)
+
+    # ---- limits and events
+
+    async def budget(
+        self,
+        name: str,
+        *,
+        hard: Mapping[str, int] | None = None,
+        soft: Mapping[str, int] | None = None,
+        reset: Duration | None = None,
+        parent: str | None = None,
+        on_hard_limit: str = "reject",
+    ) -> Budget:
+        """Define a budget unless it exists; one that exists stays as it is."""
+        terms = BudgetTerms(
+            hard=hard or {},
+            soft=soft or {},
+            reset=reset,
+            parent_id=limit_id(self.namespace, parent) if parent else "",
+            on_hard_limit=on_hard_limit,
+        )
+        port = await self.submitter()
+        made = await port.create_budget(terms.budget(limit_id(self.namespace, name)))
+        return Budget(made.budget_id, made.is_new, self.submitter)
+
+    async def quota(
+        self,
+        name: str,
+        *,
+        starts: int = 0,
+        window: Duration = "1m",
+        concurrent: int = 0,
+        jitter: Duration = 0,
+    ) -> Quota:
+        """Define a quota unless it exists: starts per window, and how many may run at once."""
+        new = quota_of(limit_id(self.namespace, name), starts, window, concurrent, jitter)
+        made = await (await self.submitter()).create_quota(new)
+        return Quota(made.quota_policy_id, made.is_new)
+
+    async def events(
+        self,
+        families: Collection[Family] = _COMPLETIONS,
+        filter: EventScope | None = None,
+        cursor: Cursor = b"",
+    ) -> AsyncIterator[Item]:
+        """Follow what happens, from now on, from a cursor on, or from the `oldest` entry kept."""
+        scope = filter or EventScope(namespace=self.namespace)
+        port = await self.submitter()
+        async with aclosing(await port.events(families, scope, cursor)) as events:
+            async for event in events:
+                yield event
+
+
+def _namespace(text: str) -> str:
+    try:
+        return check_namespace(text)
+    except InvalidInput as fault:
+        raise ConfigError(fault.detail) from fault
+
+
+def _connect(
+    url: str | None, token: str | None, duties: bool, settings: Settings | None
+) -> Connect:
+    if url is not None and url.startswith(("http://", "https://")):
+        raise ConfigError("url: this release speaks to stores only")
+    if token is not None:
+        raise ConfigError("token: a store needs none; only a server asks for one")
+
+    async def connect() -> Connection:
+        return await connect_embedded(settings_for(url, settings), duties=duties)
+
+    return connect

@@ -1,0 +1,62 @@
+"""From an address to the two ports a program speaks to."""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from flowfabric.app import duties_of, open_engine
+from flowfabric.config import Settings, parse_store_url, settings_from
+from flowfabric.engine import Engine
+from flowfabric.errors import ConfigError, InvalidInput
+from flowfabric.fabric.embedded import EmbeddedSubmitter
+from flowfabric.ports.submitter import SubmitterPort
+from flowfabric.ports.worker import WorkerPort
+from flowfabric.worker.embedded import EmbeddedWorker
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """Both ports, and how to let go of what is behind them. An engine in this process is shown to
+    those who want more of it than the ports offer."""
+
+    submitter: SubmitterPort
+    worker: WorkerPort
+    close: Callable[[], Awaitable[None]]
+    engine: Engine | None = None
+
+
+Connect = Callable[[], Awaitable[Connection]]
+
+
+def settings_for(url: str | None, settings: Settings | None) -> Settings:
+    """The settings a program asked for; what it did not say comes from the environment."""
+    try:
+        chosen = settings_from() if settings is None else settings
+        if url is None:
+            return chosen
+        return msgspec.structs.replace(chosen, store=parse_store_url(url))
+    except InvalidInput as fault:
+        raise ConfigError(fault.detail) from fault
+
+
+async def connect_embedded(settings: Settings, *, duties: bool) -> Connection:
+    """Open a store in this process; with duties it is also looked after while it is open."""
+    engine = await open_engine(settings)
+    running = duties_of(engine, settings) if duties else None
+    if running is not None:
+        running.start()
+    connection = connection_on(engine)
+
+    async def close() -> None:
+        if running is not None:
+            await running.stop()
+        await connection.close()
+        await engine.close()
+        await engine.deps.store.backend.close()
+
+    return msgspec.structs.replace(connection, close=close)
+
+
+def connection_on(engine: Engine) -> Connection:
+    """The ports over an engine that somebody else opened and will close."""
+    submitter = EmbeddedSubmitter(engine)
+    return Connection(submitter, EmbeddedWorker(engine), submitter.close, engine)

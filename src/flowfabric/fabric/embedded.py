@@ -1,0 +1,137 @@
+"""The submitter's port over an engine in this process."""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+
+from flowfabric.backend.types import Summary
+from flowfabric.core.events import HistoryEntry
+from flowfabric.core.ids import parse_execution_id
+from flowfabric.core.plan import Family
+from flowfabric.core.record import Attempt
+from flowfabric.core.rules.operators import ReplayRequest
+from flowfabric.core.tokens import WaitpointToken
+from flowfabric.engine import Engine
+from flowfabric.engine.budget_types import BudgetCreated, BudgetStatus, NewBudget
+from flowfabric.engine.deliveries import Delivered
+from flowfabric.engine.events import Cursor, EventScope, Subscription
+from flowfabric.engine.executions import Submission, Submitted
+from flowfabric.engine.explanation_types import Explanation
+from flowfabric.engine.flow_reads import FlowSnapshot, MemberPage
+from flowfabric.engine.flow_replay import ReplayedMember
+from flowfabric.engine.flow_types import FlowCancelled
+from flowfabric.engine.graph_types import GraphSubmission, GraphSubmitted
+from flowfabric.engine.holding import Held
+from flowfabric.engine.quotas import NewQuota, QuotaCreated
+from flowfabric.engine.signals import ApprovalRequest, SignalRequest
+from flowfabric.engine.snapshots import ExecutionInfo
+from flowfabric.engine.streams import StreamPage, Tail
+from flowfabric.engine.waitpoints import OpenWaitpoint
+from flowfabric.errors import FlowFabricError
+from flowfabric.fabric.completions import Completions
+from flowfabric.ports.worker import Ended
+
+
+class EmbeddedSubmitter:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._completions = Completions(engine)
+
+    async def close(self) -> None:
+        await self._completions.close()
+
+    async def now(self) -> int:
+        return await self._engine.deps.store.backend.now()
+
+    async def submit(self, submission: Submission) -> Submitted:
+        return await self._engine.executions.create(submission)
+
+    async def submit_many(
+        self, submissions: Sequence[Submission]
+    ) -> list[Submitted | FlowFabricError]:
+        create = self._engine.executions.create
+        answers: list[Submitted | FlowFabricError] = []
+        for answer in await asyncio.gather(*map(create, submissions), return_exceptions=True):
+            if not isinstance(answer, Submitted | FlowFabricError):
+                raise answer
+            answers.append(answer)
+        return answers
+
+    async def submit_graph(self, graph: GraphSubmission) -> GraphSubmitted:
+        return await self._engine.graphs.submit_graph(graph)
+
+    async def wait_ended(self, execution_id: str, timeout_s: float | None = None) -> Ended | None:
+        parse_execution_id(execution_id, self._engine.deps.counts)
+        return await self._completions.wait(execution_id, timeout_s)
+
+    async def state(self, execution_id: str) -> str | None:
+        return await self._engine.reads.read_execution_state(execution_id)
+
+    async def info(self, execution_id: str) -> ExecutionInfo | None:
+        return await self._engine.reads.read_execution_info(execution_id)
+
+    async def explain(self, execution_id: str) -> Explanation:
+        return await self._engine.explanations.explain(execution_id)
+
+    async def attempts(self, execution_id: str) -> tuple[Attempt, ...]:
+        return await self._engine.reads.attempts(execution_id)
+
+    async def history(self, execution_id: str) -> tuple[HistoryEntry, ...]:
+        return await self._engine.reads.history(execution_id)
+
+    async def tail(self, tail: Tail) -> StreamPage:
+        return await self._engine.streams.tail_stream(tail)
+
+    async def summary(self, execution_id: str, attempt_index: int) -> Summary | None:
+        return await self._engine.streams.read_summary(execution_id, attempt_index)
+
+    async def cancel(self, execution_id: str, reason: str) -> None:
+        await self._engine.outcomes.cancel(Held(execution_id), reason)
+
+    async def replay(self, execution_id: str, request: ReplayRequest) -> str:
+        return await self._engine.replays.replay(execution_id, request)
+
+    async def set_tags(self, execution_id: str, tags: Mapping[str, str]) -> None:
+        await self._engine.tags.set_execution_tags(execution_id, tags)
+
+    async def signal(self, request: SignalRequest) -> Delivered:
+        return await self._engine.signals.deliver_signal(request)
+
+    async def approve(self, request: ApprovalRequest) -> Delivered:
+        return await self._engine.signals.deliver_approval_signal(request)
+
+    async def waitpoints(self, execution_id: str) -> tuple[OpenWaitpoint, ...]:
+        found = await self._engine.waitpoints.list_pending_waitpoints(execution_id, limit=1_000)
+        return found.waitpoints
+
+    async def waitpoint_token(self, execution_id: str, waitpoint_id: str) -> WaitpointToken | None:
+        return await self._engine.waitpoints.read_waitpoint_token(execution_id, waitpoint_id)
+
+    async def flow(self, flow_id: str) -> FlowSnapshot | None:
+        return await self._engine.flow_reads.describe_flow(flow_id)
+
+    async def members(self, flow_id: str, cursor: str = "", limit: int = 50) -> MemberPage:
+        return await self._engine.flow_reads.list_members(flow_id, cursor, limit)
+
+    async def cancel_flow(
+        self, flow_id: str, reason: str, policy: str, *, wait: bool = False
+    ) -> FlowCancelled:
+        return await self._engine.flow_cancels.cancel_flow(flow_id, policy, reason, wait=wait)
+
+    async def replay_flow(
+        self, flow_id: str, execution_ids: Sequence[str] | None, request: ReplayRequest
+    ) -> list[ReplayedMember]:
+        return await self._engine.flow_replays.replay_subgraph(flow_id, execution_ids, request)
+
+    async def create_budget(self, new: NewBudget) -> BudgetCreated:
+        return await self._engine.budgets.create_budget(new)
+
+    async def budget(self, budget_id: str) -> BudgetStatus:
+        return await self._engine.budgets.get_budget_status(budget_id)
+
+    async def create_quota(self, new: NewQuota) -> QuotaCreated:
+        return await self._engine.quotas.create_quota_policy(new)
+
+    async def events(
+        self, families: Collection[Family], scope: EventScope, cursor: Cursor
+    ) -> Subscription:
+        return await self._engine.events.subscribe(families, scope, cursor)

@@ -1,0 +1,162 @@
+"""What a task may ask for, at its declaration and per call, and the policy that becomes of it."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, TypedDict
+
+import msgspec
+
+from flowfabric.core.policy import decode_policy, freeze
+from flowfabric.core.policy_types import (
+    ExecutionPolicy,
+    ExponentialBackoff,
+    FixedBackoff,
+    RetryPolicy,
+    RoutingRequirements,
+    StreamPolicy,
+    SuspensionPolicy,
+    TimeoutPolicy,
+)
+from flowfabric.errors import ConfigError, FlowFabricError
+from flowfabric.worker.durations import Duration, instant_ms, milliseconds
+from flowfabric.worker.spending import limit_id
+
+Backoff = FixedBackoff | ExponentialBackoff | Duration
+
+
+class Options(TypedDict, total=False):
+    """Options as keywords. Those that are left out keep what was declared before."""
+
+    lane: str
+    namespace: str
+    priority: int
+    tags: Mapping[str, str]
+    retries: int
+    backoff: Backoff
+    retry_on: Sequence[str]
+    timeout: Duration
+    deadline: Duration
+    delay: Duration | datetime
+    needs: Sequence[str]
+    budget: str
+    budgets: Sequence[str]
+    quota: str
+    quotas: Sequence[str]
+    concurrency: tuple[str, int]
+    fairness: str
+    idempotency_key: str
+    dedup_window: Duration
+    retention: Duration
+    max_replays: int
+    max_reclaims: int
+    stream: StreamPolicy
+    on_suspend_timeout: str
+
+
+_KNOWN: Final = frozenset(Options.__annotations__)
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """Options made ready for submissions: the policy is text that the engine reads once."""
+
+    lane: str
+    namespace: str
+    priority: int | None
+    tags: Mapping[str, str]
+    policy: str
+    delay_ms: int = 0
+    delay_until: int | None = None
+    idempotency_key: str = ""
+
+
+def settled(options: Options, namespace: str) -> Settled:
+    """Checked options; anything wrong with them is told before something is sent."""
+    unknown = sorted(set(options) - _KNOWN)
+    if unknown:
+        raise ConfigError(f"options.{unknown[0]}: there is no such option")
+    own = options.get("namespace", namespace)
+    delay = options.get("delay")
+    at = isinstance(delay, datetime)
+    return Settled(
+        lane=options.get("lane", "default"),
+        namespace=own,
+        priority=options.get("priority"),
+        tags=dict(options.get("tags", {})),
+        policy=_policy_text(options, own),
+        delay_ms=0 if delay is None or at else milliseconds(delay, "delay"),  # type: ignore[arg-type]
+        delay_until=instant_ms(delay, "delay") if isinstance(delay, datetime) else None,
+        idempotency_key=options.get("idempotency_key", ""),
+    )
+
+
+def _policy_text(options: Options, namespace: str) -> str:
+    try:
+        wanted = ExecutionPolicy(
+            retry_policy=_retry(options),
+            timeout_policy=_timeouts(options),
+            budget_ids=_ids(options, "budget", "budgets", namespace),
+            quota_ids=_ids(options, "quota", "quotas", namespace),
+            fairness_key=options.get("fairness"),
+            routing_requirements=_routing(options),
+            suspension_policy=_suspension(options),
+            stream_policy=options.get("stream"),
+            **_rest(options),
+        )
+        return freeze(decode_policy(wanted))
+    except FlowFabricError as fault:
+        raise ConfigError(f"options: {fault.detail}") from fault
+
+
+def _rest(options: Options) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    if "concurrency" in options:
+        given["concurrency_key"], given["concurrency_limit"] = options["concurrency"]
+    for name, member in (
+        ("max_replays", "max_replay_count"),
+        ("max_reclaims", "max_reclaim_count"),
+    ):
+        if name in options:
+            given[member] = options[name]  # type: ignore[literal-required]
+    for name, member in (("dedup_window", "dedup_window_ms"), ("retention", "retention_ms")):
+        if name in options:
+            given[member] = milliseconds(options[name], name)  # type: ignore[literal-required]
+    return given
+
+
+def _retry(options: Options) -> RetryPolicy | None:
+    retries = options.get("retries", 0)
+    if type(retries) is not int or retries < 0:
+        raise ConfigError(f"options.retries: expected 0 or more, got {retries!r}")
+    if not retries:
+        return None
+    backoff = options.get("backoff", ExponentialBackoff())
+    if not isinstance(backoff, FixedBackoff | ExponentialBackoff):
+        backoff = FixedBackoff(milliseconds(backoff, "backoff"))
+    return RetryPolicy(retries, backoff, tuple(options.get("retry_on", ())))
+
+
+def _timeouts(options: Options) -> TimeoutPolicy | None:
+    if "timeout" not in options and "deadline" not in options:
+        return None
+    timeout, deadline = options.get("timeout"), options.get("deadline")
+    return TimeoutPolicy(
+        None if timeout is None else milliseconds(timeout, "timeout"),
+        None if deadline is None else milliseconds(deadline, "deadline"),
+    )
+
+
+def _routing(options: Options) -> RoutingRequirements | None:
+    needs = tuple(options.get("needs", ()))
+    return RoutingRequirements(needs) if needs else None
+
+
+def _suspension(options: Options) -> SuspensionPolicy | None:
+    behavior: Any = options.get("on_suspend_timeout")
+    return SuspensionPolicy(timeout_behavior=behavior) if behavior else None
+
+
+def _ids(options: Options, one: str, many: str, namespace: str) -> tuple[str, ...]:
+    names = list(options.get(many, ()))  # type: ignore[call-overload]
+    if one in options:
+        names.insert(0, options[one])  # type: ignore[literal-required]
+    return tuple(dict.fromkeys(limit_id(namespace, name) for name in names))

@@ -1,0 +1,224 @@
+"""A run: an execution somebody submitted, and everything one may ask of it."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from flowfabric.backend.types import StoredFrame
+from flowfabric.core.events import HistoryEntry
+from flowfabric.core.record import Attempt
+from flowfabric.core.rules.operators import ReplayRequest
+from flowfabric.core.tokens import WaitpointToken
+from flowfabric.engine.deliveries import Delivered
+from flowfabric.engine.explanation_types import Explanation
+from flowfabric.engine.snapshots import ExecutionInfo
+from flowfabric.engine.streams import Tail
+from flowfabric.engine.tails import MOST_BLOCK_MS, Visibility
+from flowfabric.errors import ExecutionNotFound, ResultTimeout, WaitpointNotFound
+from flowfabric.fabric.signalling import SignalCall, deliver
+from flowfabric.ports.submitter import SubmitterPort
+from flowfabric.ports.worker import Ended
+from flowfabric.worker.durations import Duration, milliseconds
+from flowfabric.worker.ends import TRACEBACK, value_of_end
+
+R = TypeVar("R")
+
+_FRAMES: Final = 200
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """One frame of output as a reader sees it."""
+
+    id: str
+    attempt_index: int
+    frame_type: str
+    payload: bytes
+    ts: int
+    mode: str = "durable"
+
+    @property
+    def text(self) -> str:
+        return self.payload.decode("utf-8", "replace")
+
+
+class Run(Generic[R]):
+    def __init__(
+        self,
+        execution_id: str,
+        port: Callable[[], Any],
+        result_type: Callable[[], Any] = lambda: Any,
+    ) -> None:
+        self.id = execution_id
+        self._open = port
+        self._result_type = result_type
+
+    def __repr__(self) -> str:
+        return f"Run({self.id!r})"
+
+    async def _port(self) -> SubmitterPort:
+        port: SubmitterPort = await self._open()
+        return port
+
+    async def result(self, timeout: Duration | None = None) -> R:
+        """The decoded result as soon as it is there; how else it ended is raised."""
+        ended = await self.wait(timeout)
+        trace = await self._traceback(ended) if ended.state == "failed" else ""
+        value: R = value_of_end(ended, self._result_type(), trace)
+        return value
+
+    async def wait(self, timeout: Duration | None = None) -> Ended:
+        """How it ended, as soon as it has; `ResultTimeout` when that takes too long."""
+        seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
+        port = await self._port()
+        ended = await port.wait_ended(self.id, seconds)
+        if ended is None:
+            if await port.state(self.id) is None:
+                raise ExecutionNotFound(self.id)
+            raise ResultTimeout(f"{self.id} has not ended after {timeout}; it goes on")
+        return ended
+
+    async def state(self) -> str:
+        return (await self.info()).public_state
+
+    async def info(self) -> ExecutionInfo:
+        found = await (await self._port()).info(self.id)
+        if found is None:
+            raise ExecutionNotFound(self.id)
+        return found
+
+    async def explain(self) -> Explanation:
+        """Why it is not running, with every reason at once."""
+        return await (await self._port()).explain(self.id)
+
+    async def attempts(self) -> tuple[Attempt, ...]:
+        return await (await self._port()).attempts(self.id)
+
+    async def history(self) -> tuple[HistoryEntry, ...]:
+        return await (await self._port()).history(self.id)
+
+    async def summary(self) -> Any:
+        """The rolling document of the current attempt; None before its first patch."""
+        index = (await self.info()).current_attempt_index
+        found = await (await self._port()).summary(self.id, index)
+        return None if found is None else msgspec.json.decode(found.document)
+
+    async def stream(
+        self, after: str | None = None, visibility: Visibility = "all"
+    ) -> AsyncIterator[Frame]:
+        """Frames as they come, of one attempt after the other, until the last one has ended."""
+        port, index, position = await self._port(), 0, after or "0-0"
+        while True:
+            page = await port.tail(
+                Tail(
+                    execution_id=self.id,
+                    attempt_index=index,
+                    after=position,
+                    block_ms=MOST_BLOCK_MS,
+                    count_limit=_FRAMES,
+                    visibility=visibility,
+                )
+            )
+            for stored in page.frames:
+                if stored.frame.frame_type != TRACEBACK:
+                    yield _frame(stored, index)
+            position = page.next_after
+            if len(page.frames) == _FRAMES:
+                continue
+            following = await self._following(port, index, is_closed=page.closed_at is not None)
+            if following is None:
+                return
+            if following != index:
+                index, position = following, "0-0"
+
+    async def _following(self, port: SubmitterPort, index: int, *, is_closed: bool) -> int | None:
+        """The attempt to read on with: a later one, this one, or None when all have ended."""
+        if is_closed:
+            ended = await port.wait_ended(self.id, 0)
+            if ended is not None:
+                return index + 1 if ended.attempt_index > index else None
+            return index + 1
+        if await port.state(self.id) is None:
+            raise ExecutionNotFound(self.id)
+        ended = await port.wait_ended(self.id, 0)
+        if ended is None:
+            return index
+        return index + 1 if ended.attempt_index > index else None
+
+    async def signal(
+        self,
+        name: str,
+        payload: object = None,
+        *,
+        waitpoint_id: str = "",
+        token: WaitpointToken | str | None = None,
+        source: str = "",
+    ) -> Delivered:
+        """Send a signal. Without a token the open waitpoint that awaits it is looked up, which
+        only those may do who could cancel the execution as well."""
+        port = await self._port()
+        if token is None:
+            waitpoint_id, token = await self._address(port, name, waitpoint_id)
+        call = SignalCall(
+            execution_id=self.id,
+            waitpoint_id=waitpoint_id,
+            token=token,
+            name=name,
+            payload=payload,
+            source_identity=source,
+        )
+        return await deliver(port, call)
+
+    async def _address(
+        self, port: SubmitterPort, name: str, waitpoint_id: str
+    ) -> tuple[str, WaitpointToken]:
+        open_ones = [
+            one for one in await port.waitpoints(self.id) if waitpoint_id in ("", one.waitpoint_id)
+        ]
+        awaited = [one for one in open_ones if name in one.required_signal_names]
+        for one in awaited or open_ones:
+            token = await port.waitpoint_token(self.id, one.waitpoint_id)
+            if token is not None:
+                return one.waitpoint_id, token
+        raise WaitpointNotFound(f"{self.id} waits for no signal")
+
+    async def cancel(self, reason: str = "") -> None:
+        await (await self._port()).cancel(self.id, reason)
+
+    async def replay(self, reason: str = "") -> None:
+        """Run it again from the beginning; only what has ended can be replayed."""
+        await (await self._port()).replay(self.id, ReplayRequest(reason))
+
+    async def set_tags(self, tags: Mapping[str, str]) -> None:
+        await (await self._port()).set_tags(self.id, tags)
+
+    async def _traceback(self, ended: Ended) -> str:
+        """The traceback stored behind the output of the attempt that failed last."""
+        port, position, text = await self._port(), "0-0", ""
+        while True:
+            page = await port.tail(
+                Tail(
+                    execution_id=self.id,
+                    attempt_index=ended.attempt_index,
+                    after=position,
+                    count_limit=_FRAMES,
+                )
+            )
+            for stored in page.frames:
+                if stored.frame.frame_type == TRACEBACK:
+                    text = stored.frame.payload.decode("utf-8", "replace")
+            if len(page.frames) < _FRAMES:
+                return text
+            position = page.next_after
+
+
+def _frame(stored: StoredFrame, attempt_index: int) -> Frame:
+    frame = stored.frame
+    return Frame(
+        id=stored.id,
+        attempt_index=attempt_index,
+        frame_type=frame.frame_type,
+        payload=frame.payload,
+        ts=frame.ts,
+        mode=frame.mode,
+    )

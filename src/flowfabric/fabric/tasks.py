@@ -1,0 +1,109 @@
+"""Tasks: functions that can be submitted, with their own signature."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from functools import update_wrapper
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
+
+from flowfabric.engine.executions import Submission
+from flowfabric.errors import FlowFabricError
+from flowfabric.fabric.options import Options, Settled, settled
+from flowfabric.fabric.runs import Run
+from flowfabric.worker.children import BoundCall
+from flowfabric.worker.context import Context, SyncContext
+from flowfabric.worker.handlers import TaskHandler
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Submitting(Protocol):
+    """The part of a fabric that tasks need."""
+
+    namespace: str
+
+    async def submit_bound(self, call: BoundCall[R]) -> Run[R]: ...
+
+    async def submit_many(
+        self, calls: Iterable[BoundCall[R]]
+    ) -> list[Run[R] | FlowFabricError]: ...
+
+
+class Task(Generic[P, R]):
+    """A declared function. Calling it runs it here and now; `submit` has it run by a worker."""
+
+    def __init__(self, fabric: Submitting, handler: TaskHandler, options: Options) -> None:
+        self._fabric = fabric
+        self._handler = handler
+        self._options = options
+        self._settled: Settled = settled(options, fabric.namespace)
+        update_wrapper(self, handler.function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The plain function, for tests and for other functions."""
+        return self._handler.function(*args, **kwargs)
+
+    @property
+    def name(self) -> str:
+        return self._handler.kind
+
+    @property
+    def lane(self) -> str:
+        return self._settled.lane
+
+    def options(self, **changed: Unpack[Options]) -> "Task[P, R]":
+        """The same task with other options for the calls made through it."""
+        merged: Options = {**self._options, **changed}
+        return Task(self._fabric, self._handler, merged)
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[R]:
+        """The task with its arguments, to be submitted with others or as a child."""
+        payload = self._handler.signature.encode(args, kwargs)
+        ready = self._settled
+        return BoundCall(
+            submission=Submission(
+                kind=self._handler.kind,
+                namespace=ready.namespace,
+                lane=ready.lane,
+                input=payload.body,
+                payload_encoding=payload.encoding,
+                priority=ready.priority,
+                idempotency_key=ready.idempotency_key,
+                tags=ready.tags or None,
+                policy=ready.policy or None,
+                delay_until=ready.delay_until,
+            ),
+            result_type=self._result_type,
+            delay_ms=ready.delay_ms,
+        )
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        return await self._fabric.submit_bound(self.bind(*args, **kwargs))
+
+    async def submit_many(self, calls: Iterable[BoundCall[R]]) -> list[Run[R] | FlowFabricError]:
+        """Submit bound calls together; answers in order, each by itself."""
+        return await self._fabric.submit_many(calls)
+
+    async def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Submit and wait for the result."""
+        return await (await self.submit(*args, **kwargs)).result()
+
+    def _result_type(self) -> Any:
+        return self._handler.signature.result_type
+
+
+class Declare(Protocol):
+    """What `fabric.task(...)` answers: a decorator that keeps the types of what it decorates."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], Awaitable[R]], /
+    ) -> Task[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[SyncContext, P], R], /) -> Task[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...

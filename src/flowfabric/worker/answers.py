@@ -1,0 +1,162 @@
+"""What a handler may return besides a value, and what its exceptions mean."""
+
+import asyncio
+import traceback
+from typing import Final
+
+import msgspec
+
+from flowfabric.core.conditions import Condition, signal_set
+from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.errors import (
+    BudgetExceeded,
+    ConfigError,
+    FlowFabricError,
+    Nondeterminism,
+    ValidationError,
+)
+from flowfabric.ports import worker as port
+from flowfabric.worker import codecs
+from flowfabric.worker.codecs import Undecodable, Unencodable
+from flowfabric.worker.durations import Duration, milliseconds
+from flowfabric.worker.resources import MissingResource
+from flowfabric.worker.session import Paused
+
+_REASON_BYTES: Final = 4096
+_CATEGORY_BYTES: Final = 128
+_TRACE_BYTES: Final = 60_000
+
+
+class Suspend(msgspec.Struct, frozen=True, kw_only=True):
+    """Return it to wait for signals; the handler is entered anew when they came (`ctx.signals`)."""
+
+    names: tuple[str, ...] = ()
+    condition: Condition | None = None
+    timeout: Duration | None = None
+    on_timeout: str = ""
+    reason_code: str = "waiting_for_signal"
+
+    def order(self) -> SuspendOrder:
+        condition = self.condition or signal_set(*self.names)
+        return SuspendOrder(
+            resume_condition=condition,
+            reason_code=self.reason_code,
+            timeout_ms=None if self.timeout is None else milliseconds(self.timeout, "timeout"),
+            timeout_behavior=self.on_timeout,
+        )
+
+
+class Delay(msgspec.Struct, frozen=True):
+    """Return it to be entered anew after this long, in the same attempt."""
+
+    duration: Duration
+
+
+class Fail(msgspec.Struct, frozen=True):
+    """Return it to fail without raising."""
+
+    reason: str
+    category: str = "handler_error"
+    retryable: bool | None = None
+
+
+Answer = port.Outcome | SuspendOrder
+
+
+def answer_to(value: object) -> Answer:
+    """What becomes of the attempt whose handler returned this."""
+    match value:
+        case None:
+            return _NOTHING
+        case Suspend():
+            return value.order()
+        case Delay(duration):
+            return port.Delay(for_ms=milliseconds(duration))
+        case Fail(reason, category, retryable):
+            return failed(reason, category, retryable)
+    try:
+        return port.Complete(*codecs.encode(value))
+    except Unencodable as fault:
+        return failed(f"the result {fault}", "handler_error", False)
+
+
+def failure_of(fault: BaseException) -> port.Fail:
+    """How an attempt fails whose handler raised this."""
+    match fault:
+        case Undecodable():
+            return failed(f"payload: {fault}", "extractor_payload_decode", False)
+        case MissingResource():
+            return failed(str(fault), "extractor_missing_state")
+        case BudgetExceeded():
+            return failed(told(fault), "budget_exceeded")
+        case Nondeterminism():
+            return failed(told(fault), "nondeterminism", False)
+        case ConfigError():
+            return failed(told(fault), "handler_error", False)
+        case FlowFabricError():
+            return failed(told(fault), "handler_error")
+        case Exception():
+            category = getattr(fault, "category", None)
+            retryable = getattr(fault, "retryable", None)
+            return failed(
+                told(fault),
+                category if isinstance(category, str) and category else "handler_error",
+                retryable if isinstance(retryable, bool) else None,
+            )
+    return failed(f"handler panicked: {told(fault)}", "handler_panic")
+
+
+def failed(reason: str, category: str, retryable: bool | None = None) -> port.Fail:
+    return port.Fail(_cut(reason, _REASON_BYTES), _cut(category, _CATEGORY_BYTES), retryable)
+
+
+def unacceptable(refusal: FlowFabricError, outcome: port.Outcome) -> port.Fail | None:
+    """The failure to report instead of a result that the engine refuses whatever happens."""
+    if isinstance(refusal, ValidationError) and isinstance(outcome, port.Complete):
+        return failed(f"the result cannot be stored: {refusal}", "handler_error", False)
+    return None
+
+
+def told(fault: BaseException) -> str:
+    """The message with its causes: `message: cause: cause`."""
+    parts: list[str] = []
+    seen: set[int] = set()
+    link: BaseException | None = fault
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        parts.append(str(link) or type(link).__name__)
+        link = link.__cause__
+    return ": ".join(parts)
+
+
+def trace_of(fault: BaseException) -> bytes:
+    """The traceback as text; of a long one the end, which says what happened."""
+    text = "".join(traceback.format_exception(fault)).encode("utf-8", "replace")
+    return text[-_TRACE_BYTES:].decode("utf-8", "ignore").encode()
+
+
+def pause_in(fault: BaseException) -> Paused | None:
+    """The pause that ended a handler, wherever a group of tasks put it."""
+    if isinstance(fault, Paused):
+        return fault
+    if isinstance(fault, BaseExceptionGroup):
+        for one in fault.exceptions:
+            found = pause_in(one)
+            if found is not None:
+                return found
+    return None
+
+
+def is_cancelled(fault: BaseException) -> bool:
+    return isinstance(fault, asyncio.CancelledError)
+
+
+def _cut(text: str, size: int) -> str:
+    # Control characters and lone surrogates have no place in a stored reason.
+    clean = text.replace("\0", " ").encode("utf-8", "replace")
+    if len(clean) <= size:
+        return clean.decode()
+    return clean[: size - 3].decode("utf-8", "ignore") + "…"
+
+
+_NOTHING: Final = port.Complete()

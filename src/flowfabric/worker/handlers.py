@@ -1,0 +1,204 @@
+"""Handlers: which function runs which kind of work, and what each of its parameters is given."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from contextlib import AsyncExitStack
+from functools import cached_property, partial
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from flowfabric.errors import ConfigError
+from flowfabric.ports.worker import Claim, WorkerPort
+from flowfabric.worker import codecs
+from flowfabric.worker.codecs import REFERRING
+from flowfabric.worker.context import Context, SyncContext, TaskInfo, chosen, info_of
+from flowfabric.worker.resources import Resources
+from flowfabric.worker.session import Session
+from flowfabric.worker.signatures import Signature
+
+T = TypeVar("T")
+
+_Source = Literal["payload", "bytes", "data"]
+_CONTEXTS: Final = (Context, SyncContext)
+
+
+class _From(msgspec.Struct, frozen=True):
+    """Marks where a parameter's value comes from."""
+
+    source: _Source
+
+
+Payload = Annotated[T, _From("payload")]
+"""A parameter that is given the decoded payload."""
+PayloadBytes = Annotated[bytes, _From("bytes")]
+"""A parameter that is given the payload as it came."""
+Data = Annotated[T, _From("data")]
+"""A parameter that is given the worker's resource of that type."""
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What a worker lends to its handlers."""
+
+    port: WorkerPort
+    resources: Resources
+    threads: Executor
+
+
+class Handler:
+    """A function that runs one kind of work."""
+
+    def __init__(self, kind: str, function: Callable[..., Any]) -> None:
+        self.kind = kind
+        self.function = function
+        self.is_async = inspect.iscoroutinefunction(function)
+
+    async def call(self, session: Session, around: Surroundings, stack: AsyncExitStack) -> Any:
+        """Resolve the parameters, then run the body."""
+        args, kwargs = await self.arguments(session, around, stack)
+        if self.is_async:
+            return await self.function(*args, **kwargs)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(around.threads, partial(self.function, *args, **kwargs))
+
+    async def arguments(
+        self, session: Session, around: Surroundings, stack: AsyncExitStack
+    ) -> tuple[list[Any], dict[str, Any]]:
+        raise NotImplementedError
+
+    def _context(self, session: Session) -> Context | SyncContext:
+        context = Context(session)
+        if self.is_async:
+            return context
+        return SyncContext(context, asyncio.get_running_loop())
+
+
+class TaskHandler(Handler):
+    """A task: perhaps a context, then parameters that are all part of the payload."""
+
+    def __init__(self, kind: str, function: Callable[..., Any]) -> None:
+        super().__init__(kind, function)
+        self.wants_context = takes_context(function)
+        self.signature = Signature(function, provided=int(self.wants_context))
+
+    async def arguments(
+        self, session: Session, around: Surroundings, stack: AsyncExitStack
+    ) -> tuple[list[Any], dict[str, Any]]:
+        claim = session.claim
+        body = await payload_of(claim, around.port)
+        upstreams = None
+        if claim.payload_encoding == REFERRING:
+            upstreams = await _upstream_values(claim, around.port)
+        args, kwargs = self.signature.decode(body, claim.payload_encoding, upstreams)
+        if self.wants_context:
+            await session.open()
+            args.insert(0, self._context(session))
+        return args, kwargs
+
+
+class ExtractingHandler(Handler):
+    """A function for work that other programs submit; annotations say what each parameter is."""
+
+    def __init__(self, kind: str, function: Callable[..., Any]) -> None:
+        super().__init__(kind, function)
+        self._names = list(inspect.signature(function).parameters)
+
+    @cached_property
+    def _wanted(self) -> list[tuple[str, Any, _From | None]]:
+        hints = get_type_hints(self.function, include_extras=True)
+        return [(name, *_marked(self.kind, name, hints.get(name))) for name in self._names]
+
+    async def arguments(
+        self, session: Session, around: Surroundings, stack: AsyncExitStack
+    ) -> tuple[list[Any], dict[str, Any]]:
+        found = {
+            name: await self._value(wanted, mark, session, around, stack)
+            for name, wanted, mark in self._wanted
+        }
+        return [], found
+
+    async def _value(
+        self,
+        wanted: Any,
+        mark: _From | None,
+        session: Session,
+        around: Surroundings,
+        stack: AsyncExitStack,
+    ) -> Any:
+        claim = session.claim
+        match mark:
+            case None if wanted is TaskInfo:
+                return info_of(claim)
+            case None:
+                await session.open()
+                return self._context(session)
+            case _From("data"):
+                return await around.resources.get(wanted, stack)
+            case _From("bytes"):
+                return await payload_of(claim, around.port)
+            case _:
+                body = await payload_of(claim, around.port)
+                return codecs.decode(body, claim.payload_encoding or codecs.JSON, wanted)
+
+
+def takes_context(function: Callable[..., Any]) -> bool:
+    """Whether the first parameter is annotated as the context."""
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None:
+        return False
+    hint = first.annotation
+    if isinstance(hint, str):
+        return hint.rpartition(".")[2] in ("Context", "SyncContext")
+    return hint in _CONTEXTS
+
+
+async def payload_of(claim: Claim, port: WorkerPort) -> bytes:
+    if claim.input_deferred:
+        return await port.input(claim.execution_id)
+    return claim.input or b""
+
+
+async def _upstream_values(claim: Claim, port: WorkerPort) -> Mapping[str, object]:
+    """The results of the named inputs as plain values, to be put in their places."""
+    upstreams = claim.upstreams or await port.upstreams(claim.execution_id)
+    values: dict[str, object] = {}
+    for name in {one.data_ref for one in upstreams if one.data_ref}:
+        found = chosen(upstreams, name)
+        if found is None:
+            continue
+        body = found.result
+        if found.result_deferred:
+            (ended,) = await port.ended([found.execution_id])
+            body = ended.result if ended else None
+        values[name] = codecs.decode(body, found.result_encoding or codecs.JSON)
+    return values
+
+
+def _marked(kind: str, name: str, hint: Any) -> tuple[Any, _From | None]:
+    if get_origin(hint) is Annotated:
+        wanted, *marks = get_args(hint)
+        for mark in marks:
+            if isinstance(mark, _From):
+                return wanted, mark
+    if hint in (*_CONTEXTS, TaskInfo):
+        return hint, None
+    raise ConfigError(
+        f"handler.{kind}: {name}: expected Context, Payload[T], PayloadBytes, Data[T] or TaskInfo"
+    )
+
+
+Middleware = Callable[[TaskInfo, Callable[[], Awaitable[Any]]], Awaitable[Any]]
+"""Wraps a handler: is given what the work is and how to go on, and returns the outcome."""
+
+__all__ = [
+    "Data",
+    "ExtractingHandler",
+    "Handler",
+    "Middleware",
+    "Payload",
+    "PayloadBytes",
+    "Surroundings",
+    "TaskHandler",
+]

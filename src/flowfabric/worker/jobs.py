@@ -1,0 +1,165 @@
+"""One claimed execution on its way through a worker: run its handler, find out how it ended."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any, Literal
+
+from flowfabric.engine.frames import NewFrame
+from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.errors import FlowFabricError
+from flowfabric.ports.worker import Claim, Delay, Finish, Outcome, Satisfied
+from flowfabric.worker.answers import (
+    Answer,
+    answer_to,
+    failed,
+    failure_of,
+    is_cancelled,
+    pause_in,
+    trace_of,
+)
+from flowfabric.worker.context import info_of
+from flowfabric.worker.ends import TRACEBACK
+from flowfabric.worker.handlers import Handler, Middleware, Surroundings
+from flowfabric.worker.session import Paused, Session, again
+
+_log = logging.getLogger("flowfabric.worker")
+
+Why = Literal["", "lost", "drain", "timeout"]
+
+
+class Job:
+    """A lease, the session its handler works in, and the task that runs it."""
+
+    __slots__ = ("claim", "session", "started_at", "task", "why")
+
+    def __init__(self, claim: Claim, session: Session) -> None:
+        self.claim = claim
+        self.session = session
+        self.task: asyncio.Task[None] | None = None
+        self.started_at = 0.0
+        # Why its task was cancelled, if it was.
+        self.why: Why = ""
+
+    def cancel(self, why: Why) -> None:
+        if why == "lost":
+            self.session.lose()
+        if not self.why:
+            self.why = why
+        if self.task is not None:
+            self.task.cancel(f"FlowFabric: {why}")
+
+
+class Performer:
+    """Runs handlers and says what became of each attempt."""
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        around: Surroundings,
+        middleware: Sequence[Middleware] = (),
+    ) -> None:
+        self._handlers = handlers
+        self._around = around
+        self._middleware = tuple(middleware)
+
+    async def finish_of(self, job: Job) -> Finish | None:
+        """How to finish the attempt; None when the lease is gone and nothing is left to say."""
+        job.started_at = time.monotonic()
+        timer = self._timer(job)
+        try:
+            answer = await self._answer(job)
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if answer is None or job.session.has_left:
+            return None
+        if isinstance(answer, SuspendOrder):
+            return await self._suspended(job, answer)
+        return Finish(job.claim, answer)
+
+    def _timer(self, job: Job) -> asyncio.TimerHandle | None:
+        if not job.claim.policy or job.claim.attempt_type == "resumed":
+            return None
+        timeouts = job.session.policy.timeout_policy
+        length = timeouts.attempt_timeout_ms if timeouts else None
+        if not length:
+            return None
+        return asyncio.get_running_loop().call_later(length / 1000, job.cancel, "timeout")
+
+    async def _answer(self, job: Job) -> Answer | None:
+        handler = self._handlers.get(job.claim.execution_kind)
+        if handler is None:
+            kind = job.claim.execution_kind
+            return failed(f"this worker has no handler for {kind!r}", "runtime_no_handler")
+        try:
+            value = await self._called(handler, job)
+            if job.session.output.is_busy:
+                await job.session.held(job.session.output.flush())
+            return answer_to(value)
+        except GeneratorExit:
+            raise
+        except BaseException as fault:
+            return await self._ended_by(job, fault)
+
+    async def _called(self, handler: Handler, job: Job) -> Any:
+        async with AsyncExitStack() as stack:
+            go_on: Callable[[], Awaitable[Any]] = partial(
+                handler.call, job.session, self._around, stack
+            )
+            if self._middleware:
+                info = info_of(job.claim)
+                for one in reversed(self._middleware):
+                    go_on = partial(one, info, go_on)
+            return await go_on()
+
+    async def _ended_by(self, job: Job, fault: BaseException) -> Answer | None:
+        if job.why == "lost" or job.session.has_left:
+            return None
+        pause = pause_in(fault)
+        if pause is not None:
+            return await self._paused(job, pause)
+        if is_cancelled(fault):
+            return self._cancelled(job)
+        await self._keep_trace(job, fault)
+        return failure_of(fault)
+
+    def _cancelled(self, job: Job) -> Answer:
+        match job.why:
+            case "drain":
+                return Delay(for_ms=0)
+            case "timeout":
+                return failed("the attempt took longer than its timeout", "timeout")
+        return failed("handler panicked: it cancelled itself", "handler_panic")
+
+    async def _paused(self, job: Job, pause: Paused) -> Outcome | None:
+        """What the handler asked to wait for, once its other steps are done."""
+        try:
+            await job.session.land()
+        except Paused:
+            return None
+        return pause.leave
+
+    async def _suspended(self, job: Job, order: SuspendOrder) -> Finish | None:
+        session = job.session
+        try:
+            outcome = await session.held(again(lambda: session.port.suspend(job.claim, order)))
+        except Paused:
+            return None
+        except FlowFabricError as fault:
+            return Finish(job.claim, failure_of(fault))
+        if isinstance(outcome, Satisfied):
+            return Finish(job.claim, failed("suspended on signals that had come", "handler_error"))
+        return None
+
+    async def _keep_trace(self, job: Job, fault: BaseException) -> None:
+        """Put the traceback behind the attempt's output, where its readers find it."""
+        frame = NewFrame(frame_type=TRACEBACK, payload=trace_of(fault))
+        try:
+            await job.session.output.put(frame)
+            await job.session.output.flush()
+        except FlowFabricError as refusal:
+            _log.warning("%s: traceback not stored: %s", job.claim.execution_id, refusal)

@@ -1,0 +1,82 @@
+"""Keeping leases: all of a worker's in one call, a third of their length apart."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from flowfabric.engine.workers import Registration
+from flowfabric.errors import FlowFabricError
+from flowfabric.ports.worker import Renewal, WorkerPort
+from flowfabric.worker.jobs import Job
+from flowfabric.worker.session import LEASE_IS_GONE
+
+_log = logging.getLogger("flowfabric.worker")
+
+_MOST: Final = 200
+
+
+class Renewals:
+    def __init__(
+        self,
+        port: WorkerPort,
+        worker: Registration,
+        lease_ms: int,
+        jobs: Callable[[], Iterable[Job]],
+    ) -> None:
+        self._port = port
+        self._worker = worker
+        self._lease_ms = lease_ms
+        self._jobs = jobs
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        period = self._lease_ms / 3000
+        due = loop.time() + period
+        while True:
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            late = loop.time() - due
+            if late > period:
+                _log.warning(
+                    "renewals are %.1f s late: a handler blocks the event loop, or the host is "
+                    "overloaded",
+                    late,
+                )
+            due = loop.time() + period
+            await self.renew()
+
+    async def renew(self) -> None:
+        """One round; without work it is only the worker's heartbeat."""
+        jobs = [job for job in self._jobs() if not job.session.has_left]
+        for start in range(0, max(1, len(jobs)), _MOST):
+            await self._renew(jobs[start : start + _MOST])
+
+    async def _renew(self, jobs: list[Job]) -> None:
+        renewals = [_renewal(job) for job in jobs]
+        answers: list[int | FlowFabricError]
+        try:
+            answers = await self._port.renew(self._worker, renewals, self._lease_ms)
+        except FlowFabricError as fault:
+            _log.warning("renewing %d leases failed: %s", len(jobs), fault)
+            answers = [fault] * len(jobs)
+        for job, answer in zip(jobs, answers, strict=True):
+            self._take(job, answer)
+
+    def _take(self, job: Job, answer: int | FlowFabricError) -> None:
+        session = job.session
+        if isinstance(answer, int):
+            session.lease_until, session.failures = answer, 0
+        elif session.has_left:
+            # It ended or paused while the renewal was under way.
+            return
+        elif isinstance(answer, LEASE_IS_GONE):
+            _log.info("%s: the lease is gone: %s", job.claim.execution_id, answer)
+            job.cancel("lost")
+        else:
+            session.failures += 1
+            _log.warning("%s: the lease was not renewed: %s", job.claim.execution_id, answer)
+
+
+def _renewal(job: Job) -> Renewal:
+    progress, job.session.progress = job.session.progress, None
+    return Renewal(job.claim) if progress is None else Renewal(job.claim, *progress)

@@ -1,0 +1,390 @@
+"""The worker: claims what it can run, runs it, keeps its leases, reports what became of it."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Final
+from uuid import uuid4
+
+import msgspec
+
+from flowfabric.core.ids import check_lane, check_namespace, check_worker_id
+from flowfabric.engine.claims import MOST_CLAIMED, ClaimOrder
+from flowfabric.engine.workers import Registration
+from flowfabric.errors import ConfigError, FlowFabricError, InvalidInput
+from flowfabric.ports.worker import Claim, Delay, Finish, FinishReply, WorkerPort
+from flowfabric.worker.answers import unacceptable
+from flowfabric.worker.handlers import Handler, Middleware, Surroundings
+from flowfabric.worker.jobs import Job, Performer
+from flowfabric.worker.renewals import Renewals
+from flowfabric.worker.resources import Resources
+from flowfabric.worker.session import LEASE_IS_GONE, Session
+
+_log = logging.getLogger("flowfabric.worker")
+
+_FINISHERS: Final = 2
+_MOST_FINISHED: Final = 100
+_WAIT_MS: Final = 20_000
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 1.0
+_TOLD_EVERY_S: Final = 30.0
+# Work shorter than this on average is claimed ahead: waiting for it would cost more than it does.
+_SHORT_S: Final = 0.05
+_LAST_S: Final = 1.0
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    worker_id: str
+    namespace: str = "default"
+    lanes: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    concurrency: int = 64
+    # How many to hold beyond those that run; None claims ahead while work is short.
+    prefetch: int | None = None
+    lease_ms: int = 30_000
+    drain_s: float = 30.0
+    instance_id: str = ""
+    middleware: tuple[Middleware, ...] = ()
+    resources: tuple[Any, ...] = ()
+
+
+def checked(options: WorkerOptions) -> WorkerOptions:
+    """The options with an instance id, or the first thing that is wrong with them."""
+    try:
+        check_namespace(options.namespace)
+        check_worker_id(options.worker_id)
+        for lane in options.lanes:
+            check_lane(lane)
+    except InvalidInput as fault:
+        raise ConfigError(f"worker: {fault.detail}") from fault
+    for name, least in (("concurrency", 1), ("lease_ms", 1_000)):
+        if getattr(options, name) < least:
+            raise ConfigError(f"worker.{name}: expected {least} or more")
+    if not options.lanes:
+        raise ConfigError("worker.lanes: expected at least one, or a task that names one")
+    own = options.instance_id or f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
+    return msgspec.structs.replace(options, instance_id=own)
+
+
+class Worker:
+    """Runs handlers until it is stopped: `await worker.run()`, or `async with worker`."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[WorkerPort]],
+        handlers: Mapping[str, Handler],
+        options: WorkerOptions,
+    ) -> None:
+        self.options = checked(options)
+        self._connect = connect
+        self._handlers = handlers
+        self._resources = Resources(options.resources)
+        self._registration = _registration(self.options)
+        self._lanes = deque(self.options.lanes)
+        # Every lease by its id, and those of them that wait for a place to run.
+        self._jobs: dict[str, Job] = {}
+        self._queue: deque[Job] = deque()
+        self._running = 0
+        self._asked = 0
+        self._pace = 0.0
+        self._ended: list[tuple[Job, Finish]] = []
+        self._has_ended = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._is_stopping = False
+        self._is_over = asyncio.Event()
+        self._loops: list[asyncio.Task[None]] = []
+        self._fault: BaseException | None = None
+
+    # ---- life
+
+    async def __aenter__(self) -> "Worker":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def run(self) -> None:
+        """Work until `stop`, SIGTERM or SIGINT; a fault that no retry can help is raised."""
+        loop = asyncio.get_running_loop()
+        stopping: list[asyncio.Task[None]] = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            try:
+                loop.add_signal_handler(
+                    number, lambda: stopping.append(asyncio.ensure_future(self.stop()))
+                )
+            except (NotImplementedError, RuntimeError, ValueError):
+                # Only the main thread of a process hears signals; others are stopped by a call.
+                break
+        await self.start()
+        try:
+            await self._is_over.wait()
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                try:
+                    loop.remove_signal_handler(number)
+                except (NotImplementedError, RuntimeError, ValueError):
+                    break
+            await self.stop()
+        if self._fault is not None:
+            raise self._fault
+
+    async def start(self) -> None:
+        if self._loops:
+            return
+        self._port = await self._connect()
+        self._threads = ThreadPoolExecutor(self.options.concurrency, "flowfabric")
+        around = Surroundings(self._port, self._resources, self._threads)
+        self._performer = Performer(self._handlers, around, self.options.middleware)
+        await self._port.register(self._registration)
+        renewals = Renewals(
+            self._port, self._registration, self.options.lease_ms, lambda: list(self._jobs.values())
+        )
+        self._renewing = asyncio.ensure_future(renewals.run())
+        self._claiming = asyncio.ensure_future(self._claim_forever())
+        self._claiming.add_done_callback(self._claimed_last)
+        self._loops = [asyncio.ensure_future(self._finish_forever()) for _ in range(_FINISHERS)]
+
+    async def stop(self) -> None:
+        """Drain: claim no more, hand back what has not begun, give the rest time to end."""
+        if self._is_stopping or not self._loops:
+            await self._is_over.wait() if self._loops else None
+            return
+        self._is_stopping = True
+        self._claiming.cancel()
+        await asyncio.wait([self._claiming])
+        while self._queue:
+            job = self._queue.popleft()
+            self._end(job, Finish(job.claim, Delay(for_ms=0)))
+        if not await self._quiet(self.options.drain_s):
+            await self._cut_short()
+        for loop in (self._renewing, *self._loops):
+            loop.cancel()
+        await asyncio.wait([self._renewing, *self._loops])
+        await self._depart()
+        self._is_over.set()
+
+    async def _depart(self) -> None:
+        try:
+            await self._port.leave(self._registration, "stopped")
+        except FlowFabricError as fault:
+            _log.warning("not taken off the list of workers: %s", fault)
+        await self._resources.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _quiet(self, seconds: float) -> bool:
+        """Whether everything held was finished in time."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while self._jobs:
+            self._has_room.clear()
+            try:
+                async with asyncio.timeout_at(end):
+                    await self._has_room.wait()
+            except TimeoutError:
+                return not self._jobs
+        return True
+
+    async def _cut_short(self) -> None:
+        """Cancel what still runs and hand it back: same attempt, no retry spent."""
+        for job in list(self._jobs.values()):
+            job.cancel("drain")
+        if await self._quiet(_LAST_S):
+            return
+        for job in list(self._jobs.values()):
+            kind = job.claim.execution_kind
+            _log.warning("%s (%s) ignores its cancellation", job.claim.execution_id, kind)
+            self._end(job, Finish(job.claim, Delay(for_ms=0)))
+        await self._quiet(_LAST_S)
+
+    # ---- claiming
+
+    def _room(self) -> int:
+        ahead = self.options.prefetch
+        if ahead is None:
+            ahead = self.options.concurrency if 0 < self._pace < _SHORT_S else 0
+        return self.options.concurrency + ahead - len(self._jobs) - self._asked
+
+    def _order(self, n: int, wait_ms: int = 0) -> ClaimOrder:
+        options = self.options
+        self._lanes.rotate(-1)
+        return ClaimOrder(
+            worker_id=options.worker_id,
+            worker_instance_id=options.instance_id,
+            namespace=options.namespace,
+            lanes=tuple(self._lanes),
+            capabilities=options.capabilities,
+            n=n,
+            lease_ms=options.lease_ms,
+            wait_ms=wait_ms,
+        )
+
+    async def _claim_forever(self) -> None:
+        pause, told_at = 0.0, -_TOLD_EVERY_S
+        loop = asyncio.get_running_loop()
+        while True:
+            n = min(self._room(), MOST_CLAIMED)
+            if n <= 0:
+                self._has_room.clear()
+                await self._has_room.wait()
+                continue
+            try:
+                await self._claim(n)
+                pause = 0.0
+            except FlowFabricError as fault:
+                if not fault.retryable:
+                    raise
+                if loop.time() - told_at >= _TOLD_EVERY_S:
+                    told_at = loop.time()
+                    _log.warning("claiming failed, trying again: %s", fault)
+                pause = min(_LONGEST_PAUSE_S, pause * 2 or _FIRST_PAUSE_S)
+                await asyncio.sleep(pause)
+
+    async def _claim(self, n: int) -> None:
+        self._asked += n
+        try:
+            claims = await self._port.claim(self._order(n, _WAIT_MS))
+        finally:
+            self._asked -= n
+        self._accept(claims)
+
+    def _claimed_last(self, claiming: "asyncio.Task[None]") -> None:
+        """The claiming ended: on purpose, or because no retry can help."""
+        if not claiming.cancelled() and claiming.exception() is not None:
+            self._fault = claiming.exception()
+            _log.error("claiming ended: %s", self._fault)
+            self._is_over.set()
+
+    def _accept(self, claims: Sequence[Claim]) -> None:
+        for claim in claims:
+            job = Job(claim, Session(claim, self._port))
+            self._jobs[claim.lease_id] = job
+            self._queue.append(job)
+        self._begin()
+
+    # ---- running
+
+    def _begin(self) -> None:
+        while self._queue and self._running < self.options.concurrency and not self._is_stopping:
+            job = self._queue.popleft()
+            self._running += 1
+            job.task = asyncio.ensure_future(self._run(job))
+
+    async def _run(self, job: Job) -> None:
+        finish: Finish | None = None
+        try:
+            finish = await self._performer.finish_of(job)
+        except FlowFabricError as fault:
+            _log.warning("%s is left to its lease: %s", job.claim.execution_id, fault)
+        finally:
+            self._running -= 1
+            took = asyncio.get_running_loop().time() - job.started_at
+            self._pace += (took - self._pace) / 8
+            if finish is not None:
+                self._end(job, finish)
+            else:
+                self._forget(job)
+            self._begin()
+
+    # ---- finishing
+
+    def _end(self, job: Job, finish: Finish) -> None:
+        if job.claim.lease_id not in self._jobs:
+            return
+        self._ended.append((job, finish))
+        self._has_ended.set()
+
+    def _forget(self, job: Job) -> None:
+        self._jobs.pop(job.claim.lease_id, None)
+        self._has_room.set()
+
+    async def _finish_forever(self) -> None:
+        while True:
+            await self._has_ended.wait()
+            batch = self._ended[:_MOST_FINISHED]
+            del self._ended[:_MOST_FINISHED]
+            if not self._ended:
+                self._has_ended.clear()
+            if batch:
+                await self._finish(batch)
+
+    async def _finish(self, batch: list[tuple[Job, Finish]]) -> None:
+        """Report until the engine has answered: an answer that was lost is asked for again."""
+        pause = 0.0
+        while batch:
+            n = min(self._room() + len(batch), MOST_CLAIMED)
+            order = self._order(n) if n > 0 and not self._is_stopping else None
+            self._asked += n if order else 0
+            try:
+                reply = await self._port.finish([finish for _, finish in batch], order)
+            except FlowFabricError as fault:
+                if not fault.retryable:
+                    _log.error("%d attempts are left to their leases: %s", len(batch), fault)
+                    self._drop(batch)
+                    return
+                _log.warning("finishing %d attempts failed, trying again: %s", len(batch), fault)
+                pause = min(_LONGEST_PAUSE_S, pause * 2 or _FIRST_PAUSE_S)
+                await asyncio.sleep(pause)
+                batch = [(job, finish) for job, finish in batch if not self._is_lost(job)]
+                continue
+            finally:
+                self._asked -= n if order else 0
+            self._answered(batch, reply)
+            return
+
+    def _is_lost(self, job: Job) -> bool:
+        if job.session.has_left:
+            self._forget(job)
+            return True
+        return False
+
+    def _drop(self, batch: list[tuple[Job, Finish]]) -> None:
+        for job, _ in batch:
+            job.session.left()
+            self._forget(job)
+
+    def _answered(self, batch: list[tuple[Job, Finish]], reply: FinishReply) -> None:
+        for (job, finish), answer in zip(batch, reply.items, strict=True):
+            if isinstance(answer, FlowFabricError):
+                instead = unacceptable(answer, finish.outcome)
+                if instead is not None:
+                    self._end(job, Finish(finish.claim, instead))
+                    continue
+                if answer.retryable:
+                    loop = asyncio.get_running_loop()
+                    loop.call_later(_FIRST_PAUSE_S, self._end, job, finish)
+                    continue
+                level = logging.INFO if isinstance(answer, LEASE_IS_GONE) else logging.ERROR
+                _log.log(level, "%s was not finished: %s", job.claim.execution_id, answer)
+            job.session.left()
+            self._jobs.pop(job.claim.lease_id, None)
+        if self._is_stopping:
+            for claim in reply.claimed:
+                job = Job(claim, Session(claim, self._port))
+                self._jobs[claim.lease_id] = job
+                self._end(job, Finish(claim, Delay(for_ms=0)))
+        else:
+            self._accept(reply.claimed)
+        self._has_room.set()
+
+
+def _registration(options: WorkerOptions) -> Registration:
+    return Registration(
+        worker_id=options.worker_id,
+        worker_instance_id=options.instance_id,
+        lanes=frozenset(options.lanes),
+        capabilities=frozenset(options.capabilities),
+        liveness_ttl_ms=max(2 * options.lease_ms, 1_000),
+        namespace=options.namespace,
+    )
