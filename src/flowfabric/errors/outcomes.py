@@ -13,11 +13,12 @@ class ExecutionFailed(LocalError):
     """The awaited execution failed: `reason`, `category` and, where stored, `traceback` say why."""
 
     code = "execution_failed"
+    # Of the failure itself; what the class says is about the error code.
+    category: str  # type: ignore[misc,assignment]
 
     def __init__(self, detail: str = "", /, **details: object) -> None:
         super().__init__(detail, **details)
-        # Of the failure itself; the class attribute is about the error code.
-        self.category = str(details.get("category", ""))  # type: ignore[misc,assignment]
+        self.category = str(details.get("category", ""))
 
     @property
     def reason(self) -> str:
