@@ -6,13 +6,14 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from bench import executions, limits, streams, suspension
+from bench import executions, flows, limits, streams, suspension
 from bench.report import Options, Report
 
 RESULTS = Path(__file__).parent / "results"
 
 SUITES: dict[str, Callable[[Options], Awaitable[Report]]] = {
     "executions": executions.run,
+    "flows": flows.run,
     "limits": limits.run,
     "streams": streams.run,
     "suspension": suspension.run,

@@ -3,13 +3,14 @@
 import pytest
 
 from flowfabric.core.graph import flow_state
+from flowfabric.core.settle import EDGES_PER_STEP
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
 from tests.clock import VirtualClock
 from tests.conformance.driver import Driver, unfenced
 from tests.conformance.graphs import Arrow, FlowUnderTest, Graph, Member, chain, quorum
 
-BOUND = 100
+BOUND = EDGES_PER_STEP
 """How many edges one step settles."""
 
 

@@ -11,6 +11,7 @@ from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.finishing import Completion, Finish
 from flowfabric.engine.grants import GrantClaim
+from flowfabric.engine.holds import Reservation
 from flowfabric.errors import FlowFabricError, TransportFault
 from tests.conformance.driver import LEASE_MS, Driver
 from tests.conformance.limiting import new_budget, new_quota, slots
@@ -126,3 +127,34 @@ async def test_nothing_leaks_wherever_a_process_dies(
         if not dying.is_dead:
             return
     raise AssertionError("the script never came to its end")
+
+
+async def _set_aside_and_spend(engine: Engine, budget_id: str) -> None:
+    asked = Reservation(
+        budget_id=budget_id, reservation_id="r", dimensions={"t": 4}, ttl_ms=LEASE_MS
+    )
+    await engine.holds.reserve(asked)
+    await engine.holds.commit(budget_id, "r", {"t": 3})
+
+
+@pytest.mark.parametrize("repeats", [False, True], ids=["left", "repeated"])
+@pytest.mark.parametrize("is_done", [False, True], ids=["call lost", "answer lost"])
+async def test_an_amount_set_aside_is_spent_once_or_returns(
+    driver: Driver, is_done: bool, repeats: bool
+) -> None:
+    for calls in range(3):
+        budget = await new_budget(driver.engine, {"t": 5})
+        dying = Dying(driver.engine.deps.store.backend, calls, is_done=is_done)
+        engine = engine_on(dying)
+        try:
+            await _set_aside_and_spend(engine, budget)
+        except FlowFabricError:
+            assert dying.is_dead
+        await engine.close()
+        if repeats:
+            await _set_aside_and_spend(driver.engine, budget)
+        await driver.pass_time(LEASE_MS)
+        status = await driver.engine.budgets.get_budget_status(budget)
+        assert dying.is_dead == (calls < 2)
+        is_spent = repeats or not dying.is_dead or (is_done and calls == 1)
+        assert (status.usage.get("t", 0), status.reserved) == (3 if is_spent else 0, {})

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flowfabric.backend.base import Backend
+from flowfabric.core.flow_cancel import MEMBERS_PER_STEP
 from flowfabric.core.graph import flow_state
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
@@ -33,7 +34,7 @@ from tests.conformance.editing import LATER, EditedFlow, new_flow
 from tests.conformance.graphs import Arrow, FlowUnderTest, Graph, Member
 from tests.conformance.unreadable import unreadable
 
-BOUND = 100
+BOUND = MEMBERS_PER_STEP
 """How many members one step cancels."""
 
 

@@ -201,6 +201,24 @@ async def _abandoned(world: World) -> None:
     world.clock.advance(10 * MINUTE)
 
 
+async def _redeemed(world: World) -> None:
+    """What many sources failed for was skipped; since then all but one have succeeded."""
+    sources = [f"s{i}" for i in range(10)]
+    await world.graph(Graph(arrows=[(name, "t") for name in sources]), *sources)
+    engine = world.engine
+    flow = FlowUnderTest(engine, world.flow_id, world.ids)
+    for name in sources:
+        await engine.outcomes.fail(world.held[name], BROKEN)
+        await engine.replays.replay(world.ids[name])
+    await flow.complete(*sources[1:])
+    await flow.settled()
+    await engine.close()
+
+
+async def _replay_skipped(world: World, engine: Engine) -> None:
+    await engine.replays.replay(world.ids["t"])
+
+
 HEALING: Final[dict[str, Scenario]] = {
     "a wide fan-out": Scenario(_fan_out, _complete("top")),
     "a deep skip": Scenario(_deep, _fail("top")),
@@ -210,6 +228,7 @@ HEALING: Final[dict[str, Scenario]] = {
     "cancel_all with wait": Scenario(_many, _cancel("cancel_all", wait=True)),
     "cancel_pending": Scenario(_many, _cancel("cancel_pending", wait=True)),
     "flow_only": Scenario(_many, _cancel("flow_only", wait=True)),
+    "a replay that leaves work over": Scenario(_redeemed, _replay_skipped),
     "a sweep that expires": Scenario(_expiring, _sweep),
     "a sweep that gives a submit up": Scenario(_abandoned, _sweep),
 }

@@ -6,6 +6,7 @@ import msgspec
 
 from flowfabric.backend.base import Backend
 from flowfabric.backend.flowing import EdgeQuery, MemberQuery
+from flowfabric.core.flow_cancel import MEMBERS_PER_STEP
 from flowfabric.core.flow_plan import FlowApplied, FlowPlan, FlowRefused
 from flowfabric.core.graph import Edge, GraphEdit
 from flowfabric.core.ids import for_flow
@@ -101,7 +102,7 @@ async def test_an_empty_edit_changes_only_the_version(driver: Driver, backend: B
 async def test_a_cancel_and_its_continuation_may_share_a_transaction(
     driver: Driver, backend: Backend
 ) -> None:
-    total = 250
+    total = 3 * MEMBERS_PER_STEP + 20
     flow = await driver.graph(Graph(members={f"m{i}": Member() for i in range(total)}))
     await asyncio.gather(
         backend.apply_flows([cancel_flow(flow.flow_id, "cancel_all", "enough")]),

@@ -9,6 +9,7 @@ import pytest
 
 from flowfabric.backend.base import Backend
 from flowfabric.core.graph import Flow, flow_state
+from flowfabric.core.settle import EDGES_PER_STEP
 from flowfabric.engine.flow_types import Cancelled
 from flowfabric.engine.graph_types import (
     GraphEdge,
@@ -19,7 +20,7 @@ from flowfabric.engine.graph_types import (
 )
 from tests.conformance.driver import PERMANENT, Driver
 
-BOUND = 100
+BOUND = EDGES_PER_STEP
 FAN = 9_998
 """With the first and the last member ten thousand."""
 

@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 import pytest
@@ -13,22 +14,35 @@ from tests.conformance.limiting import Watched, flood
 from tests.stores import STORES
 
 CROWD: Final = 100_000
-_LOOKS: Final = 30
+CROWDED: Final = "default"
+LANES: Final = (CROWDED, "empty")
+# A look that meets noise is one of several; a queue that is read too far slows every one.
+_LOOKS: Final = 5
+_CLAIMS: Final = 25
 _GPU: Final = {"routing_requirements": {"required_capabilities": ["gpu"]}}
-_ORDER: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1", capabilities=("gpu",))
 
 
-async def _fastest_claim(engine: Engine) -> float:
-    """How long the best of some claims of a rare execution takes."""
-    best = float("inf")
-    for _ in range(_LOOKS):
-        submitted = await engine.executions.create(Submission(policy=_GPU))
-        start = time.perf_counter()
-        (claimed,) = await engine.claims.claim(_ORDER)
-        best = min(best, time.perf_counter() - start)
-        assert claimed.execution_id == submitted.execution_id
-        await engine.outcomes.complete(claimed.held)
-    return best
+async def _claim(engine: Engine, lane: str) -> float:
+    """How long the claim of a rare execution takes that was just submitted."""
+    submitted = await engine.executions.create(Submission(policy=_GPU, lane=lane))
+    order = ClaimOrder(
+        worker_id="w", worker_instance_id="w-1", lanes=(lane,), capabilities=("gpu",)
+    )
+    start = time.perf_counter()
+    (claimed,) = await engine.claims.claim(order)
+    took = time.perf_counter() - start
+    assert claimed.execution_id == submitted.execution_id
+    await engine.outcomes.complete(claimed.held)
+    return took
+
+
+async def _slowdown(engine: Engine) -> float:
+    """The crowded lane's median claim against the empty one's, taken in turns."""
+    times: dict[str, list[float]] = {lane: [] for lane in LANES}
+    for _ in range(_CLAIMS):
+        for lane in LANES:
+            times[lane].append(await _claim(engine, lane))
+    return median(times[CROWDED]) / median(times["empty"])
 
 
 @pytest.mark.parametrize("store", sorted(STORES))
@@ -39,12 +53,9 @@ async def test_a_rare_execution_is_claimed_as_fast_as_in_an_empty_lane(
     watched = Watched(STORES[store](None, tmp_path))
     await watched.prepare()
     engine = engine_on(watched)
-    alone = await _fastest_claim(engine)
-    trips = watched.calls.count("claim")
-    watched.calls.clear()
     await flood(engine, CROWD)
-    crowded = await _fastest_claim(engine)
-    assert watched.calls.count("claim") == trips == _LOOKS
-    assert crowded < 10 * alone + 0.005
+    watched.calls.clear()
+    assert min([await _slowdown(engine) for _ in range(_LOOKS)]) < 1.25
+    assert watched.calls.count("claim") == _LOOKS * _CLAIMS * len(LANES)
     await engine.close()
     await watched.close()

@@ -11,8 +11,10 @@ from flowfabric.core.graph import FINISHED, Edge, Group, OnSatisfied, reopen
 from flowfabric.core.plan import Applied
 from flowfabric.core.rules.attempts import Children, park
 from flowfabric.core.rules.operators import Reopening, ReplayRequest, cancel, replay, set_tags
+from flowfabric.core.step import Step
 from tests.unit.core.graphs import FLOW, Graph, Inbound, Outcome, edge_id, member
 from tests.unit.core.records import NOW, changed
+from tests.unit.core.rows import FakeRows
 
 ROOT: Final = Inbound(())
 
@@ -276,6 +278,58 @@ def test_a_write_that_does_not_move_a_parked_parent_does_not_release_it() -> Non
     _park(graph, 0, (1,))
     apply(graph.rows, set_tags(graph.record(0), {"app.team": "red"}))
     assert graph.state(0) == "blocked"
+
+
+# ---- the bound
+
+
+class _Touched(FakeRows):
+    """Counts what a step writes."""
+
+    def __init__(self, rows: FakeRows) -> None:
+        vars(self).update(vars(rows))
+        self.touched = 0
+
+    def put_edge(self, edge: Edge) -> None:
+        self.touched += 1
+        super().put_edge(edge)
+
+    def put_group(self, group: Group) -> None:
+        self.touched += 1
+        super().put_group(group)
+
+    def write(self, step: Step) -> None:
+        self.touched += 1
+        super().write(step)
+
+
+def _fan(width: int, on_satisfied: OnSatisfied) -> Graph:
+    """One that feeds many that feed one, which takes the first of them."""
+    middle = tuple(range(1, width + 1))
+    return Graph((ROOT, *[Inbound((0,))] * width, Inbound(middle, "any_of", 1, on_satisfied)))
+
+
+@pytest.mark.parametrize("outcome", ["success", "failed"])
+def test_no_step_of_a_wide_flow_touches_more_than_its_bound(outcome: Outcome) -> None:
+    width = 20 * settle.EDGES_PER_STEP
+    graph = _fan(width, "cancel_remaining")
+    graph.rows = rows = _Touched(graph.rows)
+    graph.end(0, outcome)
+    if outcome == "success":
+        graph.settle()
+        rows.touched = 0
+        graph.end(1, "success")
+    steps = 0
+    more = True
+    while more:
+        # An edge, the group that counts it, the member that moves for it; and what began it all.
+        assert rows.touched <= 3 * settle.EDGES_PER_STEP + 3
+        rows.touched = 0
+        more = settle.continue_flow(rows, graph.flow())
+        steps += 1
+    assert steps > 20
+    ended = {"skipped"} if outcome == "failed" else {"cancelled"}
+    assert {graph.state(number) for number in range(2, width + 1)} == ended
 
 
 # ---- replay
