@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from flowfabric.backend.bells import LocalBells
 from flowfabric.backend.memory.runner import MemoryRunner, WallClock
-from flowfabric.backend.memory.tables import MemoryTables
 from flowfabric.backend.reference.backend import ReferenceBackend
+from flowfabric.backend.reference.memory_tables import MemoryTables
 from flowfabric.backend.types import Description
 from flowfabric.core.version import VERSION
 

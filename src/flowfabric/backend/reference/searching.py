@@ -1,10 +1,10 @@
 """Mechanism `list`: the view that fits a filter and an order best, walked page by page."""
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from flowfabric.backend.reference.cursors import read_cursor, write_cursor
 from flowfabric.backend.reference.matching import is_bucket_wanted, matcher
@@ -39,16 +39,39 @@ PLACES: Final[dict[Order, Place]] = {
 }
 
 
+class Stretch(NamedTuple):
+    """Records behind a place, and how far the reading got; None when it came to the end."""
+
+    records: list[Record]
+    reached: Key | None
+
+
+# Asks for records behind a place, at most so many, and is sent them; in the end it has the page.
+Walk = Generator[tuple[Key | None, int], Stretch, Page]
+
+
 def search(tx: Transaction, request: ListRequest) -> Page:
+    walk, place = walk_through(request), PLACES[request.order]
+    try:
+        after, size = next(walk)
+        read = _source(tx, request)
+        while True:
+            records = read(after, size)
+            reached = place(records[-1]) if len(records) == size else None
+            after, size = walk.send(Stretch(records, reached))
+    except StopIteration as done:
+        page: Page = done.value
+        return page
+
+
+def walk_through(request: ListRequest) -> Walk:
+    """The page of a request, whoever reads the records for it."""
     if request.limit < 0:
         raise InvalidInput("limit: expected 0 or more")
     after = read_cursor(request)
     if not request.limit:
         return Page((), request.cursor)
-    return _walk(request, _source(tx, request), after or _start(request))
-
-
-def _walk(request: ListRequest, read: Read, after: Key | None) -> Page:
+    after = after or _start(request)
     limit = min(request.limit, MAX_PAGE)
     size = max(limit + 1, _LEAST_PAGE)
     matches, place = matcher(request.filter), PLACES[request.order]
@@ -56,8 +79,8 @@ def _walk(request: ListRequest, read: Read, after: Key | None) -> Page:
     found: list[Record] = []
     looks = 0
     while True:
-        records = read(after, size)
-        for record in records:
+        stretch = yield after, size
+        for record in stretch.records:
             if is_past(record):
                 return Page(tuple(found), scanned=looks)
             looks += 1
@@ -65,10 +88,10 @@ def _walk(request: ListRequest, read: Read, after: Key | None) -> Page:
                 if len(found) == limit:
                     return Page(tuple(found), write_cursor(request, place(found[-1])), looks - 1)
                 found.append(record)
-            after = place(record)
             if looks == MOST_LOOKS:
-                return Page(tuple(found), write_cursor(request, after), looks)
-        if len(records) < size:
+                return Page(tuple(found), write_cursor(request, place(record)), looks)
+        after = stretch.reached
+        if after is None:
             return Page(tuple(found), scanned=looks)
 
 
