@@ -1,12 +1,183 @@
-"""Mechanism `list`."""
+"""Mechanism `list`: the views that fit a filter and an order best, walked over all partitions."""
 
-from flowfabric.backend.types import ListRequest, Page
-from flowfabric.backend.valkey.calls import Calls
-from flowfabric.errors import Unavailable
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from flowfabric.backend.reference.matching import is_bucket_wanted
+from flowfabric.backend.reference.searching import PLACES, Stretch, walk_through
+from flowfabric.backend.types import Filter, ListRequest, Page
+from flowfabric.backend.valkey.calls import Calls, Reply
+from flowfabric.backend.valkey.fanning import ask_all
+from flowfabric.backend.valkey.keys import lane_key, state_view, tag_view
+from flowfabric.backend.valkey.packing import record_from
+from flowfabric.core.ids import compose, partition_of, uuid_of
+from flowfabric.core.record import Record
+from flowfabric.core.states import BLOCK_REASONS, CLAIMABLE, STATES
+from flowfabric.core.views import Key
+from flowfabric.errors import InvalidInput
+
+_BUCKETS: Final = (
+    *sorted(STATES - {"blocked"}),
+    *(f"blocked:{reason}" for reason in sorted(BLOCK_REASONS)),
+)
+# Among entries that share a score: before all of them, and behind.
+_BEFORE: Final = ""
+_BEHIND: Final = "~"
+
+# A place of a view over all partitions: its score, and the id.
+Spot = tuple[int, str]
+
+
+class Shelves(NamedTuple):
+    """The views that together show what a request asks for, in one order."""
+
+    names: Sequence[str]
+    partitions: Sequence[int]
+    newest: bool = False
+
+
+class _View(NamedTuple):
+    spots: list[Spot]
+    has_more: bool
 
 
 class SearchMechanism:
     _calls: Calls
 
     async def search(self, request: ListRequest) -> Page:
-        raise Unavailable("search")
+        walk = walk_through(request)
+        try:
+            after, size = next(walk)
+            shelves = await self._shelves(request)
+            while True:
+                after, size = walk.send(await self._stretch(request, shelves, after, size))
+        except StopIteration as done:
+            page: Page = done.value
+            return page
+
+    async def walk_view(self, shelves: Shelves, after: Spot | None, most: int) -> list[Spot]:
+        """Places behind `after` in the order of the views, most of which may be empty."""
+        found: list[Spot] = []
+        while len(found) < most:
+            views = await self._views(shelves, after, most - len(found))
+            spots = _merged(views, newest=shelves.newest)
+            found += spots[: most - len(found)]
+            if not any(view.has_more for view in views):
+                break
+            after = found[-1]
+        return found
+
+    async def records(self, ids: Sequence[str]) -> list[Record | None]:
+        """Records of any partitions, in the order of the ids."""
+        own: dict[int, list[str]] = {}
+        for execution_id in ids:
+            own.setdefault(partition_of(execution_id), []).append(execution_id)
+
+        def asked(share: Iterable[int]) -> list[str]:
+            return [execution_id for partition in share for execution_id in own[partition]]
+
+        found: dict[str, Record] = {}
+        for reply in await ask_all(self._calls, "rows", own, asked):
+            for row, static in filter(None, reply.head):
+                record = record_from(reply.bodies[row], reply.bodies[static])
+                found[record.execution_id] = record
+        return [found.get(execution_id) for execution_id in ids]
+
+    async def _stretch(
+        self, request: ListRequest, shelves: Shelves, after: Key | None, size: int
+    ) -> Stretch:
+        place = PLACES[request.order]
+        by_id = request.order == "id"
+        behind = (0, str(after[0])) if after and by_id else after
+        spots = await self.walk_view(shelves, behind and (int(behind[0]), str(behind[1])), size)
+        records = await self.records([execution_id for _, execution_id in spots])
+        shown = [
+            record
+            for spot, record in zip(spots, records, strict=True)
+            # One that has moved since is shown where it stands now, or was.
+            if record is not None and place(record) == (spot[1:] if by_id else spot)
+        ]
+        reached = None
+        if len(spots) == size:
+            reached = spots[-1][1:] if by_id else spots[-1]
+        return Stretch(shown, reached)
+
+    async def _shelves(self, request: ListRequest) -> Shelves:
+        wanted = request.filter
+        everywhere = range(self._calls.counts.flow)
+        partitions = everywhere if wanted.partition is None else [wanted.partition]
+        match request.order:
+            case "id":
+                instance = wanted.worker_instance_id
+                return Shelves([f"worker:{instance}" if instance else "partition"], partitions)
+            case "due":
+                return Shelves(["timers"], partitions)
+            case "view":
+                return Shelves(await self._lane_views(wanted), partitions)
+            case _:
+                newest = request.order == "created_newest"
+                return Shelves(self._by_age(wanted), partitions, newest)
+
+    def _by_age(self, wanted: Filter) -> list[str]:
+        if wanted.flow_id:
+            states = [wanted.state] if wanted.state in STATES else sorted(STATES)
+            return [f"flow:{wanted.flow_id}:{state}" for state in states]
+        if wanted.tag and wanted.namespace and wanted.tag[0] in self._calls.searchable:
+            return [tag_view(wanted.namespace, *wanted.tag)]
+        if wanted.namespace and wanted.lane and wanted.state == "active":
+            # The only state whose records a lane lists by creation.
+            return [state_view("active", wanted.namespace, wanted.lane)]
+        return ["all"]
+
+    async def _lane_views(self, wanted: Filter) -> list[str]:
+        """A lane's own order. What it offers stands in its queues, by requirement set."""
+        namespace, lane = wanted.namespace, wanted.lane
+        if not (namespace and lane and (wanted.state or wanted.public_state)):
+            raise InvalidInput("order: a lane's own order needs namespace, lane and state")
+        buckets = [bucket for bucket in _BUCKETS if is_bucket_wanted(wanted, bucket)]
+        names = [state_view(bucket, namespace, lane) for bucket in buckets]
+        if CLAIMABLE.isdisjoint(buckets):
+            return names
+        reply = await self._calls.run("sets", lane_key(namespace, lane), (namespace, lane))
+        return names + [f"claimable:{req_set}:{namespace}:{lane}" for req_set in reply.head]
+
+    async def _views(self, shelves: Shelves, after: Spot | None, most: int) -> list[_View]:
+        def asked(share: list[int]) -> list[Any]:
+            score = str(after[0]) if after else False
+            request: list[Any] = [shelves.names, shelves.newest, score, most]
+            for partition in share:
+                request += partition, _member(partition, after)
+            return request
+
+        replies = await ask_all(self._calls, "list", shelves.partitions, asked)
+        return [_view(answer) for reply in replies for answer in reply.head]
+
+
+def _member(partition: int, after: Spot | None) -> str:
+    """Where the id stands among those of a partition that share its score."""
+    if after is None:
+        return _BEFORE
+    execution_id = after[1]
+    if execution_id and partition_of(execution_id) == partition:
+        return uuid_of(execution_id)
+    return _BEFORE if execution_id < compose(partition, "") else _BEHIND
+
+
+def _view(answer: list[Any]) -> _View:
+    partition, _, has_more, *rest = answer
+    spots = [
+        (int(score), str(compose(partition, member)))
+        for member, score in zip(rest[::2], rest[1::2], strict=True)
+    ]
+    return _View(spots, has_more)
+
+
+def _merged(views: list[_View], *, newest: bool) -> list[Spot]:
+    """Places in one order, up to the last that is certain to be next: of a view that has more,
+    what follows is not known yet."""
+    spots = sorted((spot for view in views for spot in view.spots), reverse=newest)
+    ends = [view.spots[-1] for view in views if view.has_more]
+    if not ends:
+        return spots
+    bound = max(ends) if newest else min(ends)
+    return [spot for spot in spots if (spot >= bound if newest else spot <= bound)]

@@ -1,6 +1,86 @@
--- The journal of an execution.
+-- ff1_journal: named steps of an execution, each written once, under the lease's fence.
+-- request: {{id, lease id, epoch, attempt id, entries, body}, ...}; entries are address, digest,
+--   outcome size in turn, and their bodies are the arguments from `body` on
+-- answers: {'journaled', found}: per entry 0 when it was stored now, else the number of the raw
+--   element that was there, or below 0 the place of the same step in this very item;
+--   {'refused', row, static}, {'differs', place, recorded digest}, {'too large', place},
+--   {'full', length}
+--
+-- ff1_journal_read: request {id, after, limit}; answers numbers of raw entries, in order
+--
+-- ff:j:<id> maps an address (`a<seq>:<name>`) to "<number> <digest>" and a number to its entry: two
+-- fields for each entry, numbered from 1 in the order of arrival.
+
+local MAX_ENTRY, MAX_ENTRIES = 1048576, 10000
 
 -- The number of the last entry.
 function ff.journal_length(id)
-  return 0
+  return call('HLEN', ff.journal(id)) / 2
 end
+
+-- The number and the digest of the entry at an address.
+local function stored(key, address)
+  local known = call('HGET', key, address)
+  if not known then return nil end
+  local blank = find(known, ' ', 1, true)
+  return sub(known, 1, blank - 1), sub(known, blank + 1)
+end
+
+-- Look every entry up before the first is written: what was found, and the places of the new ones;
+-- or why none of them is.
+local function look_up(c, key, entries)
+  local found, new, places = {}, {}, {}
+  for place = 1, #entries / 3 do
+    local address, digest = entries[3 * place - 2], entries[3 * place - 1]
+    local first = places[address]
+    local number, recorded
+    if first then recorded = entries[3 * first - 1] else number, recorded = stored(key, address) end
+    if recorded and recorded ~= digest then return nil, { 'differs', place, recorded } end
+    if first then
+      found[place] = -first
+    elseif number then
+      found[place] = ff.attach(c, call('HGET', key, number))
+    elseif entries[3 * place] > MAX_ENTRY then
+      return nil, { 'too large', place }
+    else
+      found[place], places[address] = 0, place
+      new[#new + 1] = place
+    end
+  end
+  return found, new
+end
+
+local function append(c, item)
+  local id, entries = item[1], item[5]
+  local r, row = ff.load(id)
+  if not r then return { 'refused', 0, 0 } end
+  if not ff.holds(r, item[2], item[3], item[4], c.now) then return { 'refused', ff.show(c, id, row) } end
+  local key = ff.journal(id)
+  local found, new = look_up(c, key, entries)
+  if not found then return new end
+  local length = ff.journal_length(id)
+  if #new > 0 and length + #new > MAX_ENTRIES then return { 'full', length } end
+  for i = 1, #new do
+    local place, number = new[i], length + i
+    call('HSET', key, entries[3 * place - 2], number .. ' ' .. entries[3 * place - 1],
+      number, c.args[item[6] + place - 1])
+  end
+  return { 'journaled', found }
+end
+
+ff.register('journal', function(_, args)
+  local c = ff.open(args)
+  return ff.close(c, ff.each(c, c.request, append))
+end)
+
+ff.register('journal_read', function(_, args)
+  local c = ff.open(args)
+  local key, after, limit = ff.journal(c.request[1]), c.request[2], c.request[3]
+  local found = {}
+  for number = after + 1, after + limit do
+    local entry = call('HGET', key, number)
+    if not entry then break end
+    found[#found + 1] = ff.attach(c, entry)
+  end
+  return ff.answer(c, found)
+end, { 'no-writes' })

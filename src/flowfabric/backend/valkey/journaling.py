@@ -1,0 +1,91 @@
+"""Journals: named steps of executions, each kept once."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from flowfabric.backend.valkey.calls import Calls, Reply
+from flowfabric.backend.valkey.keys import execution_partition_key
+from flowfabric.backend.valkey.packing import Args, record_from
+
+from flowfabric.backend.base import Answered
+from flowfabric.backend.reference.journaling import MAX_ENTRIES, MAX_ENTRY_BYTES
+from flowfabric.backend.types import JournalAppend, Journaled, JournalEntry
+from flowfabric.backend.valkey.envelopes import open_step, seal_step
+from flowfabric.core.plan import Refused
+from flowfabric.errors import Bug, Nondeterminism, PayloadTooLarge, ResourceExhausted
+
+
+class JournalMechanism:
+    _calls: Calls
+
+    async def journal(self, items: Sequence[JournalAppend]) -> list[Answered[Journaled | Refused]]:
+        return await self._calls.batches(
+            "journal",
+            items,
+            lambda item: execution_partition_key(item.execution_id),
+            _pack,
+            _answer,
+        )
+
+    async def journal_read(
+        self, execution_id: str, after: int, limit: int
+    ) -> list[tuple[int, JournalEntry]]:
+        if limit <= 0:
+            return []
+        key = execution_partition_key(execution_id)
+        request = [execution_id, after, min(limit, MAX_ENTRIES)]
+        reply = await self._calls.run("journal_read", key, request)
+        return [
+            (after + place, open_step(reply.bodies[number]))
+            for place, number in enumerate(reply.head, 1)
+        ]
+
+
+def _pack(item: JournalAppend, args: Args) -> list[Any]:
+    fence = item.fence
+    entries = [
+        part
+        for entry in item.entries
+        for part in (f"a{entry.seq}:{entry.name}", entry.digest, len(entry.outcome))
+    ]
+    bodies = [args.put(seal_step(entry)) for entry in item.entries]
+    return [
+        item.execution_id,
+        fence.lease_id,
+        fence.lease_epoch,
+        fence.attempt_id,
+        entries,
+        bodies[0] if bodies else 0,
+    ]
+
+
+def _answer(item: JournalAppend, answer: Any, reply: Reply) -> Answered[Journaled | Refused]:
+    match answer:
+        case ["journaled", found]:
+            return Journaled(tuple(_found(item, number, reply) for number in found), reply.now)
+        case ["refused", row, static]:
+            seen = record_from(reply.bodies[row], reply.bodies[static]) if row else None
+            return Refused(seen, reply.now)
+        case ["differs", place, recorded]:
+            entry = item.entries[place - 1]
+            return Nondeterminism(
+                f"step {entry.name!r}, use {entry.seq}: recorded {recorded}, now {entry.digest}",
+                recorded=recorded,
+                given=entry.digest,
+            )
+        case ["too large", place]:
+            size = len(item.entries[place - 1].outcome)
+            return PayloadTooLarge(f"journal entry of {size} bytes, at most {MAX_ENTRY_BYTES}")
+        case ["full", length]:
+            return ResourceExhausted(
+                f"journal: {item.execution_id} has {length} of {MAX_ENTRIES}", resource="journal"
+            )
+        case _:
+            return Bug(f"journal: {answer[0]}")
+
+
+def _found(item: JournalAppend, number: int, reply: Reply) -> JournalEntry | None:
+    """What was there before an entry: in the store, or earlier in the same item."""
+    if number < 0:
+        return item.entries[-number - 1]
+    return open_step(reply.bodies[number]) if number else None

@@ -1,0 +1,222 @@
+-- ff1_append: frames of an attempt's stream, under the fence of its lease holder.
+-- request: {{id, attempt index, lease id, epoch, attempt id, expire_ms, trims, summary, frames, body},
+--   ...}; trims are mode, length, exact in turn; a summary is {expected version, patches, kind, body}
+--   or false; frames are mode, the writer's number, payload size in turn, and their bodies are the
+--   arguments from `body` on. Modes: 1 durable, 2 summary, 3 best effort
+-- answers: {'appended', ids, frame count, retained, summary version, replayed},
+--   {'refused', row, static, summary version, places of frames seen before}, {'too large'}
+--
+-- ff:m:<id>:<attempt> holds the counters (`m`), the summary (`d` document, `k` kind, `u` instant) and
+-- the writer's last numbers (`n<slot>`). ff:s:<id>:<attempt>:<mode> is a stream for each mode, so that
+-- a trim never has to pass the frames of another.
+
+local MAX_FRAME, MAX_DOCUMENT = 65536, 262144
+-- How many of a writer's own numbers are remembered. A repeat follows a lost answer at once, so this
+-- is far more than any writer has under way.
+local NUMBERS = 1024
+-- The id of a frame whose number was seen too long ago to know it.
+local FORGOTTEN = ''
+local DURABLE, SUMMARY, BEST_EFFORT = 1, 2, 3
+-- Places of the counters; those of the modes follow RETAINED.
+local COUNT, BYTES, RETAINED, LAST_MS, LAST_SEQ, HAS_DURABLE, EXPIRES, VERSION, SINCE =
+  1, 2, 2, 6, 7, 8, 9, 10, 11
+
+function ff.meter_key(id, attempt)
+  return 'ff:m:' .. id .. ':' .. attempt
+end
+
+-- Completed by the number of a mode.
+function ff.frames_key(id, attempt)
+  return 'ff:s:' .. id .. ':' .. attempt .. ':'
+end
+
+function ff.meter(key)
+  local stored = call('HGET', key, 'm')
+  if stored then return unpack_message(stored) end
+  return { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+end
+
+function ff.is_expired(meter, now)
+  return meter[EXPIRES] > 0 and meter[EXPIRES] <= now
+end
+
+-- Whether this is the fence of the record's lease, and the lease still runs.
+function ff.holds(r, lease_id, epoch, attempt_id, now)
+  return r[@state] == 'active' and r[@lease_id] == lease_id and r[@lease_epoch] == epoch
+    and r[@attempt_id] == attempt_id and r[@lease_until] > now
+end
+
+local function takes_frames(r, item, now)
+  if not ff.holds(r, item[3], item[4], item[5], now) or r[@attempt_index] ~= item[2] then return false end
+  local attempt = ff.attempt_of(r)
+  return attempt and attempt[@a.closed_at] == 0
+end
+
+local function is_too_large(c, frames, summary)
+  for i = 3, #frames, 3 do
+    if frames[i] > MAX_FRAME then return true end
+  end
+  return summary and #c.args[summary[4]] > MAX_DOCUMENT
+end
+
+-- The id a frame with this writer's number was given; nil when there is none.
+local function earlier_id(to, number)
+  if number == 0 then return nil end
+  local known = call('HGET', to.meter, 'n' .. number % NUMBERS)
+  if not known then return nil end
+  local blank = find(known, ' ', 1, true)
+  local told = tonumber(sub(known, 1, blank - 1))
+  -- Writers count up: a slot that holds a lower number is free for this one.
+  if told < number then return nil end
+  return told == number and sub(known, blank + 1) or FORGOTTEN
+end
+
+-- Per frame the id of one that was there before, and how many were.
+local function look_up(to, frames)
+  local earlier, places = {}, {}
+  for place = 1, #frames / 3 do
+    local id = earlier_id(to, frames[3 * place - 1])
+    earlier[place] = id or false
+    if id then places[#places + 1] = place - 1 end
+  end
+  return earlier, places
+end
+
+-- Whether a document was made from the stored one and the patches that are new; a number twice in
+-- one item is one frame.
+local function follows(meter, summary, frames, earlier)
+  local numbers, new = {}, 0
+  for place = 1, #earlier do
+    local mode, number = frames[3 * place - 2], frames[3 * place - 1]
+    if not earlier[place] and not numbers[number] then
+      if mode == SUMMARY then new = new + 1 end
+      if number > 0 then numbers[number] = true end
+    end
+  end
+  return summary[1] == meter[VERSION] and summary[2] == new
+end
+
+local function put_frame(to, ms, id, mode, body, version)
+  local command = { 'XADD', to.frames .. mode, id, 'f', body }
+  if version > 0 then command[6], command[7] = 'v', version end
+  -- An instant that was not given is that of the id, unless the clock went back.
+  if ms ~= to.now then
+    command[#command + 1] = 't'
+    command[#command + 1] = to.now
+  end
+  call(unpack(command))
+end
+
+local function count_frame(meter, mode, size, ms, seq)
+  meter[COUNT] = meter[COUNT] + 1
+  meter[BYTES] = meter[BYTES] + size
+  meter[RETAINED + mode] = meter[RETAINED + mode] + 1
+  meter[LAST_MS], meter[LAST_SEQ] = ms, seq
+  if mode ~= BEST_EFFORT then meter[HAS_DURABLE] = 1 end
+end
+
+-- Append what is new; the ids of all frames of the item.
+local function put_frames(c, to, meter, item, earlier)
+  local frames, ids, numbered, version = item[9], {}, {}, meter[VERSION]
+  -- Ids go up even when the clock does not.
+  local ms, seq = to.now, 0
+  if ms <= meter[LAST_MS] then ms, seq = meter[LAST_MS], meter[LAST_SEQ] + 1 end
+  for place = 1, #earlier do
+    local mode, number = frames[3 * place - 2], frames[3 * place - 1]
+    local id = earlier[place] or numbered[number]
+    if not id then
+      id = ms .. '-' .. seq
+      if mode == SUMMARY then version = version + 1 end
+      local shown = mode == SUMMARY and item[8] and version or 0
+      put_frame(to, ms, id, mode, c.args[item[10] + place - 1], shown)
+      count_frame(meter, mode, frames[3 * place], ms, seq)
+      seq = seq + 1
+      if number > 0 then
+        numbered[number] = id
+        call('HSET', to.meter, 'n' .. number % NUMBERS, string.format('%.0f ', number) .. id)
+      end
+    end
+    ids[place] = id
+  end
+  return ids
+end
+
+local function put_summary(c, to, meter, summary)
+  meter[VERSION] = summary[1] + summary[2]
+  if meter[SINCE] == 0 then meter[SINCE] = to.now end
+  call('HSET', to.meter, 'd', c.args[summary[4]], 'k', summary[3], 'u', to.now)
+end
+
+-- Keep the newest of one mode. An approximate trim waits until it is worth the while.
+local function trim(to, meter, mode, length, exact)
+  local slack = exact and 0 or floor(length / 10)
+  if meter[RETAINED + mode] - length <= slack then return end
+  call('XTRIM', to.frames .. mode, 'MAXLEN', string.format('%.0f', length))
+  meter[RETAINED + mode] = length
+end
+
+-- Frames of a stream that expired must not come back to life with the next one.
+local function drop_frames(to, meter)
+  for mode = DURABLE, BEST_EFFORT do
+    call('UNLINK', to.frames .. mode)
+    meter[RETAINED + mode] = 0
+  end
+  meter[EXPIRES] = 0
+end
+
+-- Only a stream that never held anything else lets its short-lived frames end. The server frees
+-- them too, unless a test's clock says when.
+local function set_end(to, meter, expire_ms)
+  if meter[HAS_DURABLE] == 1 then
+    if meter[EXPIRES] > 0 then
+      meter[EXPIRES] = 0
+      call('PERSIST', to.frames .. BEST_EFFORT)
+    end
+  elseif expire_ms > 0 then
+    meter[EXPIRES] = to.now + expire_ms
+    if not TEST_MODE then
+      call('PEXPIREAT', to.frames .. BEST_EFFORT, string.format('%.0f', meter[EXPIRES]))
+    end
+  end
+end
+
+local function retained(meter)
+  return meter[RETAINED + DURABLE] + meter[RETAINED + SUMMARY] + meter[RETAINED + BEST_EFFORT]
+end
+
+local function appended(meter, ids, replayed)
+  return { 'appended', ids, meter[COUNT], retained(meter), meter[VERSION], replayed }
+end
+
+local function refused(c, id, row, meter, places)
+  if not row then return { 'refused', 0, 0, meter[VERSION], places } end
+  local shown, static = ff.show(c, id, row)
+  return { 'refused', shown, static, meter[VERSION], places }
+end
+
+local function append(c, item)
+  local id, attempt, frames, summary = item[1], item[2], item[9], item[8]
+  local to = { meter = ff.meter_key(id, attempt), frames = ff.frames_key(id, attempt), now = c.now }
+  local r, row = ff.load(id)
+  local meter = ff.meter(to.meter)
+  if not r or not takes_frames(r, item, c.now) then return refused(c, id, row, meter, {}) end
+  if is_too_large(c, frames, summary) then return { 'too large' } end
+  local earlier, places = look_up(to, frames)
+  if #earlier > 0 and #places == #earlier then return appended(meter, earlier, true) end
+  if summary and not follows(meter, summary, frames, earlier) then
+    return refused(c, id, row, meter, places)
+  end
+  if ff.is_expired(meter, c.now) then drop_frames(to, meter) end
+  local ids = put_frames(c, to, meter, item, earlier)
+  if summary then put_summary(c, to, meter, summary) end
+  set_end(to, meter, item[6])
+  for i = 1, #item[7], 3 do trim(to, meter, item[7][i], item[7][i + 1], item[7][i + 2]) end
+  call('HSET', to.meter, 'm', pack(meter))
+  ff.ring(c, 'stream:' .. id .. ':' .. attempt)
+  return appended(meter, ids, false)
+end
+
+ff.register('append', function(_, args)
+  local c = ff.open(args)
+  return ff.close(c, ff.each(c, c.request, append))
+end)
