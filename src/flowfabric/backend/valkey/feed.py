@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal, NamedTuple
 
-from flowfabric.backend.valkey.calls import Calls, Reply
-from flowfabric.backend.valkey.packing import decode, entry_of
-
 from flowfabric.backend.reference.feed import MOST_LOOKS
 from flowfabric.backend.types import EventFilter, EventPage, StoredEvent
+from flowfabric.backend.valkey.calls import Calls, Reply
 from flowfabric.backend.valkey.fanning import ask_all
+from flowfabric.backend.valkey.packing import decode, entry_of
 from flowfabric.backend.valkey.positions import (
     START,
     WHOLE,
@@ -95,7 +94,7 @@ def _from(place: Place) -> str:
     """The first entry to read: the one behind the place, unless some of its events are unseen."""
     if place == START:
         return "-"
-    return f"({place.entry}" if place.index == WHOLE else place.entry
+    return f"({place.entry}" if place.seen == WHOLE else place.entry
 
 
 def _log(answer: Any, reply: Reply) -> _Log:
@@ -140,10 +139,10 @@ def _in_order(logs: list[_Log], positions: Positions) -> Iterator[_Event]:
         yield from _events(place, partition, body, positions.get(partition, START))
 
 
-def _events(place: Place, partition: int, body: bytes, seen: Place) -> Iterator[_Event]:
+def _events(place: Place, partition: int, body: bytes, before: Place) -> Iterator[_Event]:
     values = decode(body)
     # An entry read in part is read again, for the events behind those already seen.
-    first = seen.index if seen.entry == place.entry else 0
+    first = before.seen if before.entry == place.entry else 0
     for index in range(first, len(values)):
         is_last = index == len(values) - 1
         reached = place if is_last else Place(place.ms, place.seq, index + 1)

@@ -8,7 +8,8 @@ from typing import Final
 from flowfabric.backend.valkey.layout import AT
 from flowfabric.core.views import VIEWS, View
 
-# Kept as counters per lane and state.
+# Kept as counters per lane and state; as a view only of what does not stand in a queue, because a
+# queue is in the lane's own order too.
 _COUNTED: Final = "by_state"
 # A view keyed by one of these needs no such part in its name: its partition's tag says it, or the
 # whole partition is one view and readers look at the namespace of what they find.
@@ -90,6 +91,13 @@ def _order(view: View, record: str) -> str:
 
 
 _COUNTERS: Final = f"""-- by_state
+was = before and ff.resting_view(tag, before)
+is = after and ff.resting_view(tag, after)
+if was and was ~= is then call('ZREM', was, member) end
+if is then
+old, new = was == is and ff.resting_order(before), ff.resting_order(after)
+if old ~= new then call('ZADD', is, new, member) end
+end
 if not before or not after or before[{AT["state"]}] ~= after[{AT["state"]}]
 or before[{AT["reason"]}] ~= after[{AT["reason"]}] then
 if before then ff.count(c, tag, before, -1) end

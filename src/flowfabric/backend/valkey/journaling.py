@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from flowfabric.backend.valkey.calls import Calls, Reply
-from flowfabric.backend.valkey.keys import execution_partition_key
-from flowfabric.backend.valkey.packing import Args, record_from
-
 from flowfabric.backend.base import Answered
 from flowfabric.backend.reference.journaling import MAX_ENTRIES, MAX_ENTRY_BYTES
 from flowfabric.backend.types import JournalAppend, Journaled, JournalEntry
+from flowfabric.backend.valkey.calls import Calls, Reply
 from flowfabric.backend.valkey.envelopes import open_step, seal_step
+from flowfabric.backend.valkey.keys import execution_partition_key
+from flowfabric.backend.valkey.packing import Args, record_from
 from flowfabric.core.plan import Refused
 from flowfabric.errors import Bug, Nondeterminism, PayloadTooLarge, ResourceExhausted
 
@@ -39,6 +38,10 @@ class JournalMechanism:
             (after + place, open_step(reply.bodies[number]))
             for place, number in enumerate(reply.head, 1)
         ]
+
+
+def _key(item: JournalAppend) -> str:
+    return execution_partition_key(item.execution_id)
 
 
 def _pack(item: JournalAppend, args: Args) -> list[Any]:

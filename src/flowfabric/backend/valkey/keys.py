@@ -36,3 +36,13 @@ def lane_key(namespace: str, lane: str) -> str:
 
 def presence_key(namespace: str) -> str:
     return f"ff:p:{{ns:{namespace}}}"
+
+
+def state_view(bucket: str, namespace: str, lane: str) -> str:
+    """The name, in its partition, of a lane's records in one state that stand in no queue."""
+    return f"by_state:{bucket}:{namespace}:{lane}"
+
+
+def tag_view(namespace: str, name: str, value: str) -> str:
+    """The name, in its partition, of the records of a namespace that bear a tag."""
+    return f"tag:{namespace}:{len(name.encode())}:{name}:{value}"

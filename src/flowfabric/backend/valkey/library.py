@@ -24,6 +24,7 @@ from flowfabric.core.record import (
     counting_instants,
 )
 from flowfabric.core.states import CLAIMABLE, FINAL, HELD, LIVE, MOVES
+from flowfabric.core.views import LAST
 
 INTERFACE: Final = 1
 NAME: Final = "flowfabric"
@@ -43,6 +44,10 @@ FILES: Final = (
     "create",
     "claim",
     "apply",
+    "append",
+    "frames",
+    "log",
+    "list",
     "read",
     "due",
     "presence",
@@ -94,6 +99,7 @@ def _tables(*, test_mode: bool) -> str:
         "ATTEMPT_DEFAULTS": layout.ATTEMPT_DEFAULTS,
         "HELD": HELD,
         "CLAIMABLE": CLAIMABLE,
+        "LAST": LAST,
         "FINAL": FINAL,
         "COUNTS": DUE,
         "COUNTING": {state: _at(counting_instants(state)) for state in sorted(LIVE)},

@@ -15,11 +15,11 @@ _PLACE: Final = Struct(">HQQH")
 
 
 class Place(NamedTuple):
-    """Behind which event of which log entry: `index` counts the entry's events already seen."""
+    """Behind which event of which log entry: `seen` counts the entry's events already seen."""
 
     ms: int
     seq: int
-    index: int = WHOLE
+    seen: int = WHOLE
 
     @property
     def entry(self) -> str:
@@ -47,8 +47,8 @@ def read_positions(cursor: bytes) -> Positions:
     if len(cursor) != size:
         raise InvalidInput(f"cursor: expected {size} bytes, got {len(cursor)}")
     return {
-        part: Place(ms, seq, index)
-        for part, ms, seq, index in _PLACE.iter_unpack(cursor[_HEAD.size :])
+        part: Place(ms, seq, seen)
+        for part, ms, seq, seen in _PLACE.iter_unpack(cursor[_HEAD.size :])
     }
 
 

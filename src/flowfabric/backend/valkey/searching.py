@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from flowfabric.backend.reference.matching import is_bucket_wanted
 from flowfabric.backend.reference.searching import PLACES, Stretch, walk_through
 from flowfabric.backend.types import Filter, ListRequest, Page
-from flowfabric.backend.valkey.calls import Calls, Reply
+from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.fanning import ask_all
 from flowfabric.backend.valkey.keys import lane_key, state_view, tag_view
 from flowfabric.backend.valkey.packing import record_from
@@ -86,21 +86,17 @@ class SearchMechanism:
     async def _stretch(
         self, request: ListRequest, shelves: Shelves, after: Key | None, size: int
     ) -> Stretch:
-        place = PLACES[request.order]
-        by_id = request.order == "id"
-        behind = (0, str(after[0])) if after and by_id else after
-        spots = await self.walk_view(shelves, behind and (int(behind[0]), str(behind[1])), size)
+        place, by_id = PLACES[request.order], request.order == "id"
+        spots = await self.walk_view(shelves, _spot(after), size)
+        places: list[Key] = [spot[1:] if by_id else spot for spot in spots]
         records = await self.records([execution_id for _, execution_id in spots])
+        # One that has moved since it was found is shown where it stands now, or was already.
         shown = [
             record
-            for spot, record in zip(spots, records, strict=True)
-            # One that has moved since is shown where it stands now, or was.
-            if record is not None and place(record) == (spot[1:] if by_id else spot)
+            for found, record in zip(places, records, strict=True)
+            if record is not None and place(record) == found
         ]
-        reached = None
-        if len(spots) == size:
-            reached = spots[-1][1:] if by_id else spots[-1]
-        return Stretch(shown, reached)
+        return Stretch(shown, places[-1] if len(places) == size else None)
 
     async def _shelves(self, request: ListRequest) -> Shelves:
         wanted = request.filter
@@ -151,6 +147,13 @@ class SearchMechanism:
 
         replies = await ask_all(self._calls, "list", shelves.partitions, asked)
         return [_view(answer) for reply in replies for answer in reply.head]
+
+
+def _spot(after: Key | None) -> Spot | None:
+    """A place of a listing as a place of its views; in the order of ids all scores are 0."""
+    if after is None:
+        return None
+    return int(after[0]) if len(after) > 1 else 0, str(after[-1])
 
 
 def _member(partition: int, after: Spot | None) -> str:

@@ -5,10 +5,6 @@ from heapq import merge
 from itertools import islice
 from typing import Any, Final, get_args
 
-from flowfabric.backend.valkey.calls import Calls, Reply
-from flowfabric.backend.valkey.keys import execution_partition_key
-from flowfabric.backend.valkey.packing import Args, record_from
-
 from flowfabric.backend.base import Answered
 from flowfabric.backend.types import (
     Append,
@@ -21,7 +17,11 @@ from flowfabric.backend.types import (
     StreamRefused,
     Summary,
 )
+from flowfabric.backend.valkey.calls import Reply
 from flowfabric.backend.valkey.envelopes import open_frame, seal_frame
+from flowfabric.backend.valkey.journaling import JournalMechanism
+from flowfabric.backend.valkey.keys import execution_partition_key
+from flowfabric.backend.valkey.packing import Args, record_from
 from flowfabric.core.merge_patch import MAX_DOCUMENT_BYTES
 from flowfabric.core.streams import MAX_FRAME_BYTES, START, Position, tail_position, upper_bound
 from flowfabric.errors import Bug, FlowFabricError, RetentionLimitExceeded
@@ -33,8 +33,6 @@ _Row = tuple[Position, Frame]
 
 
 class StreamMechanism(JournalMechanism):
-    _calls: Calls
-
     async def append(self, items: Sequence[Append]) -> list[Answered[Appended | StreamRefused]]:
         return await self._calls.batches("append", items, _key, _pack, _answer)
 

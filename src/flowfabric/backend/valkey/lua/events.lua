@@ -75,8 +75,31 @@ function ff.tell(c, tag, id, event, holder, record)
   end
 end
 
+-- Entries bear the instant of their call, and the microsecond of the server's clock behind it, so that
+-- those of different partitions are read in the order they were written.
+local function log_id(now)
+  local time = call('TIME')
+  return string.format('%.0f-%.0f', now, tonumber(time[1]) * 1e6 + tonumber(time[2]))
+end
+
+-- An id behind the last one, for a clock that went back.
+local function next_log_id(key)
+  local last = call('XINFO', 'STREAM', key)
+  for i = 1, #last, 2 do
+    if last[i] == 'last-generated-id' then
+      local dash = find(last[i + 1], '-', 1, true)
+      return sub(last[i + 1], 1, dash) .. string.format('%.0f', tonumber(sub(last[i + 1], dash + 1)) + 1)
+    end
+  end
+end
+
 function ff.write_logs(c)
+  local id
   for tag, entries in pairs(c.logs) do
-    call('XADD', ff.log_of(tag), '*', 'e', pack(entries))
+    id = id or log_id(c.now)
+    local key, body = ff.log_of(tag), pack(entries)
+    if not pcall(call, 'XADD', key, id, 'e', body) then
+      call('XADD', key, next_log_id(key), 'e', body)
+    end
   end
 end

@@ -24,6 +24,22 @@ function ff.write_counts(c)
   end
 end
 
+-- A lane's records by state, in its own order: those it offers stand in its queues, all others here.
+function ff.resting_view(tag, r)
+  local state = r[@state]
+  if CLAIMABLE[state] and r[@grant_until] == 0 then return nil end
+  if state == 'blocked' then state = 'blocked:' .. r[@reason] end
+  return 'ff:v:' .. tag .. ':by_state:' .. state .. ':' .. r[@namespace] .. ':' .. r[@lane]
+end
+
+function ff.resting_order(r)
+  local state = r[@state]
+  if FINAL[state] then return r[@completed_at] end
+  if state == 'active' then return r[@created_at] end
+  if CLAIMABLE[state] then return r[@rank] end
+  return r[@wake_at] ~= 0 and r[@wake_at] or LAST
+end
+
 -- A queue got a record of this rank.
 function ff.queued(c, tag, r)
   local key = ff.queue(tag, r[@req_set], r[@namespace], r[@lane])
