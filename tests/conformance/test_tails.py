@@ -27,6 +27,10 @@ from tests.conformance.streaming import (
 )
 
 
+# A bell may ring once when somebody begins to listen: what came before may have been missed.
+AT_THE_BEGINNING = 1
+
+
 @pytest.fixture(autouse=True)
 def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the bell wakes a tail here."""
@@ -56,7 +60,7 @@ async def test_a_waiting_tail_wakes_on_a_frame(driver: Driver, waits: Waits) -> 
         await waits.reach(1)
         await append(driver, held, frame(b"hello"))
     assert payloads(waiting.result()) == [b"hello"]
-    assert waits.total == 1
+    assert waits.total <= 1 + AT_THE_BEGINNING
 
 
 async def test_a_close_wakes_a_tail_on_a_stream_nobody_wrote_to(
@@ -112,7 +116,7 @@ async def test_another_streams_frames_wake_nobody(driver: Driver, waits: Waits) 
         for _ in range(10):
             await append(driver, other, frame())
         await driver.engine.outcomes.complete(other)
-        assert waits.total == 1
+        assert waits.total <= 1 + AT_THE_BEGINNING
         await append(driver, held, frame(b"mine"))
     assert payloads(waiting.result()) == [b"mine"]
 
@@ -216,7 +220,7 @@ async def test_a_filtered_tail_neither_spins_nor_loses_its_place(
         for n in range(1, 21):
             await waits.reach(1)
             await append(driver, held, live())
-            assert waits.total <= n
+            assert waits.total <= n + AT_THE_BEGINNING
         await waits.reach(1)
         (kept,) = await append(driver, held, frame(b"kept"))
     page = waiting.result()

@@ -23,7 +23,6 @@ from flowfabric.backend.valkey.limiting import LimitMechanism
 from flowfabric.backend.valkey.loading import Functions
 from flowfabric.backend.valkey.presence import PresenceMechanism
 from flowfabric.backend.valkey.reading import ReadMechanism
-from flowfabric.backend.valkey.searching import SearchMechanism
 from flowfabric.backend.valkey.streaming import StreamMechanism
 from flowfabric.backend.valkey.topology import Topology
 from flowfabric.backend.valkey.upkeep import UpkeepMechanism
@@ -51,7 +50,6 @@ class ValkeyBackend(
     LimitMechanism,
     StreamMechanism,
     FeedMechanism,
-    SearchMechanism,
     UpkeepMechanism,
 ):
     def __init__(self, topology: Topology, opening: Opening) -> None:

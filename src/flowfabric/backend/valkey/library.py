@@ -48,6 +48,8 @@ FILES: Final = (
     "frames",
     "log",
     "list",
+    "flow_purge",
+    "purge",
     "read",
     "due",
     "presence",

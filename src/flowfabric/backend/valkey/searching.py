@@ -34,6 +34,8 @@ class Shelves(NamedTuple):
     names: Sequence[str]
     partitions: Sequence[int]
     newest: bool = False
+    # Only what has a score up to now.
+    is_due: bool = False
 
 
 class _View(NamedTuple):
@@ -54,6 +56,10 @@ class SearchMechanism:
         except StopIteration as done:
             page: Page = done.value
             return page
+
+    @property
+    def _everywhere(self) -> range:
+        return range(self._calls.counts.flow)
 
     async def walk_view(self, shelves: Shelves, after: Spot | None, most: int) -> list[Spot]:
         """Places behind `after` in the order of the views, most of which may be empty."""
@@ -100,8 +106,7 @@ class SearchMechanism:
 
     async def _shelves(self, request: ListRequest) -> Shelves:
         wanted = request.filter
-        everywhere = range(self._calls.counts.flow)
-        partitions = everywhere if wanted.partition is None else [wanted.partition]
+        partitions = self._everywhere if wanted.partition is None else [wanted.partition]
         match request.order:
             case "id":
                 instance = wanted.worker_instance_id
@@ -140,7 +145,7 @@ class SearchMechanism:
     async def _views(self, shelves: Shelves, after: Spot | None, most: int) -> list[_View]:
         def asked(share: list[int]) -> list[Any]:
             score = str(after[0]) if after else False
-            request: list[Any] = [shelves.names, shelves.newest, score, most]
+            request: list[Any] = [shelves.names, shelves.newest, score, most, shelves.is_due]
             for partition in share:
                 request += partition, _member(partition, after)
             return request

@@ -1,15 +1,9 @@
 """Mechanisms `purge` and `verify`."""
 
 from flowfabric.backend.types import Discrepancy
-from flowfabric.backend.valkey.calls import Calls
-from flowfabric.errors import Unavailable
+from flowfabric.backend.valkey.purging import PurgeMechanism
 
 
-class UpkeepMechanism:
-    _calls: Calls
-
-    async def purge(self, limit: int, partitions: frozenset[int] = frozenset()) -> int:
-        raise Unavailable("purge")
-
+class UpkeepMechanism(PurgeMechanism):
     async def verify(self) -> list[Discrepancy]:
         return []

@@ -1,11 +1,10 @@
 -- ff1_list: places of views, in order, over the partitions of one node.
--- request: {view names, newest first, score or false, how many, partition, member, partition, ...}:
---   entries strictly behind (score, member), or from the beginning; an empty member is before all
---   that have the score, '~' behind them
+-- request: {view names, newest first, score or false, how many, only what is due, partition, member,
+--   partition, ...}: entries strictly behind (score, member), or from the beginning; an empty member
+--   is before all that have the score, '~' behind them; due is what has a score up to now
 -- answers: {partition, number of the view, whether it has more, member, score, ...} for each view that
 --   has any; together about as many as asked for, and no more than that of one
 -- ff1_rows: request {id, ...}; answers {row, static}, numbers of raw elements, or false, ...
---
 -- ff1_sets: request {namespace, lane}; answers the requirement sets the lane ever queued by
 --
 -- The first two read several partitions at once, so that a look at all of them is one call for each node.
@@ -23,7 +22,7 @@ local function before(key, score, member)
 end
 
 -- The first and the last place of what lies behind (score, member), nil when nothing does.
-local function span(key, newest, score, member)
+local function span(key, newest, score, member, upto)
   local size = call('ZCARD', key)
   local from, to = 0, size - 1
   if size > 0 and score then
@@ -38,19 +37,24 @@ local function span(key, newest, score, member)
     end
     if newest then to = low - 1 else from = low end
   end
+  if upto then
+    local due = call('ZCOUNT', key, '-inf', upto)
+    if due - 1 < to then to = due - 1 end
+  end
   if from > to then return nil end
   return from, to
 end
 
 -- Every view that has something behind the place.
-local function open_views(request)
+local function open_views(c, request)
   local names, newest, score = request[1], request[2], request[3]
+  local upto = request[5] and c.now
   local open = {}
-  for i = 5, #request, 2 do
+  for i = 6, #request, 2 do
     local tag = '{fp:' .. request[i] .. '}'
     for j = 1, #names do
       local key = ff.view(tag, names[j])
-      local from, to = span(key, newest, score, request[i + 1])
+      local from, to = span(key, newest, score, request[i + 1], upto)
       if from then open[#open + 1] = { key = key, partition = request[i], name = j, from = from, to = to } end
     end
   end
@@ -78,7 +82,7 @@ end
 ff.register('list', function(_, args)
   local c = ff.open(args)
   local newest, most = c.request[2], c.request[4]
-  local open, found = open_views(c.request), {}
+  local open, found = open_views(c, c.request), {}
   local each = floor(2 * most / (#open > 0 and #open or 1)) + LEAST
   if each > most then each = most end
   for i = 1, #open do found[i] = shown(open[i], newest, each) end

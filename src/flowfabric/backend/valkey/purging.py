@@ -1,0 +1,72 @@
+"""Mechanism `purge`: what is past its retention goes, oldest first, over all partitions."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from flowfabric.backend.reference.feed import KEEP_ENTRIES, KEEP_MS
+from flowfabric.backend.reference.purging import MOST_LOOKS
+from flowfabric.backend.valkey.calls import Reply
+from flowfabric.backend.valkey.fanning import ask_all
+from flowfabric.backend.valkey.keys import execution_partition_key, partition_key
+from flowfabric.backend.valkey.packing import Args, record_from
+from flowfabric.backend.valkey.searching import SearchMechanism, Shelves
+from flowfabric.core.record import Record
+from flowfabric.errors import FlowFabricError
+
+_PAGE: Final = 200
+
+_Purged = tuple[str, Record | None]
+
+
+class PurgeMechanism(SearchMechanism):
+    async def purge(self, limit: int, partitions: frozenset[int] = frozenset()) -> int:
+        purged = await self._purge_executions(limit, partitions)
+        await self._trim_logs()
+        return purged
+
+    async def _purge_executions(self, limit: int, partitions: frozenset[int]) -> int:
+        shelves = Shelves(["final"], sorted(partitions) or self._everywhere, is_due=True)
+        purged = looks = 0
+        while purged < limit and looks < MOST_LOOKS:
+            size = min(limit - purged, _PAGE)
+            # What went, or was put off, is not shown again; so each look is from the beginning.
+            spots = await self.walk_view(shelves, None, size)
+            fates = await self._purge([execution_id for _, execution_id in spots])
+            purged += sum(fate == "purged" for fate, _ in fates)
+            looks += len(spots)
+            if len(spots) < size or all(fate == "kept" for fate, _ in fates):
+                break
+        return purged
+
+    async def _purge(self, ids: Sequence[str]) -> list[_Purged]:
+        items = [(execution_id,) for execution_id in ids]
+        answers = await self._calls.batches(
+            "purge", items, lambda item: execution_partition_key(item[0]), _same, _fate
+        )
+        return [_raised(answer) for answer in answers]
+
+    async def _trim_logs(self) -> None:
+        replies = await ask_all(
+            self._calls, "overfull", self._everywhere, lambda share: [KEEP_ENTRIES, KEEP_MS, *share]
+        )
+        full = [(part, KEEP_ENTRIES, KEEP_MS) for reply in replies for part in reply.head]
+        for answer in await self._calls.batches(
+            "trim", full, lambda item: partition_key(item[0]), _same, lambda _, answer, __: answer
+        ):
+            _raised(answer)
+
+
+def _same(item: Any, args: Args) -> Any:
+    return item
+
+
+def _fate(_: Any, answer: Any, reply: Reply) -> _Purged:
+    if answer[0] != "purged" or not answer[1]:
+        return answer[0], None
+    return answer[0], record_from(reply.bodies[answer[1]], reply.bodies[answer[2]])
+
+
+def _raised(answer: Any) -> Any:
+    if isinstance(answer, FlowFabricError):
+        raise answer
+    return answer
