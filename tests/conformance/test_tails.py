@@ -26,7 +26,6 @@ from tests.conformance.streaming import (
     tail,
 )
 
-
 # A bell may ring once when somebody begins to listen: what came before may have been missed.
 AT_THE_BEGINNING = 1
 
