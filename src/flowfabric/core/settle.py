@@ -33,7 +33,7 @@ from flowfabric.core.states import FINAL, OUTCOMES
 from flowfabric.core.step import step
 from flowfabric.core.templates import cut_plan, release_plan, skip_plan
 
-# Few enough that a step takes less than 20 ms even if its store writes a checkpoint with it.
+# Few enough that a step takes a few milliseconds, and about 20 when a checkpoint falls into it.
 EDGES_PER_STEP: Final = 50
 BYTES_PER_STEP: Final = 4 * 1024 * 1024
 # Edges a step may look at and leave alone, on its way to those it settles.
