@@ -1,0 +1,32 @@
+"""Mechanism `verify`: everything a server holds is read, and what is derived is computed once more.
+
+Rows are judged by the reference's own checks; what only this store has (sorted sets, counters,
+hints) is compared with what those rows say. It reads the whole store into memory: a check for
+tests, and for times when nothing else runs.
+"""
+
+from flowfabric.backend.reference.memory_tables import MemoryTables
+from flowfabric.backend.reference.transaction import Transaction
+from flowfabric.backend.reference.verifying.records import check_records
+from flowfabric.backend.reference.verifying.rows import check_rows
+from flowfabric.backend.types import Discrepancy
+from flowfabric.backend.valkey.calls import Calls
+from flowfabric.backend.valkey.verifying.dumping import dump
+from flowfabric.backend.valkey.verifying.places import check_places
+from flowfabric.backend.valkey.verifying.rows import rows_from
+
+__all__ = ["verify"]
+
+
+async def verify(calls: Calls, now: int) -> list[Discrepancy]:
+    dumped = await dump(calls.topology)
+    rows = rows_from(dumped, now)
+    tables = MemoryTables(calls.searchable)
+    tables.write(rows.changes())
+    tx = Transaction(tables, now, calls.searchable)
+    return [
+        *rows.faults,
+        *check_records(tx),
+        *check_rows(tx),
+        *check_places(dumped, tables, is_cluster=calls.topology.is_cluster),
+    ]

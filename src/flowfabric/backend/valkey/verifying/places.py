@@ -1,0 +1,120 @@
+"""Checks of what only this store has: sorted sets, counters and hints, against the records."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from flowfabric.backend.reference.memory_tables import MemoryTables
+from flowfabric.backend.reference.tables import RECORDS
+from flowfabric.backend.reference.verifying.walking import rows_of
+from flowfabric.backend.types import Discrepancy
+from flowfabric.backend.valkey.keys import state_view, tag_view
+from flowfabric.backend.valkey.verifying.dumping import Dump
+from flowfabric.core.ids import uuid_of
+from flowfabric.core.record import Record
+from flowfabric.core.states import CLAIMABLE
+from flowfabric.core.views import Entry, bucket_of, entries, tag_entries
+
+# By the rest of a sorted set's name, its members with their scores.
+_Sets = defaultdict[str, dict[str, int]]
+
+
+def check_places(dumped: Dump, tables: MemoryTables, *, is_cluster: bool) -> Iterator[Discrepancy]:
+    records = [record for _, record in rows_of(tables, RECORDS)]
+    expected: _Sets = defaultdict(dict)
+    for record in records:
+        _expect(expected, record, tables.searchable)
+    found = {name: _scores(pairs) for name, pairs in dumped.get("v", {}).items()}
+    yield from _differences("view", found, expected)
+    yield from _check_counters(dumped, records)
+    # In a cluster, hints follow behind the calls.
+    if not is_cluster:
+        yield from _check_queues(dumped, records)
+        yield from _check_timers(dumped, expected)
+
+
+def _tag(name: str) -> str:
+    """Of an execution, or of a key's name."""
+    return name[: name.index("}") + 1]
+
+
+def _expect(expected: _Sets, record: Record, searchable: frozenset[str]) -> None:
+    tag, member = _tag(record.execution_id), uuid_of(record.execution_id)
+    offered = _is_offered(record)
+    for entry in (*entries(record), *tag_entries(record, searchable)):
+        # What a lane offers stands in its queues, which are in its own order.
+        if entry.view != "by_state" or not offered:
+            score = int(entry.order[0]) if len(entry.order) > 1 else 0
+            expected[f"{tag}:{_name(entry)}"][member] = score
+
+
+def _is_offered(record: Record) -> bool:
+    return record.state in CLAIMABLE and not record.grant_until
+
+
+def _name(entry: Entry) -> str:
+    key = [str(part) for part in entry.key]
+    match entry.view:
+        case "claimable":
+            namespace, lane, req_set = key
+            return f"claimable:{req_set}:{namespace}:{lane}"
+        case "by_state":
+            namespace, lane, bucket = key
+            return state_view(bucket, namespace, lane)
+        case "tag":
+            return tag_view(*key)
+        case "all" | "partition":
+            return entry.view
+        case _:
+            return ":".join((entry.view, *key))
+
+
+def _scores(pairs: Any) -> dict[str, int]:
+    return {member.decode(): int(score) for member, score in pairs}
+
+
+def _differences(
+    kind: str, found: Mapping[str, dict[str, int]], expected: Mapping[str, dict[str, int]]
+) -> Iterator[Discrepancy]:
+    for name in sorted(found.keys() | expected.keys()):
+        ours, theirs = found.get(name, {}), expected.get(name, {})
+        for member in sorted(ours.keys() | theirs.keys()):
+            if ours.get(member) != theirs.get(member):
+                is_and_should = str(ours.get(member)), str(theirs.get(member))
+                yield Discrepancy(kind, f"{name} {member}", *is_and_should)
+
+
+def _check_counters(dumped: Dump, records: list[Record]) -> Iterator[Discrepancy]:
+    expected: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for record in records:
+        name = f"{_tag(record.execution_id)}:{record.namespace}"
+        expected[name][f"{record.lane},{bucket_of(record)}"] += 1
+    found = {
+        name: {field.decode(): int(n) for field, n in counts.items()}
+        for name, counts in dumped.get("c", {}).items()
+    }
+    yield from _differences("count", found, expected)
+
+
+def _check_queues(dumped: Dump, records: list[Record]) -> Iterator[Discrepancy]:
+    """Every queue is hinted at, by a rank that none in it is below."""
+    best: dict[tuple[str, str, str], int] = {}
+    for record in records:
+        if _is_offered(record):
+            lane = f"{{l:{record.namespace}:{record.lane}}}"
+            place = (lane, record.req_set, _tag(record.execution_id))
+            best[place] = min(best.get(place, record.rank), record.rank)
+    for (lane, req_set, tag), rank in best.items():
+        hint = _scores(dumped.get("r", {}).get(f"{lane}:{req_set}", ())).get(tag)
+        if hint is None or hint > rank:
+            yield Discrepancy("hint", f"{lane} {req_set} {tag}", str(hint), f"at most {rank}")
+        if req_set.encode() not in dumped.get("rs", {}).get(lane, ()):
+            yield Discrepancy("set", f"{lane} {req_set}", "nothing", "listed")
+
+
+def _check_timers(dumped: Dump, expected: _Sets) -> Iterator[Discrepancy]:
+    hints = _scores(dumped.get("t", {}).get("{cfg}", ()))
+    for name, due in expected.items():
+        first, hint = min(due.values()), hints.get(_tag(name))
+        if name.endswith("timers") and (hint is None or hint > first):
+            yield Discrepancy("timer hint", name, str(hint), f"at most {first}")

@@ -1,0 +1,192 @@
+"""What was read from a store as rows of the reference's tables."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from flowfabric.backend.reference.tables import (
+    ATTEMPTS,
+    BLOBS,
+    CONFIG,
+    DOCUMENTS,
+    FRAMES,
+    JOURNAL,
+    KEPT,
+    NUMBERS,
+    RECORDS,
+    STREAMS,
+    SUMMARIES,
+    Changes,
+    JournalRow,
+    Numbered,
+    Put,
+    StreamMeta,
+    Table,
+)
+from flowfabric.backend.types import ConfigDocument, Discrepancy, Summary
+from flowfabric.backend.valkey.envelopes import open_step
+from flowfabric.backend.valkey.packing import (
+    attempt_from,
+    decode,
+    document_from,
+    entry_of,
+    record_from,
+)
+from flowfabric.backend.valkey.streaming import MODES, frames_from
+from flowfabric.backend.valkey.verifying.dumping import KINDS, Dump
+from flowfabric.errors import Corruption
+
+_BLOBS: Final = {b"in": "input", b"out": "result"}
+_CONFIG: Final = "{cfg}"
+
+
+class Rows:
+    """Rows by table, and what could not be read as one."""
+
+    def __init__(self) -> None:
+        self.faults: list[Discrepancy] = []
+        self._puts: dict[Table[Any, Any], list[Put]] = defaultdict(list)
+
+    def put(self, table: Table[Any, Any], key: Any, value: Any) -> None:
+        self._puts[table].append(Put(key, value))
+
+    def fault(self, kind: str, subject: str, found: str, expected: str) -> None:
+        self.faults.append(Discrepancy(kind, subject, found, expected))
+
+    def changes(self) -> Changes:
+        return Changes(self._puts, [])
+
+
+def rows_from(dumped: Dump, now: int) -> Rows:
+    rows = Rows()
+    for kind in dumped.keys() - KINDS.keys():
+        for rest in dumped[kind]:
+            rows.fault("key", f"ff:{kind}:{rest}", "unknown", "nothing")
+    readers: dict[str, Callable[[Rows, str, Any], None]] = {
+        "x": _execution,
+        "d": _documents,
+        "h": _history,
+        "j": _journal,
+        "s": _frames,
+        "p": _partition,
+    }
+    for kind, read in readers.items():
+        for rest, value in dumped.get(kind, {}).items():
+            try:
+                read(rows, rest, value)
+            except (Corruption, msgspec.MsgspecError, ValueError, TypeError, KeyError) as fault:
+                rows.fault(kind, rest, f"unreadable: {fault}", "readable")
+    for rest, value in dumped.get("m", {}).items():
+        _stream(rows, rest, value, is_empty=_is_over(dumped, rest, value, now))
+    _config(rows, dumped)
+    return rows
+
+
+def _execution(rows: Rows, execution_id: str, fields: dict[bytes, bytes]) -> None:
+    rows.put(RECORDS, execution_id, record_from(fields[b"r"], fields[b"s"]))
+    for name, value in fields.items():
+        if name in _BLOBS:
+            rows.put(BLOBS, (execution_id, _BLOBS[name]), value)
+        elif name[:1] == b"a":
+            rows.put(ATTEMPTS, (execution_id, int(name[1:])), attempt_from(value))
+        elif name not in (b"r", b"s", b"g"):
+            rows.fault("field", execution_id, name.decode(), "nothing")
+
+
+def _documents(rows: Rows, execution_id: str, fields: dict[bytes, bytes]) -> None:
+    for name, stored in fields.items():
+        rows.put(DOCUMENTS, (execution_id, name.decode()), document_from(stored))
+
+
+def _history(rows: Rows, execution_id: str, entries: list[bytes]) -> None:
+    for place, entry in enumerate(entries):
+        rows.put(KEPT, (execution_id, place), entry_of(decode(entry)))
+
+
+def _journal(rows: Rows, execution_id: str, fields: dict[bytes, bytes]) -> None:
+    """Each entry has two fields: its number, and its address with that number."""
+    addresses = {name: value for name, value in fields.items() if name[:1] == b"a"}
+    for name, value in fields.items():
+        if name[:1] == b"a":
+            continue
+        entry = open_step(value)
+        address = f"a{entry.seq}:{entry.name}".encode()
+        if addresses.pop(address, b"") != b"%d %s" % (int(name), entry.digest.encode()):
+            rows.fault("journal address", execution_id, address.decode(), f"entry {name.decode()}")
+        rows.put(JOURNAL, (execution_id, entry.name, entry.seq), JournalRow(int(name), entry))
+    for address in addresses:
+        rows.fault("journal address", execution_id, address.decode(), "nothing")
+
+
+def _frames(rows: Rows, rest: str, entries: Any) -> None:
+    execution_id, attempt, mode = rest.rsplit(":", 2)
+    for position, frame in frames_from(entries, MODES[int(mode) - 1]):
+        rows.put(FRAMES, (execution_id, int(attempt), *position), frame)
+
+
+def _stream(rows: Rows, rest: str, fields: dict[bytes, bytes], *, is_empty: bool) -> None:
+    execution_id, _, attempt = rest.rpartition(":")
+    own = (execution_id, int(attempt))
+    count, size, *kept, last_ms, last_seq, durable, expires, version, since = decode(fields[b"m"])
+    meta = StreamMeta(
+        frame_count=count,
+        total_bytes=size,
+        retained={} if is_empty else dict(zip(MODES, kept, strict=True)),
+        last_ms=last_ms,
+        last_seq=last_seq,
+        has_durable=bool(durable),
+        expires_at=expires,
+        summary_version=version,
+        summary_since=since,
+    )
+    rows.put(STREAMS, own, meta)
+    if b"d" in fields:
+        summary = Summary(
+            document=fields[b"d"],
+            version=version,
+            patch_kind=fields[b"k"].decode(),
+            last_updated_ms=int(fields[b"u"]),
+            first_applied_ms=since,
+        )
+        rows.put(SUMMARIES, own, summary)
+    for name, value in fields.items():
+        if name[:1] == b"n":
+            number, _, place = value.partition(b" ")
+            ms, _, seq = place.partition(b"-")
+            rows.put(NUMBERS, (*own, int(name[1:])), Numbered(int(number), int(ms), int(seq)))
+
+
+def _is_over(dumped: Dump, rest: str, fields: dict[bytes, bytes], now: int) -> bool:
+    """Whether the server has dropped a stream's short-lived frames by itself."""
+    expires = decode(fields[b"m"])[8]
+    return 0 < expires <= now and f"{rest}:{len(MODES)}" not in dumped.get("s", {})
+
+
+def _partition(rows: Rows, tag: str, fields: dict[bytes, bytes]) -> None:
+    for name in fields.keys() - {b"log"}:
+        rows.fault("field", tag, name.decode(), "nothing")
+
+
+def _config(rows: Rows, dumped: Dump) -> None:
+    """Documents, those that were removed included: their versions count."""
+    stored = dumped.get("cfg", {}).get(_CONFIG, {})
+    names = {member.decode(): 0 for member, _ in dumped.get("cfgn", {}).get(_CONFIG, ())}
+    times = {member.decode(): int(at) for member, at in dumped.get("cfgt", {}).get(_CONFIG, ())}
+    puts = 0
+    for name, value in stored.items():
+        version, due_at, body = value.split(b" ", 2)
+        puts += int(version)
+        if body:
+            document = ConfigDocument(name.decode(), int(version), body, int(due_at))
+            rows.put(CONFIG, document.name, document)
+            if names.pop(document.name, None) is None:
+                rows.fault("config order", document.name, "nothing", "listed")
+            if times.pop(document.name, 0) != document.due_at:
+                rows.fault("config timer", document.name, "another", str(document.due_at))
+    for name in (*names, *times):
+        rows.fault("config order", name, "listed", "nothing")
+    revision = int(dumped.get("rev", {}).get(_CONFIG, 0))
+    if revision != puts:
+        rows.fault("config_revision", "config", str(revision), str(puts))
