@@ -40,6 +40,26 @@ KINDS: Final[dict[str, tuple[Word, ...]]] = {
     "fair": (),
     "w": (),
     "wn": (),
+    # graphs
+    "f": (),
+    "e": (),
+    "el": (),
+    "eo": (),
+    "ei": (),
+    # limits
+    "b": (),
+    "ba": (),
+    "be": (),
+    "bh": (),
+    "bk": (),
+    "bl": (),
+    "q": (),
+    "qe": (),
+    "qh": (),
+    "qs": (),
+    "qt": (),
+    "wd": (),
+    "we": (),
 }
 _SCANNED: Final = 10_000
 _AT_ONCE: Final = 1_000
