@@ -1,0 +1,204 @@
+-- The budgets of a call: whole chains, rid of the holds that have ended, written once at its end.
+--
+-- keys    ff:b:T:<budget>          string  packed budget, by the places of @b
+--         ff:bt:T                  zset    budgets by the instant their timer is due
+--         ff:bh:T:<budget>         hash    reservation -> packed {root, amounts, until, execution, state}
+--         ff:be:T:<root>           zset    "<budget><reservation>" of a tree's holds by their end
+--         ff:bl:T:<execution>      hash    budget -> packed ledger {{budget, reset count, amounts}, ...}
+--         ff:bk:T:<budget>:<key>   string  until when a repeat is recognised
+--         ff:ba:T:<budget>         zset    executions created under a budget, by id
+-- A chain is a budget and its ancestors, leaf first, all in one partition; a level of it is
+-- {id =, budget =, due =}. Amounts come as {name, amount, ...} in byte order of the names, each below
+-- 2^53: doubles are exact there, and a sum beyond is never rounded to less.
+
+local MAX_AMOUNT = 9007199254740991
+local UUID_SIZE = 36
+-- One call drops no more ended holds of a tree than this; the next one goes on.
+local MOST_ENDED = 1000
+
+-- Budgets of one partition. Without `writes` what has ended is left out but not dropped.
+function ff.open_budgets(c, tag, writes)
+  return { c = c, tag = tag, now = c.now, writes = writes, levels = {}, trimmed = {}, touched = {} }
+end
+
+local function due_of(budget)
+  local reset, holds = budget[@b.next_reset_at], budget[@b.holds_end_at]
+  if reset == 0 or (holds > 0 and holds < reset) then return holds end
+  return reset
+end
+
+-- One budget, nil when there is none; an unreadable one is an error.
+function ff.level(state, id)
+  local level = state.levels[id]
+  if level then return level end
+  local body = call('GET', 'ff:b:' .. state.tag .. ':' .. id)
+  if not body then return nil end
+  local readable, budget = pcall(unpack_message, body)
+  if not readable or type(budget) ~= 'table' or #budget < @b.holds_end_at then
+    return nil, { 'unreadable', 'budget', id }
+  end
+  level = { id = id, budget = budget, due = due_of(budget) }
+  state.levels[id] = level
+  return level
+end
+
+-- nil without an error when there is no such budget.
+function ff.chain(state, id)
+  local leaf, fault = ff.level(state, id)
+  if not leaf then return nil, fault end
+  local chain, ancestors = { leaf }, leaf.budget[@b.ancestors]
+  for i = 1, #ancestors do
+    local level
+    level, fault = ff.level(state, ancestors[i])
+    if not level then return nil, fault or { 'orphan', id, ancestors[i] } end
+    chain[i + 1] = level
+  end
+  return chain
+end
+
+function ff.needed_chain(state, id)
+  local chain, fault = ff.chain(state, id)
+  if not chain then return nil, fault or { 'missing', id } end
+  return chain
+end
+
+function ff.touch(state, level)
+  level.budget[@b.last_updated_at] = state.now
+  state.touched[level.id] = level
+end
+
+-- Give back what was set aside; a dimension of which nothing is held is not listed.
+function ff.unhold(state, chain, amounts)
+  for i = 1, #chain do
+    local reserved = chain[i].budget[@b.reserved]
+    for name, amount in pairs(amounts) do
+      local left = (reserved[name] or 0) - amount
+      reserved[name] = left > 0 and left or nil
+    end
+    ff.touch(state, chain[i])
+  end
+end
+
+local function ended_holds(state, ends)
+  local members = call('ZRANGEBYSCORE', ends, '-inf', state.now, 'LIMIT', 0, MOST_ENDED)
+  local holds = {}
+  for i = 1, #members do
+    local owner, name = sub(members[i], 1, UUID_SIZE), sub(members[i], UUID_SIZE + 1)
+    local hold = unpack_message(call('HGET', 'ff:bh:' .. state.tag .. ':' .. owner, name))
+    local chain = hold[5] == 'open' and ff.chain(state, owner)
+    if chain == nil then return {} end
+    holds[i] = { member = members[i], owner = owner, name = name, amounts = hold[2], chain = chain }
+  end
+  return holds
+end
+
+-- Drop the ended holds of a budget's tree, once per call. Where a chain cannot be read none is
+-- dropped: the item that needs it meets the same error.
+function ff.trim_holds(state, id)
+  local chain = ff.chain(state, id)
+  local root = chain and chain[#chain]
+  if not root or state.trimmed[root.id] then return end
+  state.trimmed[root.id] = true
+  local first_end = root.budget[@b.holds_end_at]
+  if first_end == 0 or first_end > state.now then return end
+  local ends = 'ff:be:' .. state.tag .. ':' .. root.id
+  local holds = ended_holds(state, ends)
+  for i = 1, #holds do
+    local hold = holds[i]
+    if hold.chain then ff.unhold(state, hold.chain, hold.amounts) end
+    if state.writes then
+      call('HDEL', 'ff:bh:' .. state.tag .. ':' .. hold.owner, hold.name)
+      call('ZREM', ends, hold.member)
+    end
+  end
+end
+
+function ff.write_budgets(state)
+  for id, level in pairs(state.touched) do
+    call('SET', 'ff:b:' .. state.tag .. ':' .. id, pack(level.budget))
+    local due = due_of(level.budget)
+    if due ~= level.due then
+      level.due = due
+      if due == 0 then
+        call('ZREM', 'ff:bt:' .. state.tag, id)
+      else
+        call('ZADD', 'ff:bt:' .. state.tag, due, id)
+        ff.timed(state.c, state.tag, due)
+      end
+    end
+  end
+  state.touched = {}
+end
+
+-- The first name (of every `step`th element) that is no dimension of the budget.
+function ff.unknown_dimension(level, names, step)
+  local hard = level.budget[@b.hard_limits]
+  for i = 1, #names, step do
+    if hard[names[i]] == nil then return { 'dimension', names[i], level.id, level.budget[@b.names] } end
+  end
+end
+
+-- The first level that cannot bear this much more, and the breach. What a hold has set aside is no
+-- more: it frees as much as it holds, and within that nothing is refused.
+function ff.refusal(chain, amounts, held)
+  for i = 1, #chain do
+    local budget = chain[i].budget
+    local hard, used, reserved = budget[@b.hard_limits], budget[@b.used], budget[@b.reserved]
+    for j = 1, budget[@b.enforcement_mode] ~= 'advisory' and #amounts or 0, 2 do
+      local name, taking = amounts[j], amounts[j + 1]
+      local limit, aside = hard[name] or 0, held[name]
+      if limit > 0 and (not aside or taking > aside) then
+        local more = (reserved[name] or 0) - (aside or 0) + taking
+        if (used[name] or 0) + more > limit then
+          return chain[i], { 'hard', chain[i].id, name, used[name] or 0, limit, budget[@b.on_hard_limit] }
+        end
+      end
+    end
+  end
+end
+
+function ff.breached(state, level, dimension)
+  local budget = level.budget
+  budget[@b.breach_count] = budget[@b.breach_count] + 1
+  budget[@b.last_breach_at], budget[@b.last_breach_dim] = state.now, dimension
+  ff.touch(state, level)
+end
+
+-- Of the first level where counts would no longer be exact, the dimensions of which that is so.
+function ff.overflow(chain, place, amounts)
+  for i = 1, #chain do
+    local counts, over = chain[i].budget[place], nil
+    for j = 1, #amounts, 2 do
+      if (counts[amounts[j]] or 0) + amounts[j + 1] > MAX_AMOUNT then
+        over = over or { 'overflow' }
+        over[#over + 1] = amounts[j]
+      end
+    end
+    if over then return over end
+  end
+end
+
+-- Whether a level lets no new work start: it is strict and has used all of a dimension.
+function ff.closed(level)
+  local budget = level.budget
+  if budget[@b.enforcement_mode] == 'advisory' then return nil end
+  local names, hard, used = budget[@b.names], budget[@b.hard_limits], budget[@b.used]
+  for i = 1, #names do
+    local limit, spent = hard[names[i]], used[names[i]] or 0
+    if limit > 0 and spent >= limit then return { 'closed', level.id, names[i], spent, limit } end
+  end
+end
+
+-- The best waiters of every level that is open now, MOST_WOKEN of them together.
+function ff.woken_at_budgets(state, levels)
+  local told = {}
+  for i = 1, #levels do
+    local room = ff.MOST_WOKEN - #told / 2
+    if room > 0 and not ff.closed(levels[i]) then
+      local limit = 'b:' .. levels[i].id
+      local chosen = ff.first_waiters(state.tag, limit, room)
+      ff.tell_waiters(state.tag, limit, chosen, state.now, told)
+    end
+  end
+  return told
+end

@@ -1,0 +1,281 @@
+-- ff1_spend: counting against budgets, and taking it back.
+-- request: {act, {tag, items}, {tag, items}, ...}; an item by act:
+--   spend    {budget, amounts, dedup key, execution}
+--   release  {budget, execution}
+--   reset    {budget, only if due}
+--   reserve  {budget, amounts, reservation, execution, ttl}
+--   commit   {budget, amounts, reservation}
+--   cancel   {budget, reservation}
+--   define   {parent or '', budget, packed fields}
+--   limit    {budget, names, hard limits, soft limits}
+-- answers: per group those of its items: {'spent', softs}, {'hard', ...}, {'again'}, {'reserved', until},
+--   {'freed', woken, done, next reset}, {'defined', new, woken}; or what is wrong: {'missing', id},
+--   {'dimension', name, budget, known names}, {'overflow', names ...}, {'deep'}, {'orphan', id, ancestor},
+--   {'unreadable', what, id}. `woken` is {execution, grant, ...}.
+-- An item is checked as a whole before it changes anything.
+
+local DAY_MS = 86400000
+local MOST_DEEP = 8
+
+-- Word for the operators that a soft limit was passed.
+local function warn(state, level, soft, execution)
+  local budget = level.budget
+  local namespace = budget[@b.scope_type] == 'namespace' and budget[@b.scope_id] or ''
+  local details = {
+    'budget_id', soft[1], 'dimension', soft[2],
+    'current_usage', format('%.0f', soft[3]), 'soft_limit', format('%.0f', soft[4]),
+  }
+  ff.log(state.c, state.tag, {
+    state.now, execution, '', namespace, 'budget_soft_breach', 'operator', '', 0, '', -1, '', '', '', details,
+  })
+end
+
+-- Of a level after an amount was counted: {budget, dimension, used, limit, what to do}.
+local function first_soft(level, amounts)
+  local budget = level.budget
+  for i = 1, #amounts, 2 do
+    local name = amounts[i]
+    local used, reserved = budget[@b.used][name], budget[@b.reserved][name] or 0
+    local hard, soft = budget[@b.hard_limits][name] or 0, budget[@b.soft_limits][name] or 0
+    if hard > 0 and used + reserved > hard and budget[@b.enforcement_mode] == 'advisory' then
+      return { level.id, name, used, hard, budget[@b.on_soft_limit] }
+    end
+    if soft > 0 and used > soft then return { level.id, name, used, soft, budget[@b.on_soft_limit] } end
+  end
+end
+
+-- What one execution spent: a share per level, stamped with its reset count, because a share from
+-- before a reset is worth nothing any more.
+local function enter_ledger(state, chain, amounts, execution)
+  local key, own = 'ff:bl:' .. state.tag .. ':' .. execution, chain[1].id
+  local body = call('HGET', key, own)
+  local before = body and unpack_message(body) or {}
+  local known, shares = {}, {}
+  for i = 1, #before do known[before[i][1]] = before[i] end
+  for i = 1, #chain do
+    local share, resets = known[chain[i].id], chain[i].budget[@b.reset_count]
+    local sums = share and share[2] == resets and share[3] or {}
+    for j = 1, #amounts, 2 do sums[amounts[j]] = (sums[amounts[j]] or 0) + amounts[j + 1] end
+    shares[i] = { chain[i].id, resets, sums }
+  end
+  call('HSET', key, own, pack(shares))
+end
+
+-- Add what no level refused, with all that follows: counters, warnings, ledger.
+local function count(state, chain, amounts, execution)
+  local softs = {}
+  for i = 1, #chain do
+    local level = chain[i]
+    local budget = level.budget
+    local used = budget[@b.used]
+    for j = 1, #amounts, 2 do used[amounts[j]] = (used[amounts[j]] or 0) + amounts[j + 1] end
+    local soft = first_soft(level, amounts)
+    if soft then
+      budget[@b.soft_breach_count] = budget[@b.soft_breach_count] + 1
+      softs[#softs + 1] = soft
+      if soft[5] == 'warn' then warn(state, level, soft, execution) end
+    end
+    ff.touch(state, level)
+  end
+  if execution ~= '' then enter_ledger(state, chain, amounts, execution) end
+  return { 'spent', softs }
+end
+
+-- Why these amounts may not be counted at every level, nil when they may.
+local function refused(state, chain, place, amounts, held)
+  local fault = ff.unknown_dimension(chain[1], amounts, 2)
+  if fault then return fault end
+  local level, hard = ff.refusal(chain, amounts, held)
+  if level then
+    ff.breached(state, level, hard[3])
+    return hard
+  end
+  return ff.overflow(chain, place, amounts)
+end
+
+local acts = {}
+
+function acts.spend(state, item)
+  local id, amounts, key = item[1], item[2], item[3]
+  local mark = 'ff:bk:' .. state.tag .. ':' .. id .. ':' .. key
+  if key ~= '' and tonumber(call('GET', mark) or 0) > state.now then return { 'again' } end
+  local chain, fault = ff.needed_chain(state, id)
+  if not chain then return fault end
+  local refusal = refused(state, chain, @b.used, amounts, {})
+  if refusal then return refusal end
+  if key ~= '' then
+    call('SET', mark, format('%.0f', state.now + DAY_MS), 'PX', DAY_MS)
+  end
+  return count(state, chain, amounts, item[4])
+end
+
+function acts.release(state, item)
+  local chain, fault = ff.needed_chain(state, item[1])
+  if not chain then return fault end
+  local key = 'ff:bl:' .. state.tag .. ':' .. item[2]
+  local body = call('HGET', key, item[1])
+  if not body then return { 'freed', {}, true, 0 } end
+  local ledger, shares, lowered = unpack_message(body), {}, {}
+  for i = 1, #ledger do shares[ledger[i][1]] = ledger[i] end
+  for i = 1, #chain do
+    local share, used = shares[chain[i].id], chain[i].budget[@b.used]
+    if share and share[2] == chain[i].budget[@b.reset_count] then
+      for name, amount in pairs(share[3]) do
+        if used[name] then used[name] = used[name] > amount and used[name] - amount or 0 end
+      end
+      ff.touch(state, chain[i])
+      lowered[#lowered + 1] = chain[i]
+    end
+  end
+  call('HDEL', key, item[1])
+  return { 'freed', ff.woken_at_budgets(state, lowered), true, 0 }
+end
+
+-- When the next period begins if one begins now; nil when only a due one may and none is.
+local function next_reset(budget, only_if_due, now)
+  local old, interval = budget[@b.next_reset_at], budget[@b.reset_interval_ms]
+  if not only_if_due then return interval > 0 and now + interval or 0 end
+  if old == 0 or old > now then return nil end
+  -- Whole intervals from the old instant, so that the rhythm is kept.
+  return now - fmod(now - old, interval) + interval
+end
+
+local function empty(state, level, next_at)
+  local budget = level.budget
+  local used = budget[@b.used]
+  for name in pairs(used) do used[name] = 0 end
+  budget[@b.reset_count] = budget[@b.reset_count] + 1
+  budget[@b.last_reset_at], budget[@b.next_reset_at] = state.now, next_at
+  budget[@b.last_breach_at], budget[@b.last_breach_dim] = 0, ''
+  ff.touch(state, level)
+end
+
+function acts.reset(state, item)
+  local chain, fault = ff.needed_chain(state, item[1])
+  if not chain then return fault end
+  local level = chain[1]
+  local budget = level.budget
+  local next_at = next_reset(budget, item[2], state.now)
+  if budget[@b.holds_end_at] > 0 then
+    -- The timer of a root also stands for the holds of its tree, which were just looked at.
+    local first = call('ZRANGE', 'ff:be:' .. state.tag .. ':' .. level.id, 0, 0, 'WITHSCORES')
+    budget[@b.holds_end_at] = tonumber(first[2] or 0)
+    state.touched[level.id] = level
+  end
+  if not next_at then return { 'freed', {}, false, budget[@b.next_reset_at] } end
+  empty(state, level, next_at)
+  return { 'freed', ff.woken_at_budgets(state, { level }), true, next_at }
+end
+
+local function hold_of(state, id, name)
+  local body = call('HGET', 'ff:bh:' .. state.tag .. ':' .. id, name)
+  return body and unpack_message(body)
+end
+
+-- Keep a hold, and have its tree looked at when it ends.
+local function put_hold(state, chain, name, hold)
+  local id, root, ends_at = chain[1].id, chain[#chain], hold[3]
+  call('HSET', 'ff:bh:' .. state.tag .. ':' .. id, name, pack(hold))
+  call('ZADD', 'ff:be:' .. state.tag .. ':' .. root.id, ends_at, id .. name)
+  local first_end = root.budget[@b.holds_end_at]
+  if first_end == 0 or first_end > ends_at then
+    root.budget[@b.holds_end_at] = ends_at
+    state.touched[root.id] = root
+  end
+end
+
+function acts.reserve(state, item)
+  local id, amounts, name = item[1], item[2], item[3]
+  local chain, fault = ff.needed_chain(state, id)
+  if not chain then return fault end
+  if hold_of(state, id, name) then return { 'again' } end
+  local refusal = refused(state, chain, @b.reserved, amounts, {})
+  if refusal then return refusal end
+  local aside = {}
+  for i = 1, #amounts, 2 do
+    if amounts[i + 1] > 0 then aside[amounts[i]] = amounts[i + 1] end
+  end
+  for i = 1, #chain do
+    local reserved = chain[i].budget[@b.reserved]
+    for dimension, amount in pairs(aside) do
+      reserved[dimension] = (reserved[dimension] or 0) + amount
+    end
+    ff.touch(state, chain[i])
+  end
+  local ends_at = state.now + item[5]
+  put_hold(state, chain, name, { chain[#chain].id, aside, ends_at, item[4], 'open' })
+  return { 'reserved', ends_at }
+end
+
+-- Free what a hold set aside and keep it for a day as a mark, so that a repeat is recognised.
+local function finish_hold(state, chain, name, hold, word)
+  local execution = hold and hold[4] or ''
+  if hold and next(hold[2]) then ff.unhold(state, chain, hold[2]) end
+  put_hold(state, chain, name, { chain[#chain].id, {}, state.now + DAY_MS, execution, word })
+  return execution
+end
+
+-- A hold that ended, or never was, sets nothing aside: what was spent still counts.
+function acts.commit(state, item)
+  local id, amounts, name = item[1], item[2], item[3]
+  local chain, fault = ff.needed_chain(state, id)
+  if not chain then return fault end
+  local hold = hold_of(state, id, name)
+  if hold and hold[5] ~= 'open' then return { 'again' } end
+  local refusal = refused(state, chain, @b.used, amounts, hold and hold[2] or {})
+  if refusal then return refusal end
+  local execution = finish_hold(state, chain, name, hold, 'committed')
+  return count(state, chain, amounts, execution)
+end
+
+function acts.cancel(state, item)
+  local chain, fault = ff.needed_chain(state, item[1])
+  if not chain then return fault end
+  local hold = hold_of(state, item[1], item[2])
+  if not hold or hold[5] ~= 'open' then return { 'again' } end
+  finish_hold(state, chain, item[2], hold, 'cancelled')
+  return { 'spent', {} }
+end
+
+function acts.define(state, item)
+  local known, fault = ff.level(state, item[2])
+  if known then return { 'defined', false, {} } end
+  local parents = {}
+  if not fault and item[1] ~= '' then parents, fault = ff.needed_chain(state, item[1]) end
+  if fault then return fault end
+  if #parents >= MOST_DEEP then return { 'deep' } end
+  local budget = item[3]
+  for i = 1, #parents do budget[@b.ancestors][i] = parents[i].id end
+  budget[@b.created_at] = state.now
+  budget[@b.next_reset_at] = next_reset(budget, false, state.now)
+  local level = { id = item[2], budget = budget, due = 0 }
+  state.levels[level.id] = level
+  ff.touch(state, level)
+  return { 'defined', true, {} }
+end
+
+function acts.limit(state, item)
+  local chain, fault = ff.needed_chain(state, item[1])
+  if not chain then return fault end
+  local level = chain[1]
+  fault = ff.unknown_dimension(level, item[2], 1)
+  if fault then return fault end
+  local hard, soft = level.budget[@b.hard_limits], level.budget[@b.soft_limits]
+  for name, amount in pairs(item[3]) do hard[name] = amount end
+  for name, amount in pairs(item[4]) do soft[name] = amount end
+  ff.touch(state, level)
+  return { 'defined', false, ff.woken_at_budgets(state, { level }) }
+end
+
+ff.register('spend', function(_, args)
+  local c = ff.open(args)
+  local act, answers = acts[c.request[1]], {}
+  for i = 2, #c.request do
+    local state = ff.open_budgets(c, c.request[i][1], true)
+    local items = c.request[i][2]
+    for j = 1, #items do ff.trim_holds(state, items[j][1]) end
+    answers[i - 1] = ff.each(state, items, act)
+    ff.write_budgets(state)
+  end
+  return ff.close(c, answers)
+end)

@@ -1,0 +1,63 @@
+-- Who waits at a limit: listed by rank when turned away, told when there is room again.
+--
+-- keys    ff:w:T:<limit>    zset  executions by rank
+--         ff:wd:T:<limit>   hash  execution -> packed {rank, until, needs an entry (1 or 0), cap, grant}
+--         ff:we:T           zset  "<execution> <limit>" by the instant from which it no longer waits
+-- A limit is named b:<budget>, q:<quota> or k:<namespace>:<key>.
+
+ff.MOST_WOKEN = 100
+-- How many of a line are looked at to find those that fit.
+ff.MOST_LOOKS = 200
+local MOST_DROPPED = 10000
+
+local function line(tag, limit) return 'ff:w:' .. tag .. ':' .. limit end
+local function details(tag, limit) return 'ff:wd:' .. tag .. ':' .. limit end
+
+-- The packed waiter, '' when it is not listed.
+function ff.waiter(tag, limit, execution)
+  return call('HGET', details(tag, limit), execution) or ''
+end
+
+function ff.list_waiter(tag, limit, execution, packed)
+  local waiter = unpack_message(packed)
+  call('HSET', details(tag, limit), execution, packed)
+  call('ZADD', line(tag, limit), waiter[1], execution)
+  call('ZADD', 'ff:we:' .. tag, waiter[2], execution .. ' ' .. limit)
+end
+
+function ff.unlist_waiter(tag, limit, execution)
+  if call('ZREM', line(tag, limit), execution) == 1 then
+    call('HDEL', details(tag, limit), execution)
+    call('ZREM', 'ff:we:' .. tag, execution .. ' ' .. limit)
+  end
+end
+
+-- The first of a line, best rank first: {{execution, waiter}, ...}.
+function ff.first_waiters(tag, limit, most)
+  local found = call('ZRANGE', line(tag, limit), 0, most - 1)
+  for i = 1, #found do
+    found[i] = { found[i], unpack_message(ff.waiter(tag, limit, found[i])) }
+  end
+  return found
+end
+
+-- Take these off their line; those still waiting are added to `told` as execution, grant.
+function ff.tell_waiters(tag, limit, chosen, now, told)
+  for i = 1, #chosen do
+    local execution, waiter = chosen[i][1], chosen[i][2]
+    ff.unlist_waiter(tag, limit, execution)
+    if waiter[2] > now then
+      told[#told + 1] = execution
+      told[#told + 1] = waiter[5]
+    end
+  end
+end
+
+-- Forget those whose time is over, up to MOST_DROPPED.
+function ff.drop_ended_waiters(tag, now)
+  local ended = call('ZRANGEBYSCORE', 'ff:we:' .. tag, '-inf', now, 'LIMIT', 0, MOST_DROPPED)
+  for i = 1, #ended do
+    local blank = find(ended[i], ' ', 1, true)
+    ff.unlist_waiter(tag, sub(ended[i], blank + 1), sub(ended[i], 1, blank - 1))
+  end
+end
