@@ -1,20 +1,44 @@
-"""The mechanisms of budgets and gates."""
+"""The mechanisms about limits: counters that many contend for, each changed by a function."""
 
 from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Final, cast
 
-from flowfabric.backend.limiting import Answered
-from flowfabric.backend.valkey.calls import Calls
+from flowfabric.backend.base import Answered
+from flowfabric.backend.valkey.admitting import SpreadAdmission
+from flowfabric.backend.valkey.calls import Calls, Reply
+from flowfabric.backend.valkey.limit_answers import (
+    admit_answer,
+    budget_answer,
+    chain_of,
+    fault_of,
+    gate_answer,
+    gate_seen,
+)
+from flowfabric.backend.valkey.limit_packing import (
+    BudgetAct,
+    GateAct,
+    amounts_of,
+    gate_of,
+    pack_admission,
+    pack_budget_act,
+    pack_gate_act,
+)
+from flowfabric.backend.valkey.limit_places import Places, key_at
+from flowfabric.backend.valkey.packing import Args
 from flowfabric.core.limits.asks import (
     Admission,
     AdmitAnswer,
     AlreadyApplied,
     Cancel,
     Commit,
+    DefineBudget,
     Defined,
     Definition,
     Extend,
     Freed,
     GateSeen,
+    LimitBudget,
     Release,
     Reserve,
     Reserved,
@@ -24,50 +48,149 @@ from flowfabric.core.limits.asks import (
     Spending,
     Vacate,
 )
-from flowfabric.core.limits.budgets import Chain, Hard
-from flowfabric.errors import Unavailable
+from flowfabric.core.limits.budgets import Amounts, Chain, Hard
+from flowfabric.core.limits.gates import budget_list
+from flowfabric.core.record import Record
+
+_NOTHING: Final[Amounts] = {}
 
 
 class LimitMechanism:
+    """On one server a batch is one call, whatever partitions it touches; in a cluster it is one call
+    per partition."""
+
     _calls: Calls
 
-    async def define(self, items: Sequence[Definition]) -> list[Answered[Defined]]:
-        raise Unavailable("define")
+    @cached_property
+    def _places(self) -> Places:
+        return Places(self._calls.counts)
+
+    # ---- budgets
 
     async def spend(self, items: Sequence[Spend]) -> list[Answered[SpendAnswer]]:
-        raise Unavailable("spend")
+        return await self._act_on_budgets(items)
 
     async def release(self, items: Sequence[Release]) -> list[Answered[Freed]]:
-        raise Unavailable("release")
+        return await self._act_on_budgets(items)
 
     async def reset(self, items: Sequence[Reset]) -> list[Answered[Freed]]:
-        raise Unavailable("reset")
+        return await self._act_on_budgets(items)
 
     async def reserve(
         self, items: Sequence[Reserve]
     ) -> list[Answered[Reserved | Hard | AlreadyApplied]]:
-        raise Unavailable("reserve")
+        return await self._act_on_budgets(items)
 
     async def commit(self, items: Sequence[Commit]) -> list[Answered[SpendAnswer]]:
-        raise Unavailable("commit")
+        return await self._act_on_budgets(items)
 
     async def cancel(self, items: Sequence[Cancel]) -> list[Answered[Spending | AlreadyApplied]]:
-        raise Unavailable("cancel")
-
-    async def admit(self, items: Sequence[Admission]) -> list[Answered[AdmitAnswer]]:
-        raise Unavailable("admit")
-
-    async def extend(self, items: Sequence[Extend]) -> list[Answered[bool]]:
-        raise Unavailable("extend")
-
-    async def vacate(self, items: Sequence[Vacate]) -> list[Answered[Freed]]:
-        raise Unavailable("vacate")
+        return await self._act_on_budgets(items)
 
     async def budgets(self, ids: Sequence[str]) -> list[Chain]:
-        raise Unavailable("budgets")
-
-    async def gates(self, names: Sequence[str]) -> list[GateSeen | None]:
-        raise Unavailable("gates")
+        wanted = [(self._places.budget(budget_id), budget_list(budget_id)) for budget_id in ids]
+        shown = await self._calls.batches("limits", wanted, _key, _same, lambda _, one, __: one)
+        return [chain_of(one) for one in shown]
 
     async def attached(self, budget_id: str, after: str, limit: int) -> list[str]:
-        raise Unavailable("attached")
+        tag = self._places.budget(budget_id)
+        reply = await self._calls.run("attached", key_at(tag), (tag, budget_id, after, limit))
+        return cast("list[str]", reply.head)
+
+    # ---- gates
+
+    async def extend(self, items: Sequence[Extend]) -> list[Answered[bool]]:
+        return await self._act_on_gates(items)
+
+    async def vacate(self, items: Sequence[Vacate]) -> list[Answered[Freed]]:
+        return await self._act_on_gates(items)
+
+    async def gates(self, names: Sequence[str]) -> list[GateSeen | None]:
+        wanted = [(self._places.gate(name), name) for name in names]
+        shown = await self._calls.batches(
+            "limits", wanted, _key, _same, lambda one, found, reply: (one[1], found, reply.now)
+        )
+        return [gate_seen(*one) for one in shown]
+
+    async def admit(self, items: Sequence[Admission]) -> list[Answered[AdmitAnswer]]:
+        if self._calls.topology.is_cluster:
+            return await SpreadAdmission(self._calls, self._places).admit(items)
+        packed = [pack_admission(item, map(self._places.ask, item.asks)) for item in items]
+        key = key_at(self._places.gates[0])
+        reply = await self._calls.run("admit", key, (packed, (), False))
+        # A fault of the function comes without what the item changed.
+        answers = [one if one[0] == "bug" else one[0] for one in reply.head]
+        return [fault_of(one, _NOTHING) or admit_answer(one) for one in answers]
+
+    # ---- both
+
+    async def define(self, items: Sequence[Definition]) -> list[Answered[Defined]]:
+        budgets = [item for item in items if isinstance(item, DefineBudget | LimitBudget)]
+        quotas = [item for item in items if not isinstance(item, DefineBudget | LimitBudget)]
+        of_budgets, of_quotas = iter(await self._act_on_budgets(budgets)), iter(await self._act_on_gates(quotas))
+        return [
+            next(of_budgets if isinstance(item, DefineBudget | LimitBudget) else of_quotas)
+            for item in items
+        ]
+
+    async def _act_on_budgets(self, items: Sequence[BudgetAct]) -> list[Any]:
+        packed = [pack_budget_act(self._places, item) for item in items]
+        answers = await self._calls.batches("spend", packed, _act_key, _same, _raw)
+        return [
+            fault_of(answer, amounts_of(item)) or budget_answer(answer)
+            for item, answer in zip(items, answers, strict=True)
+        ]
+
+    async def _act_on_gates(self, items: Sequence[GateAct]) -> list[Any]:
+        packed = [pack_gate_act(self._places, item) for item in items]
+        answers = await self._calls.batches("slots", packed, _act_key, _same, _raw)
+        return [
+            gate_answer(gate_of(item), answer) if fault is None else fault
+            for item, answer in zip(items, answers, strict=True)
+            for fault in (fault_of(answer, _NOTHING),)
+        ]
+
+    # ---- beside executions
+
+    async def attach(self, records: Sequence[Record]) -> None:
+        """List new executions with their budgets."""
+        groups = [(tag, pairs, (), ()) for tag, pairs in self._pairs(records).items()]
+        await self._calls.batches("attach", groups, _key, _same, _raw)
+
+    async def forget(self, records: Sequence[Record]) -> None:
+        """Drop what purged executions leave at budgets: their ledgers, which may be at any, and
+        that they were attached."""
+        pairs, gone = self._pairs(records), [record.execution_id for record in records]
+        if gone:
+            groups = [(tag, (), pairs.get(tag, ()), gone) for tag in self._places.budgets]
+            await self._calls.batches("attach", groups, _key, _same, _raw)
+
+    async def drop_ended(self) -> None:
+        """Drop waiters whose time is over, and what is left of gates at which all has ended."""
+        tags = (*self._places.budgets, *self._places.gates)
+        await self._calls.batches("drop_ended", tags, key_at, _same, _raw)
+
+    def _pairs(self, records: Sequence[Record]) -> dict[str, list[str]]:
+        """Budget and execution in turn, by tag."""
+        pairs: dict[str, list[str]] = {}
+        for record in records:
+            for budget_id in record.budget_ids:
+                own = pairs.setdefault(self._places.budget(budget_id), [])
+                own += (budget_id, record.execution_id)
+        return pairs
+
+
+def _key(item: tuple[Any, ...]) -> str:
+    return key_at(item[0])
+
+
+def _act_key(item: tuple[Any, ...]) -> str:
+    return key_at(item[1])
+
+
+def _same(item: Any, _: Args) -> Any:
+    return item
+
+
+def _raw(_: Any, answer: Any, __: Reply) -> Any:
+    return answer

@@ -4,7 +4,7 @@ A *chain* is a budget and its ancestors, leaf first. Whatever is spent or held a
 at every level; the first level that refuses, leaf first, refuses for all.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -112,9 +112,13 @@ def plus(one: Amounts, other: Amounts) -> dict[str, int]:
     for dimension, amount in other.items():
         value = total.get(dimension, 0) + amount
         if value > MAX_AMOUNT:
-            raise InvalidInput(f"dimension {dimension}: its count would pass {MAX_AMOUNT}")
+            raise past_exact(dimension)
         total[dimension] = value
     return total
+
+
+def past_exact(dimension: str) -> InvalidInput:
+    return InvalidInput(f"dimension {dimension}: its count would pass {MAX_AMOUNT}")
 
 
 def minus(one: Amounts, other: Amounts) -> dict[str, int]:
@@ -125,16 +129,18 @@ def minus(one: Amounts, other: Amounts) -> dict[str, int]:
 def check_dimensions(budget: Budget, amounts: Iterable[str]) -> None:
     unknown = sorted(set(amounts) - budget.hard_limits.keys())
     if unknown:
-        known = ", ".join(sorted(budget.hard_limits)) or "none"
-        raise InvalidInput(
-            f"dimension {unknown[0]}: not one of budget {budget.budget_id}, which has {known}"
-        )
+        raise unknown_dimension(unknown[0], budget.budget_id, sorted(budget.hard_limits))
+
+
+def unknown_dimension(dimension: str, budget_id: str, known: Sequence[str]) -> InvalidInput:
+    names = ", ".join(known) or "none"
+    return InvalidInput(f"dimension {dimension}: not one of budget {budget_id}, which has {names}")
 
 
 def defined(budget: Budget, parents: Chain, now: int) -> Budget:
     """A new budget under its parents' chain, with nothing used yet."""
     if len(parents) >= MAX_DEPTH:
-        raise InvalidInput(f"parent_id: a tree is at most {MAX_DEPTH} budgets deep")
+        raise too_deep()
     interval = budget.reset_interval_ms
     return _replace(
         budget,
@@ -143,6 +149,10 @@ def defined(budget: Budget, parents: Chain, now: int) -> Budget:
         last_updated_at=now,
         next_reset_at=now + interval if interval else 0,
     )
+
+
+def too_deep() -> InvalidInput:
+    return InvalidInput(f"parent_id: a tree is at most {MAX_DEPTH} budgets deep")
 
 
 def relimited(budget: Budget, hard: Amounts, soft: Amounts, now: int) -> Budget:

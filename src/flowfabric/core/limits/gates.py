@@ -129,7 +129,7 @@ def budget_list(budget_id: str) -> str:
     return f"b:{budget_id}"
 
 
-_REASONS: Final[dict[str, Literal["budget", "quota", "concurrency"]]] = {
+REASONS: Final[dict[str, Literal["budget", "quota", "concurrency"]]] = {
     "b": "budget",
     "q": "quota",
     "k": "concurrency",
@@ -138,7 +138,7 @@ _REASONS: Final[dict[str, Literal["budget", "quota", "concurrency"]]] = {
 
 def woken(limit: str, execution_id: str, waiter: Waiter) -> Woken:
     """Tell a waiter of this list that it may try again."""
-    return Woken(execution_id, _REASONS[limit[0]], waiter.grant_id)
+    return Woken(execution_id, REASONS[limit[0]], waiter.grant_id)
 
 
 def bid_of(gate: Gate, holder: str, hold_ms: int, *, cap: int, rate: bool) -> Bid:

@@ -1,190 +1,229 @@
--- Admission: all limits of an execution let it start together, or the first that does not says why.
+-- ff1_admit: all limits of an execution let it start together, or the first that does not says why.
+-- request: {items, promised, restorable}
+--   item      {execution, asks, holder, hold ms, rank or false, needs an entry (1 or 0), look ms, grant, dry}
+--   ask       {tag, name of the limit, cap}
+--   promised  {gate, slots, entries}, ...: what dry items were shown by earlier calls of the same batch
+-- answers: {answer, changes}, ...; an answer is {'admitted', {gate, slot, entry}, ...},
+--   {'closed', budget, dimension, used, limit}, {'rate', gate, rate, seconds, wait, jitter},
+--   {'full', gate, cap}, or {'unreadable', what, id}, {'orphan', id, ancestor}
+-- Nothing is written before every limit of the item was asked. What a dry item would take is kept from
+-- the dry items behind it, so that one free place is not shown to a hundred.
 --
--- An item is {execution, asks, holder, hold ms, rank, needs rate (1 or 0), look ms, grant, dry (1 or 0)};
--- an ask {tag, limit name, cap}, the name beginning with b, q or k. Rank is '' for one that is not to
--- be listed. Nothing is written before every limit of the item was asked.
---
--- Where limits of one item lie in several slots the caller asks slot by slot and takes back what it
--- got when a later slot denies. For that an item's answer carries what it changed, as an opaque
--- array `restore` understands: lists of waiters as they were, and gates as they were.
+-- ff1_restore: undo what items changed, the latest first: for a caller whose limits lie in several
+-- slots, of which a later one refused.
+-- request: {{execution, holder, changes}, ...}; changes as ff1_admit answered them, if it was asked to:
+--   {'w', tag, limit, waiter before or ''}
+--   {'g', tag, gate, slot before or 0, its holder, took a slot, made an entry, end before, end after}
 
--- The state of a batch: budgets and gates by tag, and what dry items were promised.
-local function open_limits(now, writes)
-  return { now = now, writes = writes, budgets = {}, gates = {}, promised = {} }
-end
-
-local function budgets_at(limits, tag)
+local function budgets_of(limits, tag)
   local state = limits.budgets[tag]
   if not state then
-    state = budgets.open(tag, limits.now, limits.writes)
+    state = ff.open_budgets(limits.c, tag, true)
     limits.budgets[tag] = state
   end
   return state
 end
 
-local function gates_at(limits, tag)
+local function gates_of(limits, tag)
   local state = limits.gates[tag]
   if not state then
-    state = gates.open(tag, limits.now, limits.writes)
+    state = ff.open_gates(limits.c, tag, true)
     limits.gates[tag] = state
   end
   return state
 end
 
-local function flush_limits(limits)
-  for _, state in pairs(limits.budgets) do
-    budgets.flush(state)
-  end
-  for _, state in pairs(limits.gates) do
-    gates.flush(state)
-  end
+local function remember(limits, changes, change)
+  if limits.restorable then changes[#changes + 1] = change end
 end
 
 -- List who was turned away, for twice the time after which it looks again by itself.
-local function line_up(limits, item, tag, limit, look_ms, cap, undo)
-  if item[5] == '' then
-    return
+local function line_up(limits, item, tag, limit, look_ms, cap, changes)
+  if item[5] == false then return end
+  if limits.restorable then
+    remember(limits, changes, { 'w', tag, limit, ff.waiter(tag, limit, item[1]) })
   end
-  undo[#undo + 1] = { 'w', tag, limit, waiters.found(tag, limit, item[1]) }
-  local ends_at = limits.now + 2 * math.max(1, look_ms)
-  waiters.put(tag, limit, item[1], pack({ item[5], ends_at, item[6], cap, item[8] }))
+  local ends_at = limits.c.now + 2 * (look_ms > 1 and look_ms or 1)
+  ff.list_waiter(tag, limit, item[1], pack({ item[5], ends_at, item[6], cap, item[8] }))
 end
 
-local function ask_budget(limits, item, ask, undo)
-  local chain, fault = budgets.chain(budgets_at(limits, ask[1]), string.sub(ask[2], 3))
-  for _, level in ipairs(chain or {}) do
-    local shut = budgets.closed(level)
+local function ask_budget(limits, item, ask, changes)
+  local state = budgets_of(limits, ask[1])
+  local chain, fault = ff.chain(state, sub(ask[2], 3))
+  if not chain then return fault end
+  for i = 1, #chain do
+    local shut = ff.closed(chain[i])
     if shut then
-      line_up(limits, item, ask[1], 'b:' .. level.id, item[7], 0, undo)
+      line_up(limits, item, ask[1], 'b:' .. chain[i].id, item[7], 0, changes)
       return shut
     end
   end
-  return fault
 end
 
--- Let an execution in at a gate, or say why not: {slot until or 0, new slot, new entry, ends}, or nil
--- and the denial. What it has already it keeps and need not get again.
+-- Let an execution in at a gate, or say why not. What it has already it keeps.
 local function enter(limits, item, state, gate, cap, rate)
-  local quota, slots, entries = gate.quota, gate.slots, gate.entries
-  local promised = item[9] == 1 and limits.promised[gate.name]
-  if promised then
-    slots, entries = slots + promised[1], entries + promised[2]
+  local now, quota, promised = limits.c.now, gate.quota, item[9] and limits.promised[gate.name]
+  local slots = gate.slots + (promised and promised[1] or 0)
+  local entries = gate.entries + (promised and promised[2] or 0)
+  local slot = ff.standing(state, gate, 's', item[1])
+  local window = quota and quota[@q.window_seconds] * 1000 or 0
+  local new_entry = rate > 0 and not ff.standing(state, gate, 'e', item[1])
+  if new_entry and entries >= rate then
+    local wait = ff.oldest_at(state, gate, entries) + window - now
+    return nil, { 'rate', gate.name, rate, quota[@q.window_seconds], wait > 0 and wait or 0, quota[@q.jitter_ms] }
   end
-  local slot = gates.slot_end(state, gate, item[1])
-  local new_entry = rate and not gates.has_entry(state, gate, item[1])
-  local new_slot = cap > 0 and not slot
-  if new_entry and entries >= quota[RATE] then
-    local oldest = gates.oldest_at(state, gate)
-    local wait = math.max(0, oldest + quota[WINDOW] * 1000 - limits.now)
-    return nil, { 'rate', gate.name, quota[RATE], quota[WINDOW], wait, quota[JITTER] }
-  end
-  if new_slot and slots >= cap then
-    return nil, { 'full', gate.name, cap }
-  end
-  local ends_at = math.max(limits.now + item[4], slot or 0)
+  if cap > 0 and not slot and slots >= cap then return nil, { 'full', gate.name, cap } end
+  local ends_at = now + item[4]
+  if slot and slot > ends_at then ends_at = slot end
+  local ends = cap > 0 and ends_at or 0
+  if new_entry and now + window > ends then ends = now + window end
   return {
-    gate = gate,
-    state = state,
-    slot = cap > 0 and ends_at or 0,
-    old_slot = slot or 0,
-    new_slot = new_slot,
-    new_entry = new_entry,
-    ends = math.max(cap > 0 and ends_at or 0, new_entry and limits.now + quota[WINDOW] * 1000 or 0),
+    state = state, gate = gate, slot = cap > 0 and ends_at, before = slot or 0,
+    new_slot = cap > 0 and not slot, new_entry = new_entry, ends = ends,
   }
 end
 
-local function ask_gate(limits, item, ask, passed, undo)
-  local state = gates_at(limits, ask[1])
-  local gate, fault = gates.gate(state, ask[2])
-  if fault then
-    return fault
-  end
-  local is_key = string.sub(ask[2], 1, 1) == 'k'
+local function ask_gate(limits, item, ask, passed, changes)
+  local tag, name, cap, rate = ask[1], ask[2], ask[3], 0
+  local state = gates_of(limits, tag)
+  local gate, fault = ff.gate(state, name)
+  if fault then return fault end
   if not gate then
-    if not is_key then
-      return nil
-    end
-    gate = { name = ask[2], slots = 0, entries = 0, ends = 0 }
+    if not ff.is_key_gate(name) then return nil end
+    gate = ff.fresh_gate(name)
   end
-  local cap, rate = ask[3], false
   if gate.quota then
-    cap, rate = gate.quota[CAP], item[6] == 1 and gate.quota[RATE] > 0
+    cap = gate.quota[@q.max_concurrent]
+    rate = item[6] == 1 and gate.quota[@q.max_requests_per_window] or 0
   end
-  if cap == 0 and not rate then
-    return nil
-  end
+  if cap == 0 and rate == 0 then return nil end
   local pass, denied = enter(limits, item, state, gate, cap, rate)
-  if pass then
-    if not passed[gate.name] then
-      passed[#passed + 1] = gate.name
-    end
-    passed[gate.name] = pass
-    return nil
+  if denied then
+    local look_ms = denied[1] == 'rate' and denied[5] + denied[6] or item[7]
+    line_up(limits, item, tag, name, look_ms, ask[3], changes)
+    return denied
   end
-  local look_ms = denied[1] == 'rate' and denied[5] + denied[6] or item[7]
-  line_up(limits, item, ask[1], ask[2], look_ms, is_key and ask[3] or 0, undo)
-  return denied
+  if not passed[name] then passed[#passed + 1] = name end
+  passed[name] = pass
 end
 
-local function take(limits, item, pass, undo)
+local function take(limits, item, pass, changes)
   local state, gate, execution = pass.state, pass.gate, item[1]
-  undo[#undo + 1] = {
-    'g', state.tag, gate.name, pass.old_slot,
-    pass.old_slot > 0 and gates.holder(state, gate, 's', execution) or '',
-    pass.slot > 0 and 1 or 0, pass.new_entry and 1 or 0, gate.ends, math.max(gate.ends, pass.ends),
-  }
-  state.gates[gate.name] = gate
-  if pass.slot > 0 then
-    gates.put(state, gate, 's', execution, pass.slot, item[3])
-    gate.slots = gate.slots + (pass.new_slot and 1 or 0)
+  if limits.restorable then
+    local holder = pass.before > 0 and ff.holder(state, gate, 's', execution) or ''
+    remember(limits, changes, {
+      'g', state.tag, gate.name, pass.before, holder, pass.slot and true or false, pass.new_entry, gate.ends,
+      pass.ends,
+    })
   end
-  if pass.new_entry then
-    gates.put(state, gate, 'e', execution, limits.now, item[3])
-    gate.entries = gate.entries + 1
-  end
-  gates.keep_until(state, gate, pass.ends)
+  if pass.slot then ff.put_standing(state, gate, 's', execution, pass.slot, item[3]) end
+  if pass.new_entry then ff.put_standing(state, gate, 'e', execution, limits.c.now, item[3]) end
+  if pass.new_slot then gate.slots = gate.slots + 1 end
+  if pass.new_entry then gate.entries = gate.entries + 1 end
+  ff.keep_gate(state, gate, pass.ends)
 end
 
-local function promise(limits, pass)
-  local name = pass.gate.name
-  local promised = limits.promised[name] or { 0, 0 }
-  promised[1] = promised[1] + (pass.new_slot and 1 or 0)
-  promised[2] = promised[2] + (pass.new_entry and 1 or 0)
-  limits.promised[name] = promised
+local function promise(limits, name, pass)
+  local promised = limits.promised[name]
+  if not promised then
+    promised = { 0, 0 }
+    limits.promised[name] = promised
+  end
+  if pass.new_slot then promised[1] = promised[1] + 1 end
+  if pass.new_entry then promised[2] = promised[2] + 1 end
+end
+
+local function unlist(limits, item, changes)
+  for i = 1, #item[2] do
+    local tag, limit = item[2][i][1], item[2][i][2]
+    if limits.restorable then
+      local listed = ff.waiter(tag, limit, item[1])
+      if listed ~= '' then remember(limits, changes, { 'w', tag, limit, listed }) end
+    end
+    ff.unlist_waiter(tag, limit, item[1])
+  end
 end
 
 local function admit(limits, item)
-  local passed, undo = {}, {}
-  for _, ask in ipairs(item[2]) do
-    local is_budget = string.sub(ask[2], 1, 1) == 'b'
+  local passed, changes, asks = {}, {}, item[2]
+  for i = 1, #asks do
     local denied
-    if is_budget then
-      denied = ask_budget(limits, item, ask, undo)
+    if sub(asks[i][2], 1, 1) == 'b' then
+      denied = ask_budget(limits, item, asks[i], changes)
     else
-      denied = ask_gate(limits, item, ask, passed, undo)
+      denied = ask_gate(limits, item, asks[i], passed, changes)
     end
-    if denied then
-      return denied, undo
-    end
+    if denied then return { denied, changes } end
   end
-  local obtained = {}
-  for _, name in ipairs(passed) do
-    local pass = passed[name]
-    if item[9] == 1 then
-      promise(limits, pass)
-    else
-      take(limits, item, pass, undo)
-    end
-    if pass.new_slot or pass.new_entry then
-      obtained[#obtained + 1] = { name, pass.new_slot and 1 or 0, pass.new_entry and 1 or 0 }
-    end
+  local answer = { 'admitted' }
+  for i = 1, #passed do
+    local pass = passed[passed[i]]
+    if item[9] then promise(limits, passed[i], pass) else take(limits, item, pass, changes) end
+    if pass.new_slot or pass.new_entry then answer[#answer + 1] = { passed[i], pass.new_slot, pass.new_entry } end
   end
-  for _, ask in ipairs(item[2]) do
-    local listed = limits.restorable and waiters.found(ask[1], ask[2], item[1]) or ''
-    if listed ~= '' then
-      undo[#undo + 1] = { 'w', ask[1], ask[2], listed }
-    end
-    waiters.drop(ask[1], ask[2], item[1])
-  end
-  return { 'admitted', obtained }, undo
+  unlist(limits, item, changes)
+  return { answer, changes }
 end
+
+local function trim_all(limits, items)
+  for i = 1, #items do
+    local asks = items[i][2]
+    for j = 1, #asks do
+      local tag, limit = asks[j][1], asks[j][2]
+      if sub(limit, 1, 1) == 'b' then
+        ff.trim_holds(budgets_of(limits, tag), sub(limit, 3))
+      else
+        ff.gate(gates_of(limits, tag), limit)
+      end
+    end
+  end
+end
+
+ff.register('admit', function(_, args)
+  local c = ff.open(args)
+  local items, promised, restorable = c.request[1], c.request[2], c.request[3]
+  local limits = { c = c, restorable = restorable, budgets = {}, gates = {}, promised = {} }
+  for i = 1, #promised do limits.promised[promised[i][1]] = { promised[i][2], promised[i][3] } end
+  trim_all(limits, items)
+  local answers = ff.each(limits, items, admit)
+  for _, state in pairs(limits.budgets) do ff.write_budgets(state) end
+  for _, state in pairs(limits.gates) do ff.write_gates(state) end
+  return ff.close(c, answers)
+end)
+
+local function restore_gate(c, execution, holder, change)
+  local state = ff.open_gates(c, change[2], true)
+  local gate = ff.stored_gate(state, change[3])
+  if not gate then return end
+  if change[6] and ff.holder(state, gate, 's', execution) == holder then
+    ff.drop_standing(state, gate, 's', execution, holder)
+    if change[4] > 0 then ff.put_standing(state, gate, 's', execution, change[4], change[5]) end
+  end
+  if change[7] then ff.drop_standing(state, gate, 'e', execution, holder) end
+  if gate.ends ~= change[9] or change[8] >= change[9] then return end
+  if change[8] > 0 then
+    call('ZADD', 'ff:qt:' .. change[2], change[8], change[3])
+  else
+    call('ZREM', 'ff:qt:' .. change[2], change[3])
+  end
+end
+
+local function restore(c, item)
+  local execution, holder, changes = item[1], item[2], item[3]
+  for i = #changes, 1, -1 do
+    local change = changes[i]
+    if change[1] == 'g' then
+      restore_gate(c, execution, holder, change)
+    elseif change[4] == '' then
+      ff.unlist_waiter(change[2], change[3], execution)
+    else
+      ff.list_waiter(change[2], change[3], execution, change[4])
+    end
+  end
+  return true
+end
+
+ff.register('restore', function(_, args)
+  local c = ff.open(args)
+  return ff.close(c, ff.each(c, c.request, restore))
+end)

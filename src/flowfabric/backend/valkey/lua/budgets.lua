@@ -1,7 +1,7 @@
 -- The budgets of a call: whole chains, rid of the holds that have ended, written once at its end.
 --
--- keys    ff:b:T:<budget>          string  packed budget, by the places of @b
---         ff:bt:T                  zset    budgets by the instant their timer is due
+-- keys    ff:b:T:<budget>          string  packed budget
+--         ff:v:T:budget_timers     zset    budgets by the instant their timer is due
 --         ff:bh:T:<budget>         hash    reservation -> packed {root, amounts, until, execution, state}
 --         ff:be:T:<root>           zset    "<budget><reservation>" of a tree's holds by their end
 --         ff:bl:T:<execution>      hash    budget -> packed ledger {{budget, reset count, amounts}, ...}
@@ -120,9 +120,9 @@ function ff.write_budgets(state)
     if due ~= level.due then
       level.due = due
       if due == 0 then
-        call('ZREM', 'ff:bt:' .. state.tag, id)
+        call('ZREM', ff.view(state.tag, 'budget_timers'), id)
       else
-        call('ZADD', 'ff:bt:' .. state.tag, due, id)
+        call('ZADD', ff.view(state.tag, 'budget_timers'), due, id)
         ff.timed(state.c, state.tag, due)
       end
     end

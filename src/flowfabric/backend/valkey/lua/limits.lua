@@ -1,6 +1,90 @@
--- Budgets and gates.
+-- ff1_limits: budgets and gates as of now, nothing dropped.
+-- request: {tag, name}, ...; a name begins with b:, q: or k:
+-- answers: of a budget {id, packed budget, id, packed budget, ...}, leaf first, {} when there is none; of a
+--   gate {quota or {}, slots, entries, ends, oldest}, {} when there is none; {false, fault} of an unreadable one
+-- ff1_attached: request {tag, budget, after, limit}; answers execution ids in order
+-- ff1_attach: request {tag, listed, unlisted, gone}, ...: budget and execution in turn for those created under
+--   a budget and for those purged, and executions whose ledgers go
+-- ff1_drop_ended: request tags; waiters whose time is over go, and what is left of gates at which all ended
 
--- Budgets whose time has come: {due_at, id}, ..., and where to go on or false.
-function ff.due_budgets(c, limit, after_due, after_id)
-  return {}, false
+local MOST_GATES = 1000
+local MOST_ROWS = 10000
+
+local function show_chain(state, id)
+  ff.trim_holds(state, id)
+  local chain, fault = ff.chain(state, id)
+  if fault then return { false, fault } end
+  local shown = {}
+  for i = 1, #(chain or {}) do
+    shown[2 * i - 1], shown[2 * i] = chain[i].id, chain[i].budget
+  end
+  return shown
 end
+
+local function show_gate(state, name)
+  local gate, fault = ff.gate(state, name)
+  if fault then return { false, fault } end
+  if not gate then return {} end
+  return { gate.quota or {}, gate.slots, gate.entries, gate.ends, ff.oldest_at(state, gate, gate.entries) }
+end
+
+ff.register('limits', function(_, args)
+  local c = ff.open(args)
+  local answers, budgets, gates = {}, {}, {}
+  for i = 1, #c.request do
+    local tag, name = c.request[i][1], c.request[i][2]
+    if sub(name, 1, 1) == 'b' then
+      budgets[tag] = budgets[tag] or ff.open_budgets(c, tag, false)
+      answers[i] = show_chain(budgets[tag], sub(name, 3))
+    else
+      gates[tag] = gates[tag] or ff.open_gates(c, tag, false)
+      answers[i] = show_gate(gates[tag], name)
+    end
+  end
+  return ff.answer(c, answers)
+end, { 'no-writes' })
+
+ff.register('attached', function(_, args)
+  local c = ff.open(args)
+  local tag, budget, after, limit = c.request[1], c.request[2], c.request[3], c.request[4]
+  local from = after == '' and '-' or '(' .. after
+  return ff.answer(c, call('ZRANGE', 'ff:ba:' .. tag .. ':' .. budget, from, '+', 'BYLEX', 'LIMIT', 0, limit))
+end, { 'no-writes' })
+
+ff.register('attach', function(_, args)
+  local c = ff.open(args)
+  local answers = {}
+  for i = 1, #c.request do
+    answers[i] = { true }
+    local tag, listed, unlisted, gone = c.request[i][1], c.request[i][2], c.request[i][3], c.request[i][4]
+    for j = 1, #listed, 2 do call('ZADD', 'ff:ba:' .. tag .. ':' .. listed[j], 0, listed[j + 1]) end
+    for j = 1, #unlisted, 2 do call('ZREM', 'ff:ba:' .. tag .. ':' .. unlisted[j], unlisted[j + 1]) end
+    for j = 1, #gone do call('DEL', 'ff:bl:' .. tag .. ':' .. gone[j]) end
+  end
+  return ff.close(c, answers)
+end)
+
+-- Drop the slots and entries of gates at which everything has ended, and with them gates of keys. One
+-- that is still used drops its own as it counts.
+local function drop_ended_gates(tag, now)
+  local ended = call('ZRANGEBYSCORE', 'ff:qt:' .. tag, '-inf', now, 'LIMIT', 0, MOST_GATES)
+  local rows = 0
+  for i = 1, #ended do
+    if rows >= MOST_ROWS then break end
+    local name = tag .. ':' .. ended[i]
+    rows = rows + call('ZCARD', 'ff:qs:' .. name) + call('ZCARD', 'ff:qe:' .. name)
+    call('UNLINK', 'ff:qs:' .. name, 'ff:qe:' .. name, 'ff:qh:' .. name)
+    call('ZREM', 'ff:qt:' .. tag, ended[i])
+  end
+end
+
+ff.register('drop_ended', function(_, args)
+  local c = ff.open(args)
+  local answers = {}
+  for i = 1, #c.request do
+    answers[i] = { true }
+    ff.drop_ended_waiters(c.request[i], c.now)
+    drop_ended_gates(c.request[i], c.now)
+  end
+  return ff.close(c, answers)
+end)

@@ -1,5 +1,5 @@
 -- ff1_spend: counting against budgets, and taking it back.
--- request: {act, {tag, items}, {tag, items}, ...}; an item by act:
+-- request: {act, tag, what}, ...; what, by act:
 --   spend    {budget, amounts, dedup key, execution}
 --   release  {budget, execution}
 --   reset    {budget, only if due}
@@ -8,7 +8,7 @@
 --   cancel   {budget, reservation}
 --   define   {parent or '', budget, packed fields}
 --   limit    {budget, names, hard limits, soft limits}
--- answers: per group those of its items: {'spent', softs}, {'hard', ...}, {'again'}, {'reserved', until},
+-- answers: {'spent', softs}, {'hard', ...}, {'again'}, {'reserved', until},
 --   {'freed', woken, done, next reset}, {'defined', new, woken}; or what is wrong: {'missing', id},
 --   {'dimension', name, budget, known names}, {'overflow', names ...}, {'deep'}, {'orphan', id, ancestor},
 --   {'unreadable', what, id}. `woken` is {execution, grant, ...}.
@@ -23,7 +23,7 @@ local function warn(state, level, soft, execution)
   local namespace = budget[@b.scope_type] == 'namespace' and budget[@b.scope_id] or ''
   local details = {
     'budget_id', soft[1], 'dimension', soft[2],
-    'current_usage', format('%.0f', soft[3]), 'soft_limit', format('%.0f', soft[4]),
+    'current_usage', string.format('%.0f', soft[3]), 'soft_limit', string.format('%.0f', soft[4]),
   }
   ff.log(state.c, state.tag, {
     state.now, execution, '', namespace, 'budget_soft_breach', 'operator', '', 0, '', -1, '', '', '', details,
@@ -104,7 +104,7 @@ function acts.spend(state, item)
   local refusal = refused(state, chain, @b.used, amounts, {})
   if refusal then return refusal end
   if key ~= '' then
-    call('SET', mark, format('%.0f', state.now + DAY_MS), 'PX', DAY_MS)
+    call('SET', mark, string.format('%.0f', state.now + DAY_MS), 'PX', DAY_MS)
   end
   return count(state, chain, amounts, item[4])
 end
@@ -137,7 +137,7 @@ local function next_reset(budget, only_if_due, now)
   if not only_if_due then return interval > 0 and now + interval or 0 end
   if old == 0 or old > now then return nil end
   -- Whole intervals from the old instant, so that the rhythm is kept.
-  return now - fmod(now - old, interval) + interval
+  return now - math.fmod(now - old, interval) + interval
 end
 
 local function empty(state, level, next_at)
@@ -269,13 +269,15 @@ end
 
 ff.register('spend', function(_, args)
   local c = ff.open(args)
-  local act, answers = acts[c.request[1]], {}
-  for i = 2, #c.request do
-    local state = ff.open_budgets(c, c.request[i][1], true)
-    local items = c.request[i][2]
-    for j = 1, #items do ff.trim_holds(state, items[j][1]) end
-    answers[i - 1] = ff.each(state, items, act)
-    ff.write_budgets(state)
+  local items, states = c.request, {}
+  for i = 1, #items do
+    local tag = items[i][2]
+    states[tag] = states[tag] or ff.open_budgets(c, tag, true)
+    ff.trim_holds(states[tag], items[i][3][1])
   end
+  local answers = ff.each(states, items, function(_, item)
+    return acts[item[1]](states[item[2]], item[3])
+  end)
+  for _, state in pairs(states) do ff.write_budgets(state) end
   return ff.close(c, answers)
 end)

@@ -1,0 +1,140 @@
+"""What the functions about limits answer, as the protocol's answers and errors."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+from flowfabric.backend.valkey.limit_layout import budget_of, quota_of
+from flowfabric.core.limits.asks import (
+    AdmitAnswer,
+    Admitted,
+    AlreadyApplied,
+    Defined,
+    Freed,
+    GateSeen,
+    KeyFull,
+    Obtained,
+    QuotaFull,
+    RateExceeded,
+    Reserved,
+    Spending,
+)
+from flowfabric.core.limits.budgets import (
+    Chain,
+    Closed,
+    Hard,
+    OnHardLimit,
+    Soft,
+    past_exact,
+    too_deep,
+    unknown_dimension,
+)
+from flowfabric.core.limits.gates import REASONS, Gate, Woken
+from flowfabric.errors import BudgetNotFound, Bug, Corruption, FlowFabricError, NotFound
+
+Raw = list[Any]
+BudgetAnswer = Spending | Hard | AlreadyApplied | Reserved | Freed | Defined
+
+
+def fault_of(answer: Raw | FlowFabricError, amounts: Mapping[str, int]) -> FlowFabricError | None:
+    """The error an answer stands for, if it stands for one; `amounts` are those of the item."""
+    match answer:
+        case FlowFabricError():
+            return answer
+        case ["missing", str(name)]:
+            if name.startswith("q:"):
+                return NotFound(f"quota policy {name[2:]}")
+            return BudgetNotFound(name)
+        case ["dimension", name, budget_id, known]:
+            return unknown_dimension(name, budget_id, known)
+        case ["overflow", *names]:
+            return past_exact(next(name for name in amounts if name in names))
+        case ["deep"]:
+            return too_deep()
+        case ["orphan", budget_id, ancestor]:
+            return Corruption(f"budget {budget_id}: its ancestor {ancestor} is missing")
+        case ["unreadable", what, name]:
+            return Corruption(f"{what} {name}: cannot be read")
+        case ["bug", text]:
+            return Bug(f"limits: {text}")
+        case _:
+            return None
+
+
+def budget_answer(answer: Raw) -> BudgetAnswer:
+    match answer:
+        case ["spent", softs]:
+            return Spending(tuple(Soft(*soft[:4], warns=soft[4] == "warn") for soft in softs))
+        case ["hard", budget_id, dimension, used, limit, action]:
+            return Hard(budget_id, dimension, used, limit, cast("OnHardLimit", action))
+        case ["again"]:
+            return AlreadyApplied()
+        case ["reserved", until]:
+            return Reserved(until)
+        case ["freed", told, is_done, next_reset_at]:
+            return Freed(woken_of("b", told), is_done, next_reset_at)
+        case ["defined", is_new, told]:
+            return Defined(is_new, woken_of("b", told))
+        case _:
+            raise Bug(f"limits: answered {answer[0]}")
+
+
+def gate_answer(gate: str, answer: Raw) -> Freed | Defined | bool:
+    match answer:
+        case ["held", is_held]:
+            return bool(is_held)
+        case ["freed", told, is_done, next_reset_at]:
+            return Freed(woken_of(gate, told), is_done, next_reset_at)
+        case ["defined", is_new, told]:
+            return Defined(is_new, woken_of(gate, told))
+        case _:
+            raise Bug(f"limits: answered {answer[0]}")
+
+
+def woken_of(limit: str, told: list[str]) -> tuple[Woken, ...]:
+    """Waiters of one limit, which come as execution, grant, execution, grant."""
+    reason: Literal["budget", "quota", "concurrency"] = REASONS[limit[0]]
+    pairs = zip(told[::2], told[1::2], strict=True)
+    return tuple(Woken(execution_id, reason, grant_id) for execution_id, grant_id in pairs)
+
+
+def admit_answer(answer: Raw) -> AdmitAnswer:
+    match answer:
+        case ["admitted", *obtained]:
+            return Admitted(tuple(Obtained(*one) for one in obtained))
+        case ["closed", budget_id, dimension, used, limit]:
+            return Closed(budget_id, dimension, used, limit)
+        case ["rate", gate, limit, seconds, wait, jitter]:
+            return RateExceeded(gate[2:], limit, seconds, wait, jitter)
+        case ["full", str(gate), cap]:
+            if gate.startswith("q:"):
+                return QuotaFull(gate[2:], cap)
+            return KeyFull(gate.split(":", 2)[2], cap)
+        case _:
+            raise Bug(f"limits: answered {answer[0]}")
+
+
+def _shown_fault(shown: Raw | FlowFabricError) -> FlowFabricError | None:
+    if isinstance(shown, FlowFabricError):
+        return shown
+    return fault_of(shown[1], {}) if shown and shown[0] is False else None
+
+
+def chain_of(shown: Raw | FlowFabricError) -> Chain:
+    """A budget with its ancestors, as id and fields in turn; one that cannot be read is raised."""
+    fault = _shown_fault(shown)
+    if fault is not None:
+        raise fault
+    pairs = zip(shown[::2], shown[1::2], strict=True)
+    return tuple(budget_of(budget_id, row) for budget_id, row in pairs)
+
+
+def gate_seen(name: str, shown: Raw | FlowFabricError, now: int) -> GateSeen | None:
+    fault = _shown_fault(shown)
+    if fault is not None:
+        raise fault
+    if not shown:
+        return None
+    row, slots, entries, ends_at, oldest_at = shown
+    quota = quota_of(name[2:], row) if row else None
+    gate = Gate(quota=quota, slots=slots, entries=entries, ends_at=ends_at)
+    return GateSeen(gate, oldest_at, now)

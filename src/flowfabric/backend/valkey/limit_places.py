@@ -1,0 +1,35 @@
+"""Where limits live."""
+
+from flowfabric.core.limits.asks import Ask, BudgetAsk, KeyAsk
+from flowfabric.core.limits.gates import budget_list
+from flowfabric.core.partitions import PartitionCounts, crc16
+
+
+class Places:
+    """The tag of every budget and gate."""
+
+    def __init__(self, counts: PartitionCounts) -> None:
+        self._counts = counts
+        self.budgets = tuple(f"{{b:{index}}}" for index in range(counts.budget))
+        self.gates = tuple(f"{{q:{index}}}" for index in range(counts.quota))
+
+    def budget(self, budget_id: str) -> str:
+        return self.budgets[self._counts.of_budget(budget_id)]
+
+    def gate(self, name: str) -> str:
+        kind, _, rest = name.partition(":")
+        if kind == "q":
+            return self.gates[self._counts.of_quota(rest)]
+        return self.gates[crc16(rest.encode()) % self._counts.quota]
+
+    def ask(self, ask: Ask) -> tuple[str, str, int]:
+        """A limit as admission asks it: its tag, its name, and how many a key lets run."""
+        if isinstance(ask, BudgetAsk):
+            return self.budget(ask.budget_id), budget_list(ask.budget_id), 0
+        cap = ask.cap if isinstance(ask, KeyAsk) else 0
+        return self.gate(ask.gate), ask.gate, cap
+
+
+def key_at(tag: str) -> str:
+    """The key by which a call finds the server of a tag."""
+    return f"ff:p:{tag}"
