@@ -6,6 +6,7 @@ from functools import partial
 import msgspec
 
 from flowfabric.backend.reference.budgeting import Budgets
+from flowfabric.backend.reference.gating import Gates
 from flowfabric.backend.reference.limit_tables import BUDGETS, GATES
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.waiters import woken_at_budgets, woken_at_gate
@@ -27,6 +28,9 @@ _replace = msgspec.structs.replace
 def start_define(tx: Transaction, items: Sequence[Definition]) -> Callable[[Definition], Defined]:
     tx.flush()
     ids = [name for item in items if (name := _budget_of(item))]
+    # Who fits under other limits is counted without what has ended.
+    limited = [item.quota.quota_policy_id for item in items if isinstance(item, LimitQuota)]
+    Gates(tx, map(quota_gate, limited))
     return partial(_define, Budgets(tx, ids))
 
 

@@ -27,8 +27,9 @@ class _Bid(msgspec.Struct):
     """One item on its way through the slots of its limits."""
 
     item: Admission
-    # Per slot the limits asked there.
+    # Per slot the limits asked there, and how many of the slots have been asked.
     stages: list[tuple[str, list[Asked]]]
+    asked: int = 0
     answer: Answered[AdmitAnswer] = Admitted()
     obtained: list[Obtained] = msgspec.field(default_factory=list)
     # What is to be undone when it is refused, and what its refusal itself changed.
@@ -42,6 +43,7 @@ class _Bid(msgspec.Struct):
         return isinstance(self.answer, Admitted)
 
     def hear(self, tag: str, reply: Any) -> None:
+        self.asked += 1
         if isinstance(reply, FlowFabricError):
             self.answer = reply
             return
@@ -64,19 +66,18 @@ class SpreadAdmission:
         self._places = places
 
     async def admit(self, items: Sequence[Admission]) -> list[Answered[AdmitAnswer]]:
-        answers: list[Answered[AdmitAnswer]] = []
-        # What dry items were shown so far, by gate: slots and entries.
-        promised: dict[str, Counter[str]] = {}
-        while len(answers) < len(items):
-            bids = [self._bid(item) for item in items[len(answers) :]]
-            await self._ask(bids, promised)
+        done: list[_Bid] = []
+        while len(done) < len(items):
+            bids = [self._bid(item) for item in items[len(done) :]]
+            while by_tag := _next(bids):
+                shown = _shown([*done, *bids])
+                await asyncio.gather(
+                    *(self._ask_at(tag, own, shown) for tag, own in by_tag.items())
+                )
             sound = _sound(bids)
             await self._undo(bids, sound)
-            for bid in bids[:sound]:
-                answers.append(bid.answer)
-                if bid.item.dry and bid.is_in:
-                    _promise(promised, bid.obtained)
-        return answers
+            done += bids[:sound]
+        return [bid.answer for bid in done]
 
     def _bid(self, item: Admission) -> _Bid:
         stages: list[tuple[str, list[Asked]]] = []
@@ -86,22 +87,11 @@ class SpreadAdmission:
             stages[-1][1].append(ask)
         return _Bid(item, stages)
 
-    async def _ask(self, bids: list[_Bid], promised: dict[str, Counter[str]]) -> None:
-        seeds = [(gate, some["slot"], some["entry"]) for gate, some in promised.items()]
-        for stage in range(max(len(bid.stages) for bid in bids)):
-            by_tag: dict[str, list[_Bid]] = {}
-            for bid in bids:
-                if bid.is_in and stage < len(bid.stages):
-                    by_tag.setdefault(bid.stages[stage][0], []).append(bid)
-            await asyncio.gather(
-                *(self._ask_at(tag, own, stage, seeds) for tag, own in by_tag.items())
-            )
-
-    async def _ask_at(self, tag: str, bids: list[_Bid], stage: int, seeds: list[Any]) -> None:
-        packed = [pack_admission(bid.item, bid.stages[stage][1]) for bid in bids]
+    async def _ask_at(self, tag: str, bids: list[_Bid], shown: list[Any]) -> None:
+        packed = [pack_admission(bid.item, bid.stages[bid.asked][1]) for bid in bids]
         replies: Sequence[Any]
         try:
-            reply = await self._calls.run("admit", key_at(tag), (packed, seeds, True))
+            reply = await self._calls.run("admit", key_at(tag), (packed, shown, True))
             replies = reply.head
         except FlowFabricError as fault:
             # Only those whose limits cannot be asked are not let through.
@@ -129,18 +119,38 @@ class SpreadAdmission:
             return
 
 
+def _next(bids: list[_Bid]) -> dict[str, list[_Bid]]:
+    """Whom to ask next, by slot. Nobody is asked where one before it has still to be."""
+    by_tag: dict[str, list[_Bid]] = {}
+    taken: set[str] = set()
+    for bid in bids:
+        left = [tag for tag, _ in bid.stages[bid.asked :]] if bid.is_in else []
+        if left and left[0] not in taken:
+            by_tag.setdefault(left.pop(0), []).append(bid)
+        taken.update(left)
+    return by_tag
+
+
 def _sound(bids: list[_Bid]) -> int:
-    """How many bids, from the first, were answered as if asked one after the other: up to one that
-    was refused at a gate where somebody before it stood for nothing."""
+    """How many bids, from the first, were answered as if asked one after the other: up to one whose
+    answer depends on what another got before it that is now undone."""
     tainted: set[str] = set()
     for index, bid in enumerate(bids):
-        if bid.gate in tainted:
+        if not tainted.isdisjoint((bid.gate, bid.item.execution_id)):
             return index
-        if not bid.is_in:
+        if not bid.is_in and bid.changes:
             tainted.update(one.gate for one in bid.obtained)
+            tainted.add(bid.item.execution_id)
     return len(bids)
 
 
-def _promise(promised: dict[str, Counter[str]], obtained: Iterable[Obtained]) -> None:
-    for one in obtained:
-        promised.setdefault(one.gate, Counter()).update(slot=one.slot, entry=one.entry)
+def _shown(bids: list[_Bid]) -> list[tuple[str, int, int]]:
+    """What dry items were shown so far: gate, slots, entries."""
+    slots: Counter[str] = Counter()
+    entries: Counter[str] = Counter()
+    for bid in bids:
+        if bid.item.dry and bid.is_in:
+            for one in bid.obtained:
+                slots[one.gate] += one.slot
+                entries[one.gate] += one.entry
+    return [(gate, slots[gate], entries[gate]) for gate in slots]

@@ -11,7 +11,7 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any, Final
 
-from flowfabric.backend.valkey import layout
+from flowfabric.backend.valkey import layout, limit_layout
 from flowfabric.backend.valkey.indexing import render_reindex
 from flowfabric.core import events, graph
 from flowfabric.core.plan import OWN_PAUSES
@@ -39,6 +39,12 @@ FILES: Final = (
     "step",
     "settle",
     "journal",
+    "waiters",
+    "budgets",
+    "spend",
+    "gates",
+    "slots",
+    "admit",
     "limits",
     "lease",
     "create",
@@ -61,6 +67,8 @@ _PLACES: Final[dict[str, tuple[str, ...]]] = {
     "": layout.RECORD,
     "a": layout.ATTEMPT,
     "p": layout.PLAN,
+    "b": limit_layout.BUDGET,
+    "q": limit_layout.QUOTA,
 }
 _COMMENT: Final = re.compile(r"^ *--.*\n", re.MULTILINE)
 _PLACE: Final = re.compile(r"@(?:([a-z])\.)?([a-z_]+)")

@@ -127,7 +127,10 @@ class LimitMechanism:
     async def define(self, items: Sequence[Definition]) -> list[Answered[Defined]]:
         budgets = [item for item in items if isinstance(item, DefineBudget | LimitBudget)]
         quotas = [item for item in items if not isinstance(item, DefineBudget | LimitBudget)]
-        of_budgets, of_quotas = iter(await self._act_on_budgets(budgets)), iter(await self._act_on_gates(quotas))
+        of_budgets, of_quotas = (
+            iter(await self._act_on_budgets(budgets)),
+            iter(await self._act_on_gates(quotas)),
+        )
         return [
             next(of_budgets if isinstance(item, DefineBudget | LimitBudget) else of_quotas)
             for item in items

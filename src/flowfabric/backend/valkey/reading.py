@@ -67,7 +67,7 @@ class ReadMechanism:
             reply.now,
             (next_due, next_id) if next_id else None,
             {record.execution_id: beside for record, beside in found if beside},
-            tuple((int(at), str(budget_id)) for at, budget_id in budgets),
+            tuple((int(at), str(budget_id)) for at, budget_id, _ in budgets),
             tuple(
                 ConfigDocument(name, version, reply.bodies[body], at)
                 for name, version, at, body in config

@@ -12,7 +12,7 @@
 -- ff1_restore: undo what items changed, the latest first: for a caller whose limits lie in several
 -- slots, of which a later one refused.
 -- request: {{execution, holder, changes}, ...}; changes as ff1_admit answered them, if it was asked to:
---   {'w', tag, limit, waiter before or ''}
+--   {'w', tag, limit, waiter before or false}
 --   {'g', tag, gate, slot before or 0, its holder, took a slot, made an entry, end before, end after}
 
 local function budgets_of(limits, tag)
@@ -44,7 +44,7 @@ local function line_up(limits, item, tag, limit, look_ms, cap, changes)
     remember(limits, changes, { 'w', tag, limit, ff.waiter(tag, limit, item[1]) })
   end
   local ends_at = limits.c.now + 2 * (look_ms > 1 and look_ms or 1)
-  ff.list_waiter(tag, limit, item[1], pack({ item[5], ends_at, item[6], cap, item[8] }))
+  ff.list_waiter(tag, limit, item[1], { item[5], ends_at, item[6], cap, item[8] })
 end
 
 local function ask_budget(limits, item, ask, changes)
@@ -138,7 +138,7 @@ local function unlist(limits, item, changes)
     local tag, limit = item[2][i][1], item[2][i][2]
     if limits.restorable then
       local listed = ff.waiter(tag, limit, item[1])
-      if listed ~= '' then remember(limits, changes, { 'w', tag, limit, listed }) end
+      if listed then remember(limits, changes, { 'w', tag, limit, listed }) end
     end
     ff.unlist_waiter(tag, limit, item[1])
   end
@@ -200,11 +200,15 @@ local function restore_gate(c, execution, holder, change)
     if change[4] > 0 then ff.put_standing(state, gate, 's', execution, change[4], change[5]) end
   end
   if change[7] then ff.drop_standing(state, gate, 'e', execution, holder) end
-  if gate.ends ~= change[9] or change[8] >= change[9] then return end
-  if change[8] > 0 then
-    call('ZADD', 'ff:qt:' .. change[2], change[8], change[3])
-  else
-    call('ZREM', 'ff:qt:' .. change[2], change[3])
+  if gate.ends == change[9] then
+    -- Others may be in by now that end as late.
+    local ends = ff.last_end(state, gate)
+    if change[8] > ends then ends = change[8] end
+    if ends > 0 then
+      call('ZADD', 'ff:qt:' .. change[2], ends, change[3])
+    else
+      call('ZREM', 'ff:qt:' .. change[2], change[3])
+    end
   end
 end
 
@@ -214,7 +218,7 @@ local function restore(c, item)
     local change = changes[i]
     if change[1] == 'g' then
       restore_gate(c, execution, holder, change)
-    elseif change[4] == '' then
+    elseif not change[4] then
       ff.unlist_waiter(change[2], change[3], execution)
     else
       ff.list_waiter(change[2], change[3], execution, change[4])

@@ -57,12 +57,21 @@ function ff.merge_due(walks, limit)
   return found, found[#found]
 end
 
-local function first_of(key)
-  local found = call('ZRANGE', key, 0, 0, 'WITHSCORES')
-  return found[2] and tonumber(found[2])
+local TIMERS = { 'timers', 'flow_timers', 'budget_timers' }
+
+-- The first instant of any timer of a partition.
+local function first_of(tag)
+  local first
+  for i = 1, #TIMERS do
+    local head = call('ZRANGE', ff.view(tag, TIMERS[i]), 0, 0, 'WITHSCORES')
+    local instant = head[2] and tonumber(head[2])
+    if instant and (not first or instant < first) then first = instant end
+  end
+  return first
 end
 
--- Partitions that may have something due; hints that were too early are put right.
+-- Partitions that may have something due, all of those with budgets; hints that were too early are put
+-- right.
 local function due_tags(c, tags)
   if c.cluster then return { c.cluster } end
   local wanted
@@ -74,13 +83,12 @@ local function due_tags(c, tags)
   local found = {}
   for i = 1, #hinted do
     local tag = hinted[i]
-    local first, flow = first_of(ff.view(tag, 'timers')), first_of(ff.view(tag, 'flow_timers'))
-    if flow and (not first or flow < first) then first = flow end
+    local first = first_of(tag)
     if not first then
       call('ZREM', ff.timer_hints(), tag)
     elseif first > c.now then
       call('ZADD', ff.timer_hints(), first, tag)
-    elseif not wanted or wanted[tag] then
+    elseif not wanted or wanted[tag] or sub(tag, 1, 3) == '{b:' then
       found[#found + 1] = tag
     end
   end
@@ -118,20 +126,21 @@ end
 ff.register('due', function(_, args)
   local c = ff.open(args)
   local limit, after_due, after_id = c.request[1], c.request[2], c.request[3]
-  local records, flows = {}, {}
+  local records, flows, budgets = {}, {}, {}
   local tags = due_tags(c, c.request[4])
   for i = 1, #tags do
     local tag = tags[i]
     records[i] = ff.open_walk(ff.view(tag, 'timers'), tag .. ':', after_due, after_id, c.now)
     flows[i] = ff.open_walk(ff.view(tag, 'flow_timers'), '', after_due, after_id, c.now)
+    budgets[i] = ff.open_walk(ff.view(tag, 'budget_timers'), '', after_due, after_id, c.now)
   end
   local due_records, record_end = ff.merge_due(records, limit)
   local due_flows, flow_end = ff.merge_due(flows, limit)
-  local budgets, budget_end = ff.due_budgets(c, limit, after_due, after_id)
+  local due_budgets, budget_end = ff.merge_due(budgets, limit)
   local config, config_end = {}, false
   if not c.cluster then config, config_end = ff.due_config(c, limit, after_due, after_id) end
   for i = 1, #due_records do due_records[i] = shown(c, due_records[i][2]) end
   for i = 1, #due_flows do due_flows[i] = ff.show_flow(c, due_flows[i]) end
   local last = least({ record_end, flow_end, budget_end, config_end })
-  return ff.close(c, { due_records, due_flows, budgets, config, last and last[1], last and last[2] })
+  return ff.close(c, { due_records, due_flows, due_budgets, config, last and last[1], last and last[2] })
 end)

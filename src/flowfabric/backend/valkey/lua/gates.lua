@@ -116,6 +116,15 @@ function ff.oldest_at(state, gate, entries)
   return tonumber(first[2] or state.now)
 end
 
+-- When the last slot or entry that is there ends; 0 when there is none.
+function ff.last_end(state, gate)
+  local slot = call('ZRANGE', key_of(state, 's', gate.name), 0, 0, 'REV', 'WITHSCORES')[2]
+  local entry = call('ZRANGE', key_of(state, 'e', gate.name), 0, 0, 'REV', 'WITHSCORES')[2]
+  local ends = tonumber(slot or 0)
+  local window = entry and tonumber(entry) + gate.quota[@q.window_seconds] * 1000 or 0
+  return window > ends and window or ends
+end
+
 -- The end of an execution's slot (kind s) or the instant of its entry (kind e).
 function ff.standing(state, gate, kind, execution)
   local count = kind == 's' and gate.slots or gate.entries

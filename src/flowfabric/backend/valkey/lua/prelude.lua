@@ -4,8 +4,8 @@
 -- The server offers its functions only while one of ours runs, so they are bound at the first call;
 -- at load time a file may define functions and plain tables, nothing else. `@name` stands for the
 -- place of a field in a packed array and is replaced when the library is assembled: `@name` of a
--- record, `@a.name` of an attempt, `@p.name` of a plan. Every file behind this one is a block of its
--- own.
+-- record, `@a.name` of an attempt, `@p.name` of a plan, `@b.name` of a budget, `@q.name` of a quota.
+-- Every file behind this one is a block of its own.
 
 local ff = {}
 -- The server's own names, before ours hide them.

@@ -7,7 +7,7 @@
 -- answers: {'held', whether a slot is held now}; {'freed', woken, true, 0};
 --   {'defined', new, woken}; or {'missing', gate}, {'unreadable', what, id}. `woken` is {execution, grant, ...}.
 
-local acts, trims = {}, { extend = true, vacate = true }
+local acts, trims = {}, { extend = true, vacate = true, limit = true }
 
 -- An unknown quota, or one without a cap, has no slots.
 function acts.extend(state, item)
@@ -58,16 +58,13 @@ end
 
 function acts.limit(state, item)
   local name, quota = item[1], item[2]
-  local gate, fault = ff.stored_gate(state, name)
+  local gate, fault = ff.gate(state, name)
   if not gate then return fault or { 'missing', name } end
   quota[@q.created_at] = gate.quota[@q.created_at]
   put_quota(state, name, quota)
   gate.quota = quota
   -- Entries made under a shorter window may count for longer now.
-  if gate.entries > 0 then
-    ff.keep_gate(state, gate, state.now + quota[@q.window_seconds] * 1000)
-    ff.write_gates(state)
-  end
+  if gate.entries > 0 then ff.keep_gate(state, gate, state.now + quota[@q.window_seconds] * 1000) end
   return { 'defined', false, ff.woken_at_gate(state, gate) }
 end
 

@@ -13,14 +13,14 @@ local MOST_DROPPED = 10000
 local function line(tag, limit) return 'ff:w:' .. tag .. ':' .. limit end
 local function details(tag, limit) return 'ff:wd:' .. tag .. ':' .. limit end
 
--- The packed waiter, '' when it is not listed.
+-- The waiter, false when it is not listed.
 function ff.waiter(tag, limit, execution)
-  return call('HGET', details(tag, limit), execution) or ''
+  local packed = call('HGET', details(tag, limit), execution)
+  return packed and unpack_message(packed)
 end
 
-function ff.list_waiter(tag, limit, execution, packed)
-  local waiter = unpack_message(packed)
-  call('HSET', details(tag, limit), execution, packed)
+function ff.list_waiter(tag, limit, execution, waiter)
+  call('HSET', details(tag, limit), execution, pack(waiter))
   call('ZADD', line(tag, limit), waiter[1], execution)
   call('ZADD', 'ff:we:' .. tag, waiter[2], execution .. ' ' .. limit)
 end
@@ -36,7 +36,7 @@ end
 function ff.first_waiters(tag, limit, most)
   local found = call('ZRANGE', line(tag, limit), 0, most - 1)
   for i = 1, #found do
-    found[i] = { found[i], unpack_message(ff.waiter(tag, limit, found[i])) }
+    found[i] = { found[i], ff.waiter(tag, limit, found[i]) }
   end
   return found
 end
