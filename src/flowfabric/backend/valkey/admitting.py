@@ -7,20 +7,18 @@ again, so that the answers are those of asking one execution after the other.
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from flowfabric.backend.base import Answered
 from flowfabric.backend.valkey.calls import Calls
-from flowfabric.backend.valkey.limit_answers import admit_answer, fault_of
+from flowfabric.backend.valkey.limit_answers import admit_answer
 from flowfabric.backend.valkey.limit_packing import Asked, pack_admission
 from flowfabric.backend.valkey.limit_places import Places, key_at
 from flowfabric.core.limits.asks import Admission, AdmitAnswer, Admitted, Obtained
 from flowfabric.errors import FlowFabricError
-
-_NOTHING: Final[dict[str, int]] = {}
 
 
 class _Bid(msgspec.Struct):
@@ -35,7 +33,7 @@ class _Bid(msgspec.Struct):
     # What is to be undone when it is refused, and what its refusal itself changed.
     changes: list[tuple[str, Any]] = msgspec.field(default_factory=list)
     listing: list[tuple[str, Any]] = msgspec.field(default_factory=list)
-    # The gate that refused it.
+    # The gate (or budget) that refused it.
     gate: str = ""
 
     @property
@@ -47,17 +45,18 @@ class _Bid(msgspec.Struct):
         if isinstance(reply, FlowFabricError):
             self.answer = reply
             return
-        answer, changes = (reply, []) if reply[0] == "bug" else reply
-        heard = fault_of(answer, _NOTHING) or admit_answer(answer)
-        if isinstance(heard, Admitted):
-            self.obtained += heard.obtained
-            self.changes.append((tag, changes))
-            self.answer = Admitted(tuple(self.obtained))
-            return
-        self.answer = heard
-        self.listing.append((tag, changes))
-        if answer[0] in ("rate", "full"):
-            self.gate = answer[1]
+        answer = admit_answer(reply)
+        match answer:
+            case Admitted():
+                self.obtained += answer.obtained
+                self.changes.append((tag, reply[1]))
+                self.answer = Admitted(tuple(self.obtained))
+            case FlowFabricError():
+                self.answer = answer
+            case _:
+                self.answer = answer
+                self.listing.append((tag, reply[1]))
+                self.gate = reply[0][1]
 
 
 class SpreadAdmission:

@@ -1,7 +1,7 @@
 """What the functions about limits answer, as the protocol's answers and errors."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 from flowfabric.backend.valkey.limit_layout import budget_of, quota_of
 from flowfabric.core.limits.asks import (
@@ -32,14 +32,13 @@ from flowfabric.core.limits.gates import REASONS, Gate, Woken
 from flowfabric.errors import BudgetNotFound, Bug, Corruption, FlowFabricError, NotFound
 
 Raw = list[Any]
+_NOTHING: Final[Mapping[str, int]] = {}
 BudgetAnswer = Spending | Hard | AlreadyApplied | Reserved | Freed | Defined
 
 
-def fault_of(answer: Raw | FlowFabricError, amounts: Mapping[str, int]) -> FlowFabricError | None:
+def fault_of(answer: Raw, amounts: Mapping[str, int] = _NOTHING) -> FlowFabricError | None:
     """The error an answer stands for, if it stands for one; `amounts` are those of the item."""
     match answer:
-        case FlowFabricError():
-            return answer
         case ["missing", str(name)]:
             if name.startswith("q:"):
                 return NotFound(f"quota policy {name[2:]}")
@@ -63,7 +62,7 @@ def fault_of(answer: Raw | FlowFabricError, amounts: Mapping[str, int]) -> FlowF
 def budget_answer(answer: Raw) -> BudgetAnswer:
     match answer:
         case ["spent", softs]:
-            return Spending(tuple(Soft(*soft[:4], warns=soft[4] == "warn") for soft in softs))
+            return Spending(tuple(map(_soft, softs)))
         case ["hard", budget_id, dimension, used, limit, action]:
             return Hard(budget_id, dimension, used, limit, cast("OnHardLimit", action))
         case ["again"]:
@@ -78,7 +77,15 @@ def budget_answer(answer: Raw) -> BudgetAnswer:
             raise Bug(f"limits: answered {answer[0]}")
 
 
-def gate_answer(gate: str, answer: Raw) -> Freed | Defined | bool:
+def _soft(told: Raw) -> Soft:
+    budget_id, dimension, used, limit, action = told
+    return Soft(budget_id, dimension, used, limit, warns=action == "warn")
+
+
+def gate_answer(gate: str, answer: Raw) -> Freed | Defined | bool | FlowFabricError:
+    fault = fault_of(answer)
+    if fault is not None:
+        return fault
     match answer:
         case ["held", is_held]:
             return bool(is_held)
@@ -97,7 +104,12 @@ def woken_of(limit: str, told: list[str]) -> tuple[Woken, ...]:
     return tuple(Woken(execution_id, reason, grant_id) for execution_id, grant_id in pairs)
 
 
-def admit_answer(answer: Raw) -> AdmitAnswer:
+def admit_answer(heard: Raw) -> AdmitAnswer | FlowFabricError:
+    """The answer to an admission, which comes with what it changed, unless the function failed."""
+    answer = heard if heard[0] == "bug" else heard[0]
+    fault = fault_of(answer)
+    if fault is not None:
+        return fault
     match answer:
         case ["admitted", *obtained]:
             return Admitted(tuple(Obtained(*one) for one in obtained))
@@ -113,25 +125,27 @@ def admit_answer(answer: Raw) -> AdmitAnswer:
             raise Bug(f"limits: answered {answer[0]}")
 
 
-def _shown_fault(shown: Raw | FlowFabricError) -> FlowFabricError | None:
+def _check_shown(shown: Raw | FlowFabricError) -> Raw:
+    """What was shown; an error that was shown instead is raised."""
     if isinstance(shown, FlowFabricError):
-        return shown
-    return fault_of(shown[1], {}) if shown and shown[0] is False else None
-
-
-def chain_of(shown: Raw | FlowFabricError) -> Chain:
-    """A budget with its ancestors, as id and fields in turn; one that cannot be read is raised."""
-    fault = _shown_fault(shown)
+        raise shown
+    fault = fault_of(shown[1]) if shown and shown[0] is False else None
     if fault is not None:
         raise fault
+    return shown
+
+
+def chain_of(answer: Raw | FlowFabricError) -> Chain:
+    """A budget with its ancestors, from ids and fields in turn."""
+    shown = _check_shown(answer)
     pairs = zip(shown[::2], shown[1::2], strict=True)
     return tuple(budget_of(budget_id, row) for budget_id, row in pairs)
 
 
-def gate_seen(name: str, shown: Raw | FlowFabricError, now: int) -> GateSeen | None:
-    fault = _shown_fault(shown)
-    if fault is not None:
-        raise fault
+def gate_seen(name: str, answer: tuple[Raw, int] | FlowFabricError) -> GateSeen | None:
+    if isinstance(answer, FlowFabricError):
+        raise answer
+    shown, now = _check_shown(answer[0]), answer[1]
     if not shown:
         return None
     row, slots, entries, ends_at, oldest_at = shown

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from flowfabric.backend.base import Answered
 from flowfabric.backend.valkey.admitting import SpreadAdmission
@@ -48,16 +48,15 @@ from flowfabric.core.limits.asks import (
     Spending,
     Vacate,
 )
-from flowfabric.core.limits.budgets import Amounts, Chain, Hard
+from flowfabric.core.limits.budgets import Chain, Hard
 from flowfabric.core.limits.gates import budget_list
 from flowfabric.core.record import Record
-
-_NOTHING: Final[Amounts] = {}
+from flowfabric.errors import Bug
 
 
 class LimitMechanism:
-    """On one server a batch is one call, whatever partitions it touches; in a cluster it is one call
-    per partition."""
+    """On one server a batch is one call, whatever partitions it touches; in a cluster it is one
+    call per partition."""
 
     _calls: Calls
 
@@ -108,9 +107,9 @@ class LimitMechanism:
     async def gates(self, names: Sequence[str]) -> list[GateSeen | None]:
         wanted = [(self._places.gate(name), name) for name in names]
         shown = await self._calls.batches(
-            "limits", wanted, _key, _same, lambda one, found, reply: (one[1], found, reply.now)
+            "limits", wanted, _key, _same, lambda one, found, reply: (found, reply.now)
         )
-        return [gate_seen(*one) for one in shown]
+        return [gate_seen(name, one) for name, one in zip(names, shown, strict=True)]
 
     async def admit(self, items: Sequence[Admission]) -> list[Answered[AdmitAnswer]]:
         if self._calls.topology.is_cluster:
@@ -118,9 +117,7 @@ class LimitMechanism:
         packed = [pack_admission(item, map(self._places.ask, item.asks)) for item in items]
         key = key_at(self._places.gates[0])
         reply = await self._calls.run("admit", key, (packed, (), False))
-        # A fault of the function comes without what the item changed.
-        answers = [one if one[0] == "bug" else one[0] for one in reply.head]
-        return [fault_of(one, _NOTHING) or admit_answer(one) for one in answers]
+        return [admit_answer(one) for one in reply.head]
 
     # ---- both
 
@@ -140,7 +137,9 @@ class LimitMechanism:
         packed = [pack_budget_act(self._places, item) for item in items]
         answers = await self._calls.batches("spend", packed, _act_key, _same, _raw)
         return [
-            fault_of(answer, amounts_of(item)) or budget_answer(answer)
+            answer
+            if isinstance(answer, Bug)
+            else fault_of(answer, amounts_of(item)) or budget_answer(answer)
             for item, answer in zip(items, answers, strict=True)
         ]
 
@@ -148,9 +147,8 @@ class LimitMechanism:
         packed = [pack_gate_act(self._places, item) for item in items]
         answers = await self._calls.batches("slots", packed, _act_key, _same, _raw)
         return [
-            gate_answer(gate_of(item), answer) if fault is None else fault
+            answer if isinstance(answer, Bug) else gate_answer(gate_of(item), answer)
             for item, answer in zip(items, answers, strict=True)
-            for fault in (fault_of(answer, _NOTHING),)
         ]
 
     # ---- beside executions
