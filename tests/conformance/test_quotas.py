@@ -228,6 +228,17 @@ async def test_a_longer_window_counts_what_is_in_it(driver: Driver) -> None:
     assert (await ask(engine, quota, some())).retry_after_ms == 90_000
 
 
+async def test_other_limits_let_in_who_fits_beside_what_has_ended(driver: Driver) -> None:
+    engine = driver.engine
+    quota = await new_quota(engine, cap=1)
+    await ask(engine, quota, some(), hold_ms=4_000)
+    waiting = await driver.submit(policy={"quota_ids": [quota]})
+    assert await driver.claim_all() == []
+    driver.clock.advance(4_000)
+    await engine.quotas.change_limits(NewQuota(quota_policy_id=quota, max_concurrent=1))
+    assert (await driver.record(waiting)).state == "waiting"
+
+
 # ---- input and faults
 
 

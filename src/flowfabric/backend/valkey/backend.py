@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from flowfabric import __version__
 from flowfabric.backend.base import Bells
 from flowfabric.backend.types import Description
 from flowfabric.backend.valkey.applying import ApplyMechanism
@@ -27,6 +26,7 @@ from flowfabric.backend.valkey.streaming import StreamMechanism
 from flowfabric.backend.valkey.topology import Topology
 from flowfabric.backend.valkey.upkeep import UpkeepMechanism
 from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.version import VERSION
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class ValkeyBackend(
         return Description(
             family="valkey",
             tag=0x01,
-            library_version=__version__,
+            library_version=VERSION,
             server_version=self._server_version,
             layout=INTERFACE,
             durability=self._durability,

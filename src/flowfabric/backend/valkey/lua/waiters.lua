@@ -1,6 +1,6 @@
 -- Who waits at a limit: listed by rank when turned away, told when there is room again.
 --
--- keys    ff:w:T:<limit>    zset  executions by rank
+-- keys    ff:wr:T:<limit>   zset  executions by rank
 --         ff:wd:T:<limit>   hash  execution -> packed {rank, until, needs an entry (1 or 0), cap, grant}
 --         ff:we:T           zset  "<execution> <limit>" by the instant from which it no longer waits
 -- A limit is named b:<budget>, q:<quota> or k:<namespace>:<key>.
@@ -10,7 +10,7 @@ ff.MOST_WOKEN = 100
 ff.MOST_LOOKS = 200
 local MOST_DROPPED = 10000
 
-local function line(tag, limit) return 'ff:w:' .. tag .. ':' .. limit end
+local function line(tag, limit) return 'ff:wr:' .. tag .. ':' .. limit end
 local function details(tag, limit) return 'ff:wd:' .. tag .. ':' .. limit end
 
 -- The waiter, false when it is not listed.

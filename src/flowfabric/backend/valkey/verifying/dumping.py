@@ -58,6 +58,7 @@ KINDS: Final[dict[str, tuple[Word, ...]]] = {
     "qh": (),
     "qs": (),
     "qt": (),
+    "wr": (),
     "wd": (),
     "we": (),
 }
