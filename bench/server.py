@@ -1,0 +1,99 @@
+"""Requests per second of one server process, alone and with many clients waiting on it."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from bench.http import Connection, Server, get, post, server
+from bench.measure import Cycle, Measure, measure, median
+from bench.report import Options, Ratio, Report
+
+CALLERS = 64
+STREAMS = 500
+POLLS = 200
+_BODY = b'{"lane_id":"bench","execution_kind":"greet","input_payload":"aGVsbG8="}'
+_SUBMIT = post("/v1/executions", _BODY)
+_HEALTH = get("/v1/partitions")
+
+
+async def run(options: Options) -> Report:
+    with tempfile.TemporaryDirectory() as directory:
+        url = f"sqlite:///{Path(directory) / 'bench.db'}"
+        async with server(url) as running:
+            bare = await _run(running, "bare answer", _HEALTH, options.cycles)
+            alone = [
+                await _run(running, "sqlite: submit", _SUBMIT, options.cycles)
+                for _ in range(options.rounds)
+            ]
+            async with _crowd(running):
+                crowded = [
+                    await _run(running, "sqlite: submit beside waiting", _SUBMIT, options.cycles)
+                    for _ in range(options.rounds)
+                ]
+    plain, beside = median(alone), median(crowded)
+    slowdown = 1 - beside.per_second / plain.per_second
+    return Report(
+        [bare, plain, beside],
+        [
+            Ratio.at_least("sqlite: submits per second", plain.per_second, 2_000),
+            Ratio.at_most("sqlite: submit, p99 ms", plain.p99_ms, 40),
+            Ratio.at_most("slowdown by 500 streams and 200 polls", slowdown, 0.2),
+        ],
+    )
+
+
+async def _run(running: Server, name: str, request: bytes, cycles: int) -> Measure:
+    connections = [await running.connect() for _ in range(CALLERS)]
+    try:
+        one = _requests(connections, request)
+        await measure("warm-up", one, CALLERS, cycles // 10)
+        before = running.cpu_seconds()
+        taken = await measure(name, one, CALLERS, cycles)
+        spent = running.cpu_seconds() - before
+        return msgspec.structs.replace(taken, cpu_seconds=spent)
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def _requests(connections: list[Connection], request: bytes) -> Cycle:
+    free = list(connections)
+
+    async def one() -> None:
+        connection = free.pop()
+        status, body = await connection.request(request)
+        if status >= 300:
+            raise RuntimeError(f"{status}: {body!r}")
+        free.append(connection)
+
+    return one
+
+
+@asynccontextmanager
+async def _crowd(running: Server) -> AsyncIterator[None]:
+    """Clients that follow streams and wait for work that does not come."""
+    connections: list[Connection] = []
+    tasks: list[asyncio.Task[tuple[int, bytes]]] = []
+    first = await running.connect()
+    _, answer = await first.request(_SUBMIT)
+    own = msgspec.json.decode(answer)["Created"]["execution_id"]
+    following = get(f"/v1/executions/{own}/attempts/0/stream/sse")
+    for waiting in [following] * STREAMS + [_claim(n) for n in range(POLLS)]:
+        connections.append(await running.connect())
+        tasks.append(asyncio.create_task(connections[-1].request(waiting)))
+    await asyncio.sleep(1)
+    try:
+        yield
+    finally:
+        for connection in (first, *connections):
+            connection.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _claim(n: int) -> bytes:
+    worker = {"worker_id": "bench", "worker_instance_id": f"bench-{n}", "lanes": ["idle"]}
+    return post("/v1/worker/claim", msgspec.json.encode({**worker, "wait_ms": 30_000}))
