@@ -24,6 +24,7 @@ from flowfabric.telemetry.metrics import Metrics
 _log = logging.getLogger("flowfabric.server")
 
 DRAIN_S: Final = 15.0
+_BACKLOG: Final = 2_048
 
 
 def check_exposure(settings: Settings) -> None:
@@ -96,6 +97,7 @@ def bound_socket(settings: Settings) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
+        listening.listen(_BACKLOG)
     except BaseException:
         listening.close()
         raise

@@ -19,8 +19,10 @@ class Exposition:
 
     async def render(self) -> bytes:
         """The page. Gauges of a store that does not answer keep their last values."""
-        engine = self._services.engine
-        self._metrics.show_pools(engine.streams.permits.taken, self._services.sse.taken)
+        services, engine = self._services, self._services.engine
+        self._metrics.show_pools(
+            engine.streams.permits.taken, services.sse.taken, len(services.claim_waits)
+        )
         hits = engine.admissions.hits.items()
         self._metrics.show_hits((kind, label, n) for (kind, label), n in hits)
         try:

@@ -18,7 +18,6 @@ from flowfabric.server.protocol import PatientProtocol
 _log = logging.getLogger("flowfabric.server")
 
 REQUESTS_END_S: Final = 35
-_BACKLOG: Final = 2_048
 _KEEP_ALIVE_S: Final = 75
 
 
@@ -57,7 +56,6 @@ def _uvicorn(application: Http) -> _Uvicorn:
             server_header=False,
             date_header=False,
             proxy_headers=False,
-            backlog=_BACKLOG,
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=REQUESTS_END_S,
         )

@@ -101,6 +101,9 @@ class ClaimWaits:
         self._most = most
         self._waiting: set[tuple[str, str]] = set()
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def enter(self, worker: tuple[str, str]) -> None:
         most = 1 if worker in self._waiting else self._most
         if worker in self._waiting or len(self._waiting) >= self._most:

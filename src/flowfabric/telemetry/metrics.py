@@ -47,6 +47,7 @@ class Metrics(Observer):
         self._completions = count("ff_completion_events", "Completions logged", "outcome")
         self._stream_ops = gauge("ff_stream_ops_in_flight", "Stream reads and tails under way")
         self._sse = gauge("ff_sse_streams_open", "Open event streams")
+        self._waits = gauge("ff_claim_waits", "Claims that wait for work")
         self._rejected = count("ff_stream_ops_rejected", "Calls that found a pool full", "pool")
         self._faults = count("ff_backend_errors", "Failed calls of the store", "op", "kind")
         self._overruns = count("ff_shutdown_timeout", "Drains that took too long")
@@ -114,9 +115,10 @@ class Metrics(Observer):
 
     # ---- set when somebody looks
 
-    def show_pools(self, stream_ops: int, sse_streams: int) -> None:
+    def show_pools(self, stream_ops: int, sse_streams: int, claim_waits: int) -> None:
         self._stream_ops.set(stream_ops)
         self._sse.set(sse_streams)
+        self._waits.set(claim_waits)
 
     def show_queues(self, depths: Iterable[tuple[str, str, int]]) -> None:
         """(lane, state, how many): the whole picture, replacing the last one."""

@@ -1,0 +1,217 @@
+"""Acting on one execution over REST: each outcome and each error of its own."""
+
+import asyncio
+import logging
+
+import pytest
+
+from tests.server.driving import WORKER, Served, fence
+from tests.server.samples import EXECUTION
+
+
+@pytest.mark.parametrize(
+    ("line", "body"),
+    [
+        ("POST /v1/executions/{}/cancel", {"reason": "x"}),
+        ("POST /v1/executions/{}/replay", None),
+        ("PUT /v1/executions/{}/tags", {"tags": {"app.a": "b"}}),
+        ("PUT /v1/executions/{}/priority", {"new_priority": 1}),
+        ("POST /v1/executions/{}/resume", None),
+        ("POST /v1/executions/{}/revoke-lease", None),
+        ("GET /v1/executions/{}", None),
+        ("GET /v1/executions/{}/state", None),
+        ("GET /v1/executions/{}/input", None),
+        ("GET /v1/executions/{}/attempts", None),
+        ("GET /v1/executions/{}/history", None),
+        ("GET /v1/executions/{}/upstreams", None),
+        ("GET /v1/executions/{}/explain", None),
+        ("GET /v1/executions/{}/pending-waitpoints", None),
+        ("GET /v1/executions/{}/attempts/latest/stream/sse", None),
+    ],
+)
+async def test_what_does_not_exist_is_not_found(line: str, body: object, served: Served) -> None:
+    assert await served.refused(line.format(EXECUTION), body) == (404, "execution_not_found")
+
+
+async def test_a_missing_result_has_a_code_of_its_own(served: Served) -> None:
+    own = await served.submit()
+    for one in (own, EXECUTION):
+        answer = await served.call(f"GET /v1/executions/{one}/result")
+        assert answer.status_code == 404
+        assert answer.json()["error"] == f"execution result not found: {one}"
+
+
+async def test_cancelling_twice_is_harmless_and_a_worker_needs_its_fence(served: Served) -> None:
+    held = await served.held()
+    path = f"POST /v1/executions/{held['execution_id']}/cancel"
+    own_words = {"reason": "x", "source": "lease_holder"}
+    assert await served.refused(path, own_words) == (400, "fence_required")
+    partial = {**own_words, "lease_id": held["lease_id"]}
+    assert await served.refused(path, partial) == (400, "partial_fence_triple")
+    wrong = {**own_words, **held, "lease_epoch": 99}
+    assert await served.refused(path, wrong) == (409, "stale_lease")
+    for _ in range(2):
+        done = await served.done(path, {"reason": "enough"})
+        assert done["Cancelled"]["public_state"] == "cancelled"
+
+
+async def test_what_has_ended_is_not_cancelled_and_tells_how_it_ended(served: Served) -> None:
+    held = await served.held()
+    await served.finish(held, complete={})
+    path = f"POST /v1/executions/{held['execution_id']}/cancel"
+    answer = await served.call(path, {"reason": "x"})
+    assert answer.status_code == 409
+    assert answer.json()["kind"] == "execution_not_active"
+    assert len(answer.json()["details"]) == 4
+    assert answer.json()["details"]["terminal_outcome"] == "success"
+
+
+async def test_replay_is_for_the_finished(served: Served) -> None:
+    own = await served.submit(policy={"max_replay_count": 1})
+    path = f"POST /v1/executions/{own}/replay"
+    assert await served.refused(path) == (409, "execution_not_terminal")
+    await served.done(f"POST /v1/executions/{own}/cancel", {"reason": "x"})
+    assert await served.done(path, {"reason": "again", "requested_by": "ann"}) == {
+        "Replayed": {"public_state": "waiting"}
+    }
+    await served.done(f"POST /v1/executions/{own}/cancel", {"reason": "x"})
+    assert await served.refused(path) == (409, "max_replays_exhausted")
+
+
+async def test_tags_are_written_over(served: Served) -> None:
+    own = await served.submit(tags={"app.a": "1"})
+    path = f"PUT /v1/executions/{own}/tags"
+    assert await served.done(path, {"tags": {"app.a": "2", "app.b": "3"}}) == {
+        "Updated": {"count": 2}
+    }
+    assert await served.refused(path, {"tags": {"Bad": "1"}}) == (400, "invalid_tag_key")
+
+
+async def test_priority_moves_what_waits(served: Served) -> None:
+    own = await served.submit()
+    path = f"PUT /v1/executions/{own}/priority"
+    assert await served.done(path, {"new_priority": 7}) == {"Changed": {"execution_id": own}}
+    assert (await served.done(f"GET /v1/executions/{own}"))["priority"] == 7
+    await served.claim()
+    assert await served.refused(path, {"new_priority": 1}) == (409, "execution_not_eligible")
+
+
+async def test_resuming_what_is_not_suspended_is_refused(served: Served) -> None:
+    own = await served.submit()
+    path = f"POST /v1/executions/{own}/resume"
+    assert await served.refused(path, {}) == (409, "execution_not_suspended")
+    assert await served.refused(path, {"trigger_type": "magic"}) == (400, "invalid_input")
+
+
+async def test_a_lease_is_taken_away_once(served: Served) -> None:
+    held = await served.held()
+    path = f"POST /v1/executions/{held['execution_id']}/revoke-lease"
+    assert await served.done(path) == {
+        "Revoked": {"lease_id": held["lease_id"], "lease_epoch": "1"}
+    }
+    assert await served.done(path) == {"AlreadySatisfied": {"reason": "already_revoked"}}
+    again = await served.claim()
+    assert again["attempt_type"] == "reclaim"
+    await served.finish(fence(again), complete={})
+    assert await served.refused(path) == (404, "no_active_lease")
+
+
+async def test_lost_work_is_granted_to_one_worker(served: Served) -> None:
+    held = await served.held(policy={"max_reclaim_count": 1})
+    own = held["execution_id"]
+    body = {
+        "worker_id": "pool",
+        "worker_instance_id": "pool-1",
+        "lane_id": "default",
+        "grant_ttl_ms": 1_000,
+    }
+    path = f"POST /v1/executions/{own}/reclaim"
+    refused = await served.done(path, body)
+    assert refused["status"] == "not_reclaimable"
+    await served.done(f"POST /v1/executions/{own}/revoke-lease")
+    assert await served.refused(path, {**body, "lane_id": "other"}) == (400, "invalid_input")
+    assert await served.refused(path, {**body, "grant_ttl_ms": 60_001}) == (400, "invalid_input")
+    granted = await served.done(path, body)
+    assert granted["status"] == "granted"
+    assert granted["partition_key"] == "{fp:86}"
+
+
+async def test_explain_tells_why(served: Served) -> None:
+    own = await served.submit(delay_until=4_000_000_000_000)
+    told = await served.done(f"GET /v1/executions/{own}/explain")
+    assert told["running"] is False
+    assert "delay" in {one["code"] for one in told["blockers"]}
+
+
+async def test_history_comes_in_pages(served: Served) -> None:
+    held = await served.held()
+    await served.finish(held, complete={})
+    path = f"GET /v1/executions/{held['execution_id']}/history"
+    whole = await served.done(path)
+    assert [one["event"] for one in whole["events"]] == ["acquired", "released"]
+    first = await served.done(f"{path}?limit=1")
+    rest = await served.done(f"{path}?limit=1&cursor={first['next_cursor']}")
+    assert first["events"] + rest["events"] == whole["events"]
+    assert rest["next_cursor"] is None
+    (attempt,) = (await served.done(f"GET /v1/executions/{held['execution_id']}/attempts"))[
+        "attempts"
+    ]
+    assert attempt["state"] == "ended_success"
+    assert attempt["attempt_index"] == 0
+
+
+async def test_a_wait_for_the_end_is_answered_when_it_comes(served: Served) -> None:
+    held = await served.held()
+    own = held["execution_id"]
+    waits = [
+        asyncio.create_task(served.call(f"GET /v1/executions/{own}/state?wait_ms=20000")),
+        asyncio.create_task(served.call(f"GET /v1/executions/{own}/result?wait_ms=20000")),
+    ]
+    await served.finish(held, complete={"result": "aGk="})
+    async with asyncio.timeout(10):
+        state, result = await asyncio.gather(*waits)
+    assert state.json() == "completed"
+    assert result.content == b"hi"
+
+
+async def test_a_wait_that_is_over_answers_what_is_known(served: Served) -> None:
+    own = await served.submit()
+    assert await served.done(f"GET /v1/executions/{own}/state?wait_ms=20") == "waiting"
+    assert await served.refused(f"GET /v1/executions/{own}/result?wait_ms=20") == (
+        404,
+        "not_found",
+    )
+
+
+async def test_what_operators_do_is_audited_with_their_name(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "flowfabric.audit")
+    held = await served.held()
+    own = held["execution_id"]
+    await served.done(f"POST /v1/executions/{own}/revoke-lease")
+    await served.done(f"POST /v1/executions/{own}/cancel", {"reason": "because"})
+    await served.done(f"POST /v1/executions/{own}/replay")
+    await served.done(f"PUT /v1/executions/{own}/priority", {"new_priority": 3})
+    told = [getattr(record, "audit", "") for record in caplog.records]
+    assert [one for one in told if one] == [
+        "lease_revoked",
+        "execution_cancelled",
+        "execution_replayed",
+        "priority_changed",
+    ]
+    assert all(hasattr(record, "caller") for record in caplog.records if hasattr(record, "audit"))
+
+
+async def test_a_grant_reserves_the_best_work_of_a_lane(served: Served) -> None:
+    body = {"lane_id": "default", "worker_instance_id": "pool-1", "grant_ttl_ms": 5_000}
+    path = "POST /v1/workers/pool/claim"
+    assert (await served.call(path, body)).status_code == 204
+    own = await served.submit()
+    granted = await served.done(path, body)
+    assert (granted["execution_id"], granted["kind"]) == (own, "claim")
+    assert (await served.call(path, body)).status_code == 204
+    assert await served.refused(path, {**body, "grant_ttl_ms": 0}) == (400, "invalid_input")
+    other = {**body, "worker_id": "someone"}
+    assert await served.refused(path, other) == (400, "invalid_input")
+    assert WORKER["worker_id"] == "pool"

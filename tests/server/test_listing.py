@@ -1,0 +1,89 @@
+"""Searching, listing and counting over REST."""
+
+from tests.server.driving import Served
+
+
+async def test_a_search_finds_by_everything_it_offers(served: Served) -> None:
+    first = await served.submit(execution_kind="one", tags={"app.team": "a", "app.case": "1"})
+    second = await served.submit(execution_kind="two", tags={"app.team": "a", "app.case": "2"})
+    third = await served.submit(execution_kind="two", lane_id="other", namespace="beta")
+    await served.done(f"POST /v1/executions/{first}/cancel", {"reason": "enough"})
+    searches = {
+        "": {first, second, third},
+        "namespace=beta": {third},
+        "state=waiting": {second, third},
+        "state=waiting&state=cancelled": {first, second, third},
+        "kind=two": {second, third},
+        "lane=default": {first, second},
+        "lane=other&namespace=beta": {third},
+        "tag=app.team=a": {first, second},
+        "tag=app.team=a&tag=app.case=2": {second},
+        "created_before=1": set(),
+        "created_after=1": {first, second, third},
+    }
+    for query, expected in searches.items():
+        found = await served.done(f"GET /v1/executions/search?{query}")
+        assert {one["execution_id"] for one in found["items"]} == expected, query
+
+
+async def test_pages_follow_each_other_in_either_order(served: Served) -> None:
+    ids = [await served.submit() for _ in range(5)]
+    for order, expected in (("created_asc", ids), ("created_desc", ids[::-1])):
+        seen: list[str] = []
+        cursor = ""
+        while True:
+            page = await served.done(f"GET /v1/executions?order={order}&limit=2&cursor={cursor}")
+            seen += [one["execution_id"] for one in page["items"]]
+            cursor = page["next_cursor"] or ""
+            if not cursor:
+                break
+        assert seen == expected or sorted(seen) == sorted(expected)
+        assert len(seen) == len(set(seen))
+
+
+async def test_a_cursor_of_another_query_is_refused(served: Served) -> None:
+    for _ in range(3):
+        await served.submit()
+    page = await served.done("GET /v1/executions?limit=1")
+    other = f"GET /v1/executions?limit=1&kind=x&cursor={page['next_cursor']}"
+    status, kind = await served.refused(other)
+    assert (status, kind) == (400, "invalid_input")
+
+
+async def test_priority_orders_a_lane(served: Served) -> None:
+    low, high = await served.submit(priority=1), await served.submit(priority=9)
+    found = await served.done("GET /v1/executions/search?lane=default&state=waiting&order=priority")
+    assert [one["execution_id"] for one in found["items"]] == [high, low]
+
+
+async def test_a_partition_lists_its_ids(served: Served) -> None:
+    ids = sorted([await served.submit() for _ in range(3)])
+    first = await served.done("GET /v1/executions?partition=86&limit=2")
+    assert first == {"executions": ids[:2], "next_cursor": ids[1]}
+    rest = await served.done(f"GET /v1/executions?partition=86&cursor={ids[1]}")
+    assert rest == {"executions": ids[2:], "next_cursor": None}
+    assert await served.done("GET /v1/executions?partition=86&limit=0") == {
+        "executions": [],
+        "next_cursor": None,
+    }
+    bad = await served.call("GET /v1/executions?partition=86&cursor=zz")
+    assert bad.status_code == 400
+    assert "invalid cursor" in bad.json()["error"]
+    assert await served.refused("GET /v1/executions?partition=256") == (400, "invalid_input")
+
+
+async def test_a_view_of_a_lane(served: Served) -> None:
+    own = await served.submit(delay_until=4_000_000_000_000)
+    page = await served.done("GET /v1/executions?lane=default&state=delayed")
+    assert page["total_returned"] == 1
+    assert page["executions"][0]["execution_id"] == own
+    assert page["executions"][0]["public_state"] == "delayed"
+    assert (await served.done("GET /v1/executions?lane=default&state=eligible"))["executions"] == []
+
+
+async def test_counts_are_by_public_state(served: Served) -> None:
+    for _ in range(2):
+        await served.submit()
+    await served.held(lane_id="default")
+    counts = (await served.done("GET /v1/executions/count?lane=default"))["counts"]
+    assert counts == {"waiting": 2, "active": 1}

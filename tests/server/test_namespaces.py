@@ -1,0 +1,162 @@
+"""Tokens of some namespaces: what they may do there, and that they see nothing else."""
+
+from typing import Any
+
+import pytest
+
+from flowfabric.server.route import Route
+from flowfabric.server.routes import ROUTES
+from tests.server.conftest import Serve
+from tests.server.driving import WORKER, Served, fence
+from tests.server.events import EventSource
+from tests.server.samples import UUID, path_of
+from tests.server.tokens import bearer, token
+
+ALPHA = bearer("alpha")
+OF_ONE = [route for route in ROUTES if "execution_id" in route.parameters]
+# Enough of a body for each to get past decoding.
+BODIES: dict[str, Any] = {
+    "cancel_execution": {"reason": "x"},
+    "set_tags": {"tags": {"app.a": "b"}},
+    "set_priority": {"new_priority": 1},
+    "approve": {"signal_name": "go", "source_identity": "ann"},
+    "reclaim_execution": {
+        "worker_id": "a",
+        "worker_instance_id": "a",
+        "lane_id": "default",
+        "grant_ttl_ms": 1,
+    },
+    "send_signal": {
+        "waitpoint_id": UUID,
+        "waitpoint_token": "k1:0",
+        "signal_id": UUID,
+        "signal_name": "go",
+        "signal_category": "c",
+        "source_type": "t",
+        "source_identity": "i",
+        "target_scope": "waitpoint",
+    },
+}
+
+
+@pytest.fixture
+async def shared(serve: Serve) -> Served:
+    """A server of two tenants: one token for all, one for the namespace alpha."""
+    alpha = token("alpha", "admin", namespaces=frozenset({"alpha"}))
+    served = await serve(tokens=(token("all", "admin"), alpha))
+    served.headers = bearer("all")
+    return served
+
+
+@pytest.mark.parametrize("route", OF_ONE, ids=lambda route: f"{route.method} {route.path}")
+async def test_an_execution_elsewhere_is_forbidden(route: Route, shared: Served) -> None:
+    foreign = await shared.submit(namespace="beta")
+    own = await shared.submit(namespace="alpha")
+    line = f"{route.method} " + path_of(route, execution_id="{}")
+    line = line.replace("%7B%7D", "{}")
+    body = BODIES.get(route.name)
+    answer = await shared.call(line.format(foreign), body, headers=ALPHA)
+    assert answer.status_code == 403, answer.text
+    assert answer.json()["error"] == "forbidden: namespace beta"
+    if route.name != "follow_stream":
+        mine = await shared.call(line.format(own), body, headers=ALPHA)
+        assert mine.status_code != 403, mine.text
+
+
+@pytest.mark.parametrize(
+    ("line", "body"),
+    [
+        ("POST /v1/executions", {"lane_id": "default", "execution_kind": "k"}),
+        ("POST /v1/worker/claim", WORKER),
+        ("POST /v1/worker/register", {**WORKER, "ttl_ms": 5_000}),
+        ("POST /v1/worker/heartbeat", {"worker_instance_id": "pool-1"}),
+        ("POST /v1/worker/leave", {"worker_instance_id": "pool-1"}),
+        (
+            "POST /v1/workers/pool/claim",
+            {"lane_id": "default", "worker_instance_id": "pool-1", "grant_ttl_ms": 1},
+        ),
+    ],
+)
+async def test_a_namespace_that_is_not_the_tokens_is_forbidden(
+    line: str, body: dict[str, Any], shared: Served
+) -> None:
+    for namespace in ("beta", None):
+        asked = {**body, "namespace": namespace}
+        assert await shared.refused(line, asked, headers=ALPHA) == (403, "forbidden")
+    answer = await shared.call(line, {**body, "namespace": "alpha"}, headers=ALPHA)
+    assert answer.is_success, answer.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/executions?namespace=beta",
+        "/v1/executions?lane=default",
+        "/v1/executions?lane=default&state=eligible",
+        "/v1/executions/count",
+        "/v1/executions/count?namespace=beta",
+        "/v1/workers",
+        "/v1/events?namespace=beta",
+    ],
+)
+async def test_a_listing_of_another_namespace_is_forbidden(path: str, shared: Served) -> None:
+    assert await shared.refused(f"GET {path}", headers=ALPHA) == (403, "forbidden")
+
+
+async def test_listings_and_feeds_never_show_another_namespace(shared: Served) -> None:
+    own = await shared.submit(namespace="alpha")
+    foreign = await shared.submit(namespace="beta")
+    for one in (own, foreign):
+        await shared.done(f"POST /v1/executions/{one}/cancel", {"reason": "x"})
+    for path in (
+        "/v1/executions",
+        "/v1/executions/search?state=cancelled",
+        "/v1/executions?partition=86",
+        "/v1/events?cursor=oldest",
+    ):
+        text = (await shared.call(f"GET {path}", headers=ALPHA)).text
+        assert own in text, path
+        assert foreign not in text, path
+    headers = {"accept": "text/event-stream", **ALPHA}
+    feed = "/v1/events?cursor=oldest&families=completion"
+    async with EventSource(shared.application, feed, headers) as source:
+        (told,) = await source.take(1)
+    assert told.data["execution_id"] == own
+
+
+async def test_an_item_of_another_namespace_is_an_error_of_its_own(shared: Served) -> None:
+    await shared.submit(namespace="beta")
+    await shared.submit(namespace="alpha")
+    foreign = fence(await shared.claim(namespace="beta"))
+    own = fence(await shared.claim(namespace="alpha"))
+    complete = {"outcome": {"complete": {}}, "op": "o"}
+    renewal = {"worker_instance_id": "pool-1", "namespace": "alpha", "lease_ms": 5_000}
+    frames = {"attempt_index": 0, "frames": [{"frame_type": "x", "payload": ""}]}
+    usage = {"budget_id": UUID, "dimensions": {"tokens": 1}}
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("renew", {**renewal, "items": [foreign, own]}),
+        ("frames", {"items": [{**foreign, **frames}, {**own, **frames}]}),
+        ("usage", {"items": [{**foreign, **usage}, {**own, **usage}]}),
+        ("finish", {"items": [{**foreign, **complete}, {**own, **complete}]}),
+    ]
+    for name, body in calls:
+        done = await shared.done(f"POST /v1/worker/{name}", body, headers=ALPHA)
+        refused, mine = done["items"]
+        assert refused["error"]["kind"] == "forbidden", name
+        assert mine.get("error", {}).get("kind") != "forbidden", name
+    journal = {**foreign, "entries": [{"name": "s", "seq": 0, "digest": "", "outcome": ""}]}
+    assert await shared.refused("POST /v1/worker/journal", journal, headers=ALPHA) == (
+        403,
+        "forbidden",
+    )
+
+
+async def test_a_batch_creates_only_in_the_tokens_namespaces(shared: Served) -> None:
+    bodies = [
+        {"lane_id": "default", "execution_kind": "k", "namespace": namespace}
+        for namespace in ("alpha", "beta")
+    ]
+    done = await shared.done("POST /v1/executions:batch", {"executions": bodies}, headers=ALPHA)
+    first, second = done["items"]
+    assert "Created" in first["ok"]
+    assert second["error"]["kind"] == "forbidden"
