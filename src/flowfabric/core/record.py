@@ -208,6 +208,12 @@ def rank_of(priority: int, created_at: int, rank_shift: int) -> int:
     return created_at + rank_shift - priority * _PRIORITY_STEP
 
 
+def queued_since(rank: int, now: int) -> int:
+    """When the record of a rank was created, but for its fairness shift: no priority but one puts
+    that into the last decades."""
+    return now - (now - rank) % _PRIORITY_STEP
+
+
 _COUNTING: Final[dict[str, tuple[str, ...]]] = {
     state: tuple(name for name, states in DUE.items() if state in states)
     for state in ("waiting", "delayed", "blocked", "active", "lost", "suspended")

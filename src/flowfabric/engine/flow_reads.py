@@ -97,8 +97,15 @@ class FlowReads:
             return None
         return _snapshot(flow, await self._groups(flow_id))
 
-    async def list_flows(self, partition: str, cursor: str = "", limit: int = 50) -> FlowPage:
-        """All flows of a partition, finished ones too, by id."""
+    async def list_flows(
+        self,
+        partition: str,
+        cursor: str = "",
+        limit: int = 50,
+        namespaces: frozenset[str] | None = None,
+    ) -> FlowPage:
+        """All flows of a partition, finished ones too, by id; those of some namespaces, if they are
+        given. Then a page may be short and yet have a next one."""
         key = parse_partition_key(partition)
         if key.family != "flow" or key.index >= self._deps.counts.flow:
             raise InvalidInput("partition: expected a partition of flows of this deployment")
@@ -108,9 +115,11 @@ class FlowReads:
             return FlowPage(())
         found = await self._deps.store.backend.flows_in(key.index, after, size + 1)
         flows = tuple(
-            FlowSummary(_stored_id(flow), flow.created_at, status_of(flow)) for flow in found[:size]
+            FlowSummary(_stored_id(flow), flow.created_at, status_of(flow))
+            for flow in found[:size]
+            if namespaces is None or flow.namespace in namespaces
         )
-        return FlowPage(flows, flows[-1].flow_id if len(found) > size else "")
+        return FlowPage(flows, found[size - 1].flow_id if len(found) > size else "")
 
     async def list_members(self, flow_id: str, cursor: str = "", limit: int = 50) -> MemberPage:
         """Members by creation."""

@@ -10,8 +10,8 @@ import msgspec
 from flowfabric.backend.base import CONFIG_BELL, Backend
 from flowfabric.backend.types import ConfigPut
 from flowfabric.core.capabilities import satisfied
-from flowfabric.core.ids import check_lane, check_namespace
-from flowfabric.core.record import Record
+from flowfabric.core.ids import check_lane, check_namespace, check_text
+from flowfabric.core.record import Record, queued_since
 from flowfabric.engine.checking import whole
 from flowfabric.errors import Corruption, InvalidInput, ResourceExhausted, RetryExhausted
 
@@ -19,6 +19,7 @@ _log = logging.getLogger("flowfabric.lanes")
 
 MOST_SETS: Final = 1_000
 MOST_SHARDS: Final = 256
+MOST_LISTED: Final = 1_000
 LANE_STATES: Final = ("active", "paused", "draining", "disabled")
 _FRESH_S: Final = 1.0
 _TRIES: Final = 8
@@ -39,6 +40,21 @@ class Route(msgspec.Struct, frozen=True):
 
     lanes: tuple[str, ...]
     sets: tuple[str, ...]
+
+
+class WaitingSet(msgspec.Struct, frozen=True, kw_only=True):
+    """How much waits for workers that meet one requirement set, and how long the first of it has
+    been there."""
+
+    requirement_set: str
+    capabilities: tuple[str, ...]
+    depth: int
+    oldest_waiting_ms: int
+
+
+class LaneQueues(msgspec.Struct, frozen=True):
+    state: str
+    queues: tuple[WaitingSet, ...]
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -145,13 +161,42 @@ class Lanes:
 
     async def list_lanes(self, namespace: str, cursor: str, limit: int) -> tuple[list[str], str]:
         """Names of the namespace's lanes behind the cursor, and the next cursor if more remain."""
-        if limit == 0:
+        lanes, after = await self.list_configured(namespace, cursor, limit)
+        return [name for name, _ in lanes], after
+
+    async def list_configured(
+        self, namespace: str, cursor: str, limit: int
+    ) -> tuple[list[tuple[str, Lane]], str]:
+        """The namespace's lanes by name, behind the cursor, and the next cursor if more remain."""
+        check_namespace(namespace)
+        check_text(cursor, "cursor", 256)
+        if whole(limit, "limit", 0, MOST_LISTED) == 0:
             return [], ""
         prefix = _lane_document(namespace, "")
         rows = await self._backend.config_list(prefix, prefix + cursor, limit + 1)
-        names = [_stored_name(row.name.removeprefix(prefix)) for row in rows]
-        more = len(names) > limit
-        return names[:limit], names[limit - 1] if more else ""
+        lanes = [
+            (_stored_name(row.name.removeprefix(prefix)), _lane_decoder.decode(row.body))
+            for row in rows
+        ]
+        more = len(lanes) > limit
+        return lanes[:limit], lanes[limit - 1][0] if more else ""
+
+    async def queues(self, namespace: str, lane: str) -> LaneQueues:
+        """What waits in a lane, per requirement set; and whether it is worked on."""
+        check_namespace(namespace)
+        check_lane(lane)
+        known = await self._read((namespace, lane))
+        now = await self._backend.now()
+        queues = tuple(
+            WaitingSet(
+                requirement_set=queue.req_set,
+                capabilities=known.sets.get(queue.req_set, ()),
+                depth=queue.depth,
+                oldest_waiting_ms=max(0, now - queued_since(queue.best_rank, now)),
+            )
+            for queue in await self._backend.queues(namespace, lane)
+        )
+        return LaneQueues(known.lane.state, queues)
 
     async def list_all(self, most: int) -> list[Name]:
         """Lanes of all namespaces, so many at most, by their names."""

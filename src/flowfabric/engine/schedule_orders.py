@@ -47,8 +47,8 @@ class ScheduleOrder(msgspec.Struct, frozen=True, kw_only=True):
     end_at: int | None = None
     # None leaves it as it is.
     paused: bool | None = None
-    overlap: Overlap = "allow"
-    catch_up: CatchUp = "latest"
+    overlap: str = "allow"
+    catch_up: str = "latest"
 
 
 def checked_schedule(schedule_id: str, order: ScheduleOrder) -> Schedule:

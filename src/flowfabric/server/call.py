@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from flowfabric.engine import Engine
-from flowfabric.errors import Forbidden, InvalidInput
+from flowfabric.engine.flow_deciding import read_flow
+from flowfabric.errors import FlowNotFound, Forbidden, InvalidInput
 from flowfabric.server.auth import Caller
 from flowfabric.server.reading import Receive
 from flowfabric.server.route import Route
@@ -64,6 +65,21 @@ class Call(Generic[B, Q]):
         seen = await self.engine.deps.store.read(execution_id)
         if seen is not None:
             self.caller.need_namespace(seen.record.namespace)
+
+    async def need_flow(self, flow_id: str) -> None:
+        """The same for a flow."""
+        if self.caller.namespaces is None:
+            return
+        flow = await read_flow(self.engine.deps, flow_id)
+        if flow is not None:
+            self.caller.need_namespace(flow.namespace)
+
+    async def find_flow(self, flow_id: str) -> None:
+        """A flow that must be there, and that the caller may look at."""
+        flow = await read_flow(self.engine.deps, flow_id)
+        if flow is None:
+            raise FlowNotFound(flow_id)
+        self.caller.need_namespace(flow.namespace)
 
     async def forbidden(self, execution_ids: Iterable[str]) -> dict[str, Forbidden]:
         """Those of the executions that the caller may not touch, each with the reason."""

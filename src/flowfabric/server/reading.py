@@ -12,6 +12,7 @@ from flowfabric.core.faults import place_and_reason, place_of
 from flowfabric.core.ids import check_lane, check_text, check_worker_id, parse_execution_id
 from flowfabric.core.ids import parse_uuid as parse_any_uuid
 from flowfabric.core.partitions import PartitionCounts
+from flowfabric.engine.schedule_orders import check_schedule_id
 from flowfabric.errors import (
     FlowFabricError,
     InvalidBody,
@@ -235,6 +236,8 @@ class PathReader:
                 return check_lane(segment, name)
             case "worker_id":
                 return check_worker_id(segment)
+            case "schedule_id":
+                return check_schedule_id(segment)
             case "idx":
                 return _attempt_index(segment)
             case "flow_id" | "waitpoint_id" | "budget_id":

@@ -17,6 +17,11 @@ Byte = Annotated[int, msgspec.Meta(ge=0, le=255)]
 Bytes = bytes | list[Byte]
 
 
+def one_of(*names: str) -> msgspec.Meta:
+    """A text for which the document names the choices; the engine says which it does not know."""
+    return msgspec.Meta(extra_json_schema={"enum": list(names)})
+
+
 def to_bytes(value: Bytes) -> bytes:
     return value if isinstance(value, bytes) else bytes(value)
 

@@ -108,7 +108,7 @@ def _filter(call: Call[None, wire.SearchQuery]) -> Filter:
     for state in query.state:
         if state not in PUBLIC_STATES:
             raise InvalidParameter(f"state: unknown public state {state!r}")
-    tags = [_tag(text) for text in query.tag]
+    tags = [parse_tag(text) for text in query.tag]
     return Filter(
         namespace=_namespace(call),
         lane=query.lane,
@@ -132,7 +132,7 @@ def _namespace(call: Call[None, wire.SearchQuery]) -> str:
     return next(iter(own)) if own is not None and len(own) == 1 else ""
 
 
-def _tag(text: str) -> tuple[str, str]:
+def parse_tag(text: str) -> tuple[str, str]:
     key, found, value = text.partition("=")
     if not found or not key:
         raise InvalidParameter("tag: expected key=value")
@@ -142,7 +142,7 @@ def _tag(text: str) -> tuple[str, str]:
 def _has_all(record: Record, query: wire.SearchQuery) -> bool:
     if len(query.state) > 1 and stored_public_state(record) not in query.state:
         return False
-    further = (_tag(text) for text in query.tag[1:])
+    further = (parse_tag(text) for text in query.tag[1:])
     return all(record.tags.get(key) == value for key, value in further)
 
 

@@ -1,0 +1,43 @@
+"""Lanes as an operator looks at them: which there are, and what waits in one."""
+
+from flowfabric.engine.lanes import Lane
+from flowfabric.errors import InvalidInput
+from tests.conformance.driver import Driver, refused
+
+GPU = {"routing_requirements": {"required_capabilities": ["gpu"]}}
+
+
+async def test_lanes_are_listed_by_name_with_their_state(driver: Driver) -> None:
+    lanes = driver.engine.lanes
+    for name in "cab":
+        await lanes.configure("default", name, state="paused" if name == "b" else None, shards=2)
+    await lanes.configure("other", "d")
+    expected = [("a", Lane("active", 2)), ("b", Lane("paused", 2)), ("c", Lane("active", 2))]
+    assert await lanes.list_configured("default", "", 10) == (expected, "")
+    assert await lanes.list_configured("default", "", 2) == (expected[:2], "b")
+    assert await lanes.list_configured("default", "b", 2) == (expected[2:], "")
+    for limit in (-1, 1_001):
+        with refused(InvalidInput):
+            await lanes.list_configured("default", "", limit)
+
+
+async def test_queues_tell_what_waits_and_for_whom(driver: Driver) -> None:
+    await driver.submit()
+    driver.clock.advance(500)
+    await driver.submit(priority=9_000)
+    await driver.submit(policy=GPU)
+    driver.clock.advance(1_000)
+    seen = await driver.engine.lanes.queues("default", "default")
+    assert seen.state == "active"
+    told = {one.capabilities: (one.depth, one.oldest_waiting_ms) for one in seen.queues}
+    # Of the first queue the one with the higher priority comes first, and has waited less.
+    assert told == {(): (2, 1_000), ("gpu",): (1, 1_000)}
+    assert len({one.requirement_set for one in seen.queues}) == 2
+
+
+async def test_an_unused_lane_has_no_queues(driver: Driver) -> None:
+    await driver.engine.lanes.configure("default", "quiet", state="disabled")
+    seen = await driver.engine.lanes.queues("default", "quiet")
+    assert (seen.state, seen.queues) == ("disabled", ())
+    with refused(InvalidInput):
+        await driver.engine.lanes.queues("default", "a,b")
