@@ -14,9 +14,10 @@ import msgspec
 
 from flowfabric.backend.base import Answered
 from flowfabric.backend.valkey.calls import Calls
+from flowfabric.backend.valkey.keys import key_at
 from flowfabric.backend.valkey.limit_answers import admit_answer
 from flowfabric.backend.valkey.limit_packing import Asked, pack_admission
-from flowfabric.backend.valkey.limit_places import Places, key_at
+from flowfabric.backend.valkey.limit_places import Places
 from flowfabric.core.limits.asks import Admission, AdmitAnswer, Admitted, Obtained
 from flowfabric.errors import FlowFabricError
 

@@ -7,6 +7,7 @@ from flowfabric.backend.base import Answered
 from flowfabric.backend.types import CreateAnswer, Created, Duplicate
 from flowfabric.backend.valkey.calls import Calls, Reply
 from flowfabric.backend.valkey.keys import execution_partition_key
+from flowfabric.backend.valkey.limit_upkeep import attach
 from flowfabric.backend.valkey.packing import Args, row_of, static_text
 from flowfabric.core.birth import Birth, born
 from flowfabric.core.flow_plan import FlowRefused
@@ -17,9 +18,12 @@ class CreateMechanism:
     _calls: Calls
 
     async def create(self, items: Sequence[Birth]) -> list[Answered[CreateAnswer]]:
-        return [
+        answers: list[Answered[CreateAnswer]] = [
             *await self._calls.batches("create", items, _key, self._pack_birth, self._read_birth)
         ]
+        created = (answer.record for answer in answers if isinstance(answer, Created))
+        await attach(self._calls, (record for record in created if record.budget_ids))
+        return answers
 
     def _pack_birth(self, birth: Birth, args: Args) -> list[Any]:
         return pack_birth(birth, args, self._calls.searchable)

@@ -6,7 +6,9 @@ from typing import Any, Final, Literal, NamedTuple
 from flowfabric.backend.reference.feed import MOST_LOOKS
 from flowfabric.backend.types import EventFilter, EventPage, StoredEvent
 from flowfabric.backend.valkey.calls import Calls, Reply
-from flowfabric.backend.valkey.fanning import ask_all
+from flowfabric.backend.valkey.fanning import ask_each
+from flowfabric.backend.valkey.keys import key_at
+from flowfabric.backend.valkey.logs import log_count, log_numbers, log_tag
 from flowfabric.backend.valkey.packing import decode, entry_of
 from flowfabric.backend.valkey.positions import (
     START,
@@ -18,16 +20,17 @@ from flowfabric.backend.valkey.positions import (
     write_positions,
 )
 from flowfabric.core.events import LogEntry
+from flowfabric.core.ids import partition_of
 from flowfabric.errors import InvalidInput
 
 _NOTHING: Final = ""
 
 
 class _Log(NamedTuple):
-    """One partition's answer: up to where its log was dropped, where it ends, and what is behind
-    the reader's place."""
+    """One log's answer: up to where it was dropped, where it ends, and what is behind the reader's
+    place."""
 
-    partition: int
+    number: int
     dropped: Place
     last: Place
     has_more: bool
@@ -35,7 +38,7 @@ class _Log(NamedTuple):
 
 
 class _Event(NamedTuple):
-    partition: int
+    number: int
     place: Place
     entry: LogEntry
 
@@ -44,9 +47,9 @@ class FeedMechanism:
     _calls: Calls
 
     async def cursor(self, position: Literal["now", "oldest"]) -> bytes:
-        logs = await self._read(range(self._calls.counts.flow), {}, 0)
+        logs = await self._read(range(log_count(self._calls.counts)), {}, 0)
         ends = {
-            log.partition: log.dropped if position == "oldest" else max(log.dropped, log.last)
+            log.number: log.dropped if position == "oldest" else max(log.dropped, log.last)
             for log in logs
         }
         return write_positions({part: place for part, place in ends.items() if place != START})
@@ -54,19 +57,19 @@ class FeedMechanism:
     async def events(self, cursor: bytes, wanted: EventFilter, limit: int) -> EventPage:
         """Entries behind the cursor that the filter lets through; those it does not are passed."""
         positions = self._positions(cursor)
-        partitions = sorted(wanted.partitions) or range(self._calls.counts.flow)
+        numbers = log_numbers(self._calls.counts, wanted.partitions)
         found: list[StoredEvent] = []
         missed = False
         looks = 0
         while len(found) < limit and looks < MOST_LOOKS:
-            logs = await self._read(partitions, positions, limit)
+            logs = await self._read(numbers, positions, limit)
             missed |= _correct(positions, logs)
             events = list(_in_order(logs, positions))
             for event in events:
                 if len(found) == limit:
                     break
                 looks += 1
-                positions[event.partition] = event.place
+                positions[event.number] = event.place
                 if _is_wanted(event.entry, wanted):
                     found.append(StoredEvent(write_positions(positions), event.entry))
             if not any(log.has_more for log in logs):
@@ -75,19 +78,22 @@ class FeedMechanism:
 
     def _positions(self, cursor: bytes) -> Positions:
         positions = read_positions(cursor)
-        if any(partition >= self._calls.counts.flow for partition in positions):
+        if any(number >= log_count(self._calls.counts) for number in positions):
             raise InvalidInput("cursor: made by another store")
         return positions
 
-    async def _read(self, partitions: Iterable[int], positions: Positions, most: int) -> list[_Log]:
-        def request(share: list[int]) -> list[Any]:
+    async def _read(self, numbers: Iterable[int], positions: Positions, most: int) -> list[_Log]:
+        tags = {log_tag(self._calls.counts, number): number for number in numbers}
+
+        def request(share: list[str]) -> list[Any]:
             asked: list[Any] = [most]
-            for partition in share:
-                asked += partition, _from(positions.get(partition, START)) if most else _NOTHING
+            for tag in share:
+                asked += tag, _from(positions.get(tags[tag], START)) if most else _NOTHING
             return asked
 
-        replies = await ask_all(self._calls, "log", partitions, request)
-        return [_log(answer, reply) for reply in replies for answer in reply.head]
+        keyed = [(tag, key_at(tag)) for tag in tags]
+        replies = await ask_each(self._calls, "log", keyed, request)
+        return [_log(tags[answer[0]], answer, reply) for reply in replies for answer in reply.head]
 
 
 def _from(place: Place) -> str:
@@ -97,13 +103,13 @@ def _from(place: Place) -> str:
     return f"({place.entry}" if place.seen == WHOLE else place.entry
 
 
-def _log(answer: Any, reply: Reply) -> _Log:
-    partition, dropped, last, has_more, *rest = answer
+def _log(number: int, answer: Any, reply: Reply) -> _Log:
+    _, dropped, last, has_more, *rest = answer
     entries = [
         (place_of(entry_id), reply.bodies[number])
         for entry_id, number in zip(rest[::2], rest[1::2], strict=True)
     ]
-    return _Log(partition, _end(dropped), _end(last), has_more, entries)
+    return _Log(number, _end(dropped), _end(last), has_more, entries)
 
 
 def _end(entry_id: str) -> Place:
@@ -115,11 +121,11 @@ def _correct(positions: Positions, logs: list[_Log]) -> bool:
     restored backup; whether there was one."""
     moved = False
     for log in logs:
-        place = positions.get(log.partition, START)
+        place = positions.get(log.number, START)
         end = max(log.dropped, log.last)
         right = min(max(place, log.dropped), end)
         if right != place:
-            positions[log.partition] = right
+            positions[log.number] = right
             moved = True
     return moved
 
@@ -130,23 +136,23 @@ def _in_order(logs: list[_Log], positions: Positions) -> Iterator[_Event]:
     ends = [log.entries[-1][0] for log in logs if log.has_more and log.entries]
     bound = min(ends, default=None)
     rows = sorted(
-        (place, log.partition, body)
+        (place, log.number, body)
         for log in logs
         for place, body in log.entries
         if bound is None or place <= bound
     )
-    for place, partition, body in rows:
-        yield from _events(place, partition, body, positions.get(partition, START))
+    for place, number, body in rows:
+        yield from _events(place, number, body, positions.get(number, START))
 
 
-def _events(place: Place, partition: int, body: bytes, before: Place) -> Iterator[_Event]:
+def _events(place: Place, number: int, body: bytes, before: Place) -> Iterator[_Event]:
     values = decode(body)
     # An entry read in part is read again, for the events behind those already seen.
     first = before.seen if before.entry == place.entry else 0
     for index in range(first, len(values)):
         is_last = index == len(values) - 1
         reached = place if is_last else Place(place.ms, place.seq, index + 1)
-        yield _Event(partition, reached, entry_of(values[index]))
+        yield _Event(number, reached, entry_of(values[index]))
 
 
 def _is_wanted(entry: LogEntry, wanted: EventFilter) -> bool:
@@ -154,4 +160,13 @@ def _is_wanted(entry: LogEntry, wanted: EventFilter) -> bool:
         return False
     if wanted.namespace and entry.namespace != wanted.namespace:
         return False
+    if not _is_among(entry, wanted.partitions):
+        return False
     return wanted.tag is None or entry.tags.get(wanted.tag[0]) == wanted.tag[1]
+
+
+def _is_among(entry: LogEntry, partitions: frozenset[int]) -> bool:
+    """Logs of budgets tell of executions of any partition, and of none."""
+    if not partitions or not entry.execution_id:
+        return True
+    return partition_of(entry.execution_id) in partitions

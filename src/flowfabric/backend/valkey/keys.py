@@ -17,6 +17,10 @@ def partition_key(partition: int) -> str:
     return f"ff:p:{{fp:{partition}}}"
 
 
+def key_at(tag: str) -> str:
+    return f"ff:p:{tag}"
+
+
 def execution_partition_key(execution_id: str) -> str:
     return partition_key(partition_of(execution_id))
 

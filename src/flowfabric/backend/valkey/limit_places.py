@@ -1,5 +1,7 @@
 """Where limits live."""
 
+from functools import cache
+
 from flowfabric.core.limits.asks import Ask, BudgetAsk, KeyAsk
 from flowfabric.core.limits.gates import budget_list
 from flowfabric.core.partitions import PartitionCounts, crc16
@@ -30,6 +32,6 @@ class Places:
         return self.gate(ask.gate), ask.gate, cap
 
 
-def key_at(tag: str) -> str:
-    """The key by which a call finds the server of a tag."""
-    return f"ff:p:{tag}"
+@cache
+def places_in(counts: PartitionCounts) -> Places:
+    return Places(counts)

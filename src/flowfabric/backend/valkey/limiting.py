@@ -1,12 +1,12 @@
 """The mechanisms about limits: counters that many contend for, each changed by a function."""
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, cast
 
 from flowfabric.backend.base import Answered
 from flowfabric.backend.valkey.admitting import SpreadAdmission
 from flowfabric.backend.valkey.calls import Calls, Reply
+from flowfabric.backend.valkey.keys import key_at
 from flowfabric.backend.valkey.limit_answers import (
     admit_answer,
     budget_answer,
@@ -24,7 +24,7 @@ from flowfabric.backend.valkey.limit_packing import (
     pack_budget_act,
     pack_gate_act,
 )
-from flowfabric.backend.valkey.limit_places import Places, key_at
+from flowfabric.backend.valkey.limit_places import Places, places_in
 from flowfabric.backend.valkey.packing import Args
 from flowfabric.core.limits.asks import (
     Admission,
@@ -50,8 +50,7 @@ from flowfabric.core.limits.asks import (
 )
 from flowfabric.core.limits.budgets import Chain, Hard
 from flowfabric.core.limits.gates import budget_list
-from flowfabric.core.record import Record
-from flowfabric.errors import Bug
+from flowfabric.errors import FlowFabricError
 
 
 class LimitMechanism:
@@ -60,9 +59,9 @@ class LimitMechanism:
 
     _calls: Calls
 
-    @cached_property
+    @property
     def _places(self) -> Places:
-        return Places(self._calls.counts)
+        return places_in(self._calls.counts)
 
     # ---- budgets
 
@@ -138,7 +137,7 @@ class LimitMechanism:
         answers = await self._calls.batches("spend", packed, _act_key, _same, _raw)
         return [
             answer
-            if isinstance(answer, Bug)
+            if isinstance(answer, FlowFabricError)
             else fault_of(answer, amounts_of(item)) or budget_answer(answer)
             for item, answer in zip(items, answers, strict=True)
         ]
@@ -147,38 +146,9 @@ class LimitMechanism:
         packed = [pack_gate_act(self._places, item) for item in items]
         answers = await self._calls.batches("slots", packed, _act_key, _same, _raw)
         return [
-            answer if isinstance(answer, Bug) else gate_answer(gate_of(item), answer)
+            answer if isinstance(answer, FlowFabricError) else gate_answer(gate_of(item), answer)
             for item, answer in zip(items, answers, strict=True)
         ]
-
-    # ---- beside executions
-
-    async def attach(self, records: Sequence[Record]) -> None:
-        """List new executions with their budgets."""
-        groups = [(tag, pairs, (), ()) for tag, pairs in self._pairs(records).items()]
-        await self._calls.batches("attach", groups, _key, _same, _raw)
-
-    async def forget(self, records: Sequence[Record]) -> None:
-        """Drop what purged executions leave at budgets: their ledgers, which may be at any, and
-        that they were attached."""
-        pairs, gone = self._pairs(records), [record.execution_id for record in records]
-        if gone:
-            groups = [(tag, (), pairs.get(tag, ()), gone) for tag in self._places.budgets]
-            await self._calls.batches("attach", groups, _key, _same, _raw)
-
-    async def drop_ended(self) -> None:
-        """Drop waiters whose time is over, and what is left of gates at which all has ended."""
-        tags = (*self._places.budgets, *self._places.gates)
-        await self._calls.batches("drop_ended", tags, key_at, _same, _raw)
-
-    def _pairs(self, records: Sequence[Record]) -> dict[str, list[str]]:
-        """Budget and execution in turn, by tag."""
-        pairs: dict[str, list[str]] = {}
-        for record in records:
-            for budget_id in record.budget_ids:
-                own = pairs.setdefault(self._places.budget(budget_id), [])
-                own += (budget_id, record.execution_id)
-        return pairs
 
 
 def _key(item: tuple[Any, ...]) -> str:

@@ -6,8 +6,10 @@ from typing import Any, Final
 from flowfabric.backend.reference.feed import KEEP_ENTRIES, KEEP_MS
 from flowfabric.backend.reference.purging import MOST_LOOKS
 from flowfabric.backend.valkey.calls import Reply
-from flowfabric.backend.valkey.fanning import ask_all
-from flowfabric.backend.valkey.keys import execution_partition_key, partition_key
+from flowfabric.backend.valkey.fanning import ask_each
+from flowfabric.backend.valkey.keys import execution_partition_key, key_at
+from flowfabric.backend.valkey.limit_upkeep import drop_ended, forget
+from flowfabric.backend.valkey.logs import log_count, log_tag
 from flowfabric.backend.valkey.packing import Args, record_from
 from flowfabric.backend.valkey.searching import SearchMechanism, Shelves
 from flowfabric.core.record import Record
@@ -22,6 +24,7 @@ class PurgeMechanism(SearchMechanism):
     async def purge(self, limit: int, partitions: frozenset[int] = frozenset()) -> int:
         purged = await self._purge_executions(limit, partitions)
         await self._trim_logs()
+        await drop_ended(self._calls)
         return purged
 
     async def _purge_executions(self, limit: int, partitions: frozenset[int]) -> int:
@@ -31,7 +34,10 @@ class PurgeMechanism(SearchMechanism):
             size = min(limit - purged, _PAGE)
             # What went, or was put off, is not shown again; so each look is from the beginning.
             spots = await self.walk_view(shelves, None, size)
-            fates = await self._purge([execution_id for _, execution_id in spots])
+            ids = [execution_id for _, execution_id in spots]
+            fates = await self._purge(ids)
+            gone = [own for own, (fate, _) in zip(ids, fates, strict=True) if fate == "purged"]
+            await forget(self._calls, gone, (record for _, record in fates if record))
             purged += sum(fate == "purged" for fate, _ in fates)
             looks += len(spots)
             if len(spots) < size or all(fate == "kept" for fate, _ in fates):
@@ -46,12 +52,17 @@ class PurgeMechanism(SearchMechanism):
         return [_raised(answer) for answer in answers]
 
     async def _trim_logs(self) -> None:
-        replies = await ask_all(
-            self._calls, "overfull", self._everywhere, lambda share: [KEEP_ENTRIES, KEEP_MS, *share]
+        counts = self._calls.counts
+        tags = [log_tag(counts, number) for number in range(log_count(counts))]
+        replies = await ask_each(
+            self._calls,
+            "overfull",
+            [(tag, key_at(tag)) for tag in tags],
+            lambda share: [KEEP_ENTRIES, KEEP_MS, *share],
         )
-        full = [(part, KEEP_ENTRIES, KEEP_MS) for reply in replies for part in reply.head]
+        full = [(tag, KEEP_ENTRIES, KEEP_MS) for reply in replies for tag in reply.head]
         for answer in await self._calls.batches(
-            "trim", full, lambda item: partition_key(item[0]), _same, lambda _, answer, __: answer
+            "trim", full, lambda item: key_at(item[0]), _same, lambda _, answer, __: answer
         ):
             _raised(answer)
 

@@ -7,8 +7,8 @@
 --   a budget and for those purged, and executions whose ledgers go
 -- ff1_drop_ended: request tags; waiters whose time is over go, and what is left of gates at which all ended
 
-local MOST_GATES = 1000
-local MOST_ROWS = 10000
+-- What one call drops at most; the next one goes on.
+local MOST_DROPPED = 1000
 
 local function show_chain(state, id)
   ff.trim_holds(state, id)
@@ -53,38 +53,33 @@ end, { 'no-writes' })
 
 ff.register('attach', function(_, args)
   local c = ff.open(args)
-  local answers = {}
   for i = 1, #c.request do
-    answers[i] = { true }
     local tag, listed, unlisted, gone = c.request[i][1], c.request[i][2], c.request[i][3], c.request[i][4]
     for j = 1, #listed, 2 do call('ZADD', 'ff:ba:' .. tag .. ':' .. listed[j], 0, listed[j + 1]) end
     for j = 1, #unlisted, 2 do call('ZREM', 'ff:ba:' .. tag .. ':' .. unlisted[j], unlisted[j + 1]) end
     for j = 1, #gone do call('DEL', 'ff:bl:' .. tag .. ':' .. gone[j]) end
   end
-  return ff.close(c, answers)
-end)
+  return ff.close(c, true)
+end, { 'allow-cross-slot-keys' })
 
--- Drop the slots and entries of gates at which everything has ended, and with them gates of keys. One
--- that is still used drops its own as it counts.
-local function drop_ended_gates(tag, now)
-  local ended = call('ZRANGEBYSCORE', 'ff:qt:' .. tag, '-inf', now, 'LIMIT', 0, MOST_GATES)
-  local rows = 0
+-- Drop what is left of gates at which everything has ended, and with it gates of keys. One that is
+-- still used drops its own as it counts.
+local function drop_ended_gates(tag, now, most)
+  local ended = call('ZRANGEBYSCORE', 'ff:qt:' .. tag, '-inf', now, 'LIMIT', 0, most)
   for i = 1, #ended do
-    if rows >= MOST_ROWS then break end
     local name = tag .. ':' .. ended[i]
-    rows = rows + call('ZCARD', 'ff:qs:' .. name) + call('ZCARD', 'ff:qe:' .. name)
     call('UNLINK', 'ff:qs:' .. name, 'ff:qe:' .. name, 'ff:qh:' .. name)
     call('ZREM', 'ff:qt:' .. tag, ended[i])
   end
+  return #ended
 end
 
 ff.register('drop_ended', function(_, args)
   local c = ff.open(args)
-  local answers = {}
+  local left = MOST_DROPPED
   for i = 1, #c.request do
-    answers[i] = { true }
-    ff.drop_ended_waiters(c.request[i], c.now)
-    drop_ended_gates(c.request[i], c.now)
+    if left > 0 then left = left - ff.drop_ended_waiters(c.request[i], c.now, left) end
+    if left > 0 then left = left - drop_ended_gates(c.request[i], c.now, left) end
   end
-  return ff.close(c, answers)
-end)
+  return ff.close(c, true)
+end, { 'allow-cross-slot-keys' })

@@ -1,6 +1,6 @@
 -- ff1_log: entries of the logs of one node's partitions.
--- request: {how many, partition, first id to read or '', ...}
--- answers: {partition, last dropped id or '', last id or '', whether it has more, id, number of the raw
+-- request: {how many, tag, first id to read or '', ...}
+-- answers: {tag, last dropped id or '', last id or '', whether it has more, id, number of the raw
 --   entry, ...} for each partition that ever had an entry
 --
 -- An entry is named by its instant and the microsecond of the server's clock, which puts entries of
@@ -17,12 +17,12 @@ end
 local function open_logs(request)
   local open = {}
   for i = 2, #request, 2 do
-    local tag = '{fp:' .. request[i] .. '}'
+    local tag = request[i]
     local key = ff.log_of(tag)
     local dropped = call('HGET', 'ff:p:' .. tag, 'log') or ''
     local last = last_id(key)
     if last ~= '' or dropped ~= '' then
-      open[#open + 1] = { key = key, partition = request[i], from = request[i + 1], dropped = dropped, last = last }
+      open[#open + 1] = { key = key, tag = tag, from = request[i + 1], dropped = dropped, last = last }
     end
   end
   return open
@@ -30,7 +30,7 @@ end
 
 -- Those of an open log from its first id on. One that asks for none only wants to know the ends.
 local function shown(c, log, most)
-  local answer = { log.partition, log.dropped, log.last, false }
+  local answer = { log.tag, log.dropped, log.last, false }
   if log.from == '' or log.last == '' then return answer end
   local entries = call('XRANGE', log.key, log.from, '+', 'COUNT', most)
   answer[4] = #entries == most

@@ -3,9 +3,9 @@
 -- answers: {'purged', row, static}, numbers of raw elements or 0 when it had no limits; {'put off'} for a
 --   member whose flow goes on; {'kept'} when it is not, or no longer, to go
 --
--- ff1_overfull: request {how many entries of a log to keep, for how long, partition, ...}; answers the
---   partitions whose logs hold more
--- ff1_trim: request {{partition, how many to keep, for how long}, ...}; answers how many went
+-- ff1_overfull: request {how many entries of a log to keep, for how long, tag, ...}; answers the tags of
+--   logs that hold more
+-- ff1_trim: request {{tag, how many to keep, for how long}, ...}; answers how many went
 
 -- A member waits at least this long for its flow, even if nothing is to be retained.
 local SHORTEST_WAIT_MS = 1000
@@ -77,7 +77,7 @@ ff.register('overfull', function(_, args)
   local c = ff.open(args)
   local keep, before, found = c.request[1], too_old(c, c.request[2]), {}
   for i = 3, #c.request do
-    local key = ff.log_of('{fp:' .. c.request[i] .. '}')
+    local key = ff.log_of(c.request[i])
     local is_old = before ~= '(0-0' and #call('XRANGE', key, '-', before, 'COUNT', 1) > 0
     if is_old or call('XLEN', key) > keep then found[#found + 1] = c.request[i] end
   end
@@ -86,7 +86,7 @@ end, { 'no-writes', 'allow-cross-slot-keys' })
 
 -- A reader who comes too late is told by what `ff:p:<tag>` remembers of the last entry that went.
 local function trim(c, item)
-  local tag = '{fp:' .. item[1] .. '}'
+  local tag = item[1]
   local key = ff.log_of(tag)
   local last = last_to_go(key, item[2], too_old(c, item[3]))
   if not last then return { 0 } end

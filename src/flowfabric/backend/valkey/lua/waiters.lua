@@ -8,7 +8,6 @@
 ff.MOST_WOKEN = 100
 -- How many of a line are looked at to find those that fit.
 ff.MOST_LOOKS = 200
-local MOST_DROPPED = 10000
 
 local function line(tag, limit) return 'ff:wr:' .. tag .. ':' .. limit end
 local function details(tag, limit) return 'ff:wd:' .. tag .. ':' .. limit end
@@ -53,11 +52,12 @@ function ff.tell_waiters(tag, limit, chosen, now, told)
   end
 end
 
--- Forget those whose time is over, up to MOST_DROPPED.
-function ff.drop_ended_waiters(tag, now)
-  local ended = call('ZRANGEBYSCORE', 'ff:we:' .. tag, '-inf', now, 'LIMIT', 0, MOST_DROPPED)
+-- Forget those whose time is over; how many that were.
+function ff.drop_ended_waiters(tag, now, most)
+  local ended = call('ZRANGEBYSCORE', 'ff:we:' .. tag, '-inf', now, 'LIMIT', 0, most)
   for i = 1, #ended do
     local blank = find(ended[i], ' ', 1, true)
     ff.unlist_waiter(tag, sub(ended[i], blank + 1), sub(ended[i], 1, blank - 1))
   end
+  return #ended
 end

@@ -1,0 +1,59 @@
+"""What executions leave at budgets and gates: beside their creation, and when they are purged.
+
+Budgets lie elsewhere than executions, so none of this is one step with the change it follows.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from flowfabric.backend.valkey.calls import Calls
+from flowfabric.backend.valkey.fanning import ask_each
+from flowfabric.backend.valkey.keys import key_at
+from flowfabric.backend.valkey.limit_places import Places, places_in
+from flowfabric.core.record import Record
+
+
+async def attach(calls: Calls, records: Iterable[Record]) -> None:
+    """List new executions with their budgets."""
+    pairs = _pairs(places_in(calls.counts), records)
+    await _ask_each_node(
+        calls, "attach", pairs, lambda tags: [(tag, pairs[tag], (), ()) for tag in tags]
+    )
+
+
+async def forget(calls: Calls, ids: Sequence[str], records: Iterable[Record]) -> None:
+    """Drop what purged executions leave: their ledgers, which may be at any budget, and that they
+    were attached. `records` are those that had limits."""
+    if not ids:
+        return
+    places = places_in(calls.counts)
+    pairs = _pairs(places, records)
+    await _ask_each_node(
+        calls,
+        "attach",
+        places.budgets,
+        lambda tags: [(tag, (), pairs.get(tag, ()), ids) for tag in tags],
+    )
+
+
+async def drop_ended(calls: Calls) -> None:
+    """Drop waiters whose time is over, and what is left of gates at which all has ended."""
+    places = places_in(calls.counts)
+    tags = (*places.budgets, *places.gates)
+    await _ask_each_node(calls, "drop_ended", tags, lambda own: own)
+
+
+def _pairs(places: Places, records: Iterable[Record]) -> dict[str, list[str]]:
+    """Budget and execution in turn, by tag."""
+    pairs: dict[str, list[str]] = {}
+    for record in records:
+        for budget_id in record.budget_ids:
+            own = pairs.setdefault(places.budget(budget_id), [])
+            own += (budget_id, record.execution_id)
+    return pairs
+
+
+async def _ask_each_node(
+    calls: Calls, function: str, tags: Iterable[str], request: Callable[[list[str]], Any]
+) -> None:
+    await ask_each(calls, function, [(tag, key_at(tag)) for tag in tags], request)
