@@ -7,11 +7,13 @@ tests, and for times when nothing else runs.
 
 from flowfabric.backend.reference.memory_tables import MemoryTables
 from flowfabric.backend.reference.transaction import Transaction
+from flowfabric.backend.reference.verifying.limits import check_limits
 from flowfabric.backend.reference.verifying.records import check_records
 from flowfabric.backend.reference.verifying.rows import check_rows
 from flowfabric.backend.types import Discrepancy
 from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.verifying.dumping import dump
+from flowfabric.backend.valkey.verifying.limits import read_limits
 from flowfabric.backend.valkey.verifying.places import check_places
 from flowfabric.backend.valkey.verifying.rows import rows_from
 
@@ -21,6 +23,7 @@ __all__ = ["verify"]
 async def verify(calls: Calls, now: int) -> list[Discrepancy]:
     dumped = await dump(calls.topology)
     rows = rows_from(dumped, now)
+    read_limits(rows, dumped)
     tables = MemoryTables(calls.searchable)
     tables.write(rows.changes())
     tx = Transaction(tables, now, calls.searchable)
@@ -28,5 +31,6 @@ async def verify(calls: Calls, now: int) -> list[Discrepancy]:
         *rows.faults,
         *check_records(tx),
         *(found for found in check_rows(tx) if found.kind != "flow"),
+        *check_limits(tx),
         *check_places(dumped, tables, is_cluster=calls.topology.is_cluster),
     ]

@@ -47,20 +47,20 @@ KINDS: Final[dict[str, tuple[Word, ...]]] = {
     "eo": (),
     "ei": (),
     # limits
-    "b": (),
-    "ba": (),
-    "be": (),
-    "bh": (),
+    "b": _STRING,
+    "ba": _ZSET,
+    "be": _ZSET,
+    "bh": _HASH,
     "bk": (),
-    "bl": (),
-    "q": (),
-    "qe": (),
-    "qh": (),
-    "qs": (),
-    "qt": (),
-    "wr": (),
-    "wd": (),
-    "we": (),
+    "bl": _HASH,
+    "q": _STRING,
+    "qe": _ZSET,
+    "qh": _HASH,
+    "qs": _ZSET,
+    "qt": _ZSET,
+    "wr": _ZSET,
+    "wd": _HASH,
+    "we": _ZSET,
 }
 _SCANNED: Final = 10_000
 _AT_ONCE: Final = 1_000
@@ -104,3 +104,8 @@ async def _run(node: Node, *words: Word) -> Any:
     if isinstance(answer, libvalkey.ReplyError):
         raise fault_of(answer)
     return answer
+
+
+def scores(pairs: Any) -> dict[str, int]:
+    """The members of a sorted set."""
+    return {member.decode(): int(score) for member, score in pairs}

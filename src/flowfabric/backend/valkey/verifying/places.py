@@ -2,14 +2,14 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from flowfabric.backend.reference.memory_tables import MemoryTables
 from flowfabric.backend.reference.tables import RECORDS
 from flowfabric.backend.reference.verifying.walking import rows_of
 from flowfabric.backend.types import Discrepancy
 from flowfabric.backend.valkey.keys import state_view, tag_view
-from flowfabric.backend.valkey.verifying.dumping import Dump
+from flowfabric.backend.valkey.verifying.dumping import Dump, scores
 from flowfabric.core.ids import uuid_of
 from flowfabric.core.record import Record
 from flowfabric.core.states import CLAIMABLE
@@ -28,7 +28,7 @@ def check_places(dumped: Dump, tables: MemoryTables, *, is_cluster: bool) -> Ite
     for record in records:
         _expect(expected, record, tables.searchable)
     found = {
-        name: _scores(pairs)
+        name: scores(pairs)
         for name, pairs in dumped.get("v", {}).items()
         if name[len(_tag(name)) + 1 :] not in _OTHERS
     }
@@ -76,10 +76,6 @@ def _name(entry: Entry) -> str:
             return ":".join((entry.view, *key))
 
 
-def _scores(pairs: Any) -> dict[str, int]:
-    return {member.decode(): int(score) for member, score in pairs}
-
-
 def _differences(
     kind: str, found: Mapping[str, dict[str, int]], expected: Mapping[str, dict[str, int]]
 ) -> Iterator[Discrepancy]:
@@ -112,7 +108,7 @@ def _check_queues(dumped: Dump, records: list[Record]) -> Iterator[Discrepancy]:
             place = (lane, record.req_set, _tag(record.execution_id))
             best[place] = min(best.get(place, record.rank), record.rank)
     for (lane, req_set, tag), rank in best.items():
-        hint = _scores(dumped.get("r", {}).get(f"{lane}:{req_set}", ())).get(tag)
+        hint = scores(dumped.get("r", {}).get(f"{lane}:{req_set}", ())).get(tag)
         if hint is None or hint > rank:
             yield Discrepancy("hint", f"{lane} {req_set} {tag}", str(hint), f"at most {rank}")
         if req_set.encode() not in dumped.get("rs", {}).get(lane, ()):
@@ -120,7 +116,7 @@ def _check_queues(dumped: Dump, records: list[Record]) -> Iterator[Discrepancy]:
 
 
 def _check_timers(dumped: Dump, expected: _Sets) -> Iterator[Discrepancy]:
-    hints = _scores(dumped.get("t", {}).get("{cfg}", ()))
+    hints = scores(dumped.get("t", {}).get("{cfg}", ()))
     for name, due in expected.items():
         first, hint = min(due.values()), hints.get(_tag(name))
         if name.endswith("timers") and (hint is None or hint > first):
