@@ -207,7 +207,7 @@ class CancellationScheduled(Answer, frozen=True, kw_only=True):
     member_execution_ids: list[str]
 
 
-class Cancelled(Answer, frozen=True, kw_only=True):
+class FlowCancelled(Answer, frozen=True, kw_only=True):
     cancellation_policy: str
     member_execution_ids: list[str]
 
@@ -220,7 +220,7 @@ class PartiallyCancelled(Answer, frozen=True, kw_only=True):
 
 class CancelFlowAnswer(Tagged, frozen=True, kw_only=True):
     cancellation_scheduled: CancellationScheduled | None = None
-    cancelled: Cancelled | None = None
+    cancelled: FlowCancelled | None = None
     partially_cancelled: PartiallyCancelled | None = None
 
 

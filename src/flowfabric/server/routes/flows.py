@@ -177,7 +177,7 @@ def _cancelled(done: FlowCancelled) -> wire.CancelFlowAnswer:
             scheduled = msgspec.convert(done, wire.CancellationScheduled, from_attributes=True)
             return wire.CancelFlowAnswer(cancellation_scheduled=scheduled)
         case Cancelled():
-            cancelled = msgspec.convert(done, wire.Cancelled, from_attributes=True)
+            cancelled = msgspec.convert(done, wire.FlowCancelled, from_attributes=True)
             return wire.CancelFlowAnswer(cancelled=cancelled)
         case PartiallyCancelled():
             partially = msgspec.convert(done, wire.PartiallyCancelled, from_attributes=True)
