@@ -1,10 +1,18 @@
 """The app object: one address, the tasks declared on it, and everything one does with them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Final, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, overload
 
 from flowfabric.config import Settings
 from flowfabric.core.ids import check_namespace
@@ -24,12 +32,14 @@ from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.ports.worker import WorkerPort
 from flowfabric.worker import codecs
 from flowfabric.worker.children import BoundCall
+from flowfabric.worker.context import Context, SyncContext
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.handlers import ExtractingHandler, Handler, Middleware, TaskHandler
 from flowfabric.worker.runtime import Worker, WorkerOptions
 from flowfabric.worker.spending import limit_id
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
 R = TypeVar("R")
 
 _COMPLETIONS: Final = frozenset[Family]({"completion"})
@@ -100,12 +110,19 @@ class FlowFabric:
     # ---- declaring
 
     @overload
-    def task(
-        self, function: None = None, /, *, name: str = "", **options: Unpack[Options]
-    ) -> Declare: ...
+    def task(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Task[P, R]: ...
 
     @overload
-    def task(self, function: F, /) -> Any: ...
+    def task(self, function: Callable[Concatenate[SyncContext, P], R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(self, /, *, name: str = "", **options: Unpack[Options]) -> Declare: ...
 
     def task(self, function: Any = None, /, *, name: str = "", **options: Unpack[Options]) -> Any:
         """Declare a task: `@fabric.task` or `@fabric.task(lane="research", retries=3)`."""
