@@ -10,6 +10,9 @@ RAW: Final = "bytes"
 # JSON in which some values are named results of upstream members, to be put in their place.
 REFERRING: Final = "json+upstreams"
 
+# What reading may raise: malformed bytes, values of another type, a type nobody can read.
+_UNREADABLE: Final = (msgspec.MsgspecError, ValueError, TypeError, NotImplementedError)
+
 
 class Unencodable(TypeError):
     """A value that no codec can write."""
@@ -29,7 +32,7 @@ def encode(value: object) -> tuple[bytes, str]:
 def to_json(value: object) -> bytes:
     try:
         return _encoder.encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError) as fault:
+    except (TypeError, ValueError, OverflowError, RecursionError, NotImplementedError) as fault:
         raise Unencodable(f"{type(value).__name__} cannot be encoded: {fault}") from fault
 
 
@@ -45,9 +48,13 @@ def decode(body: bytes | None, encoding: str, type_: Any = Any) -> Any:
 
 
 def from_json(body: bytes | str, type_: Any = Any) -> Any:
+    return read(decoder_of(type_), body)
+
+
+def read(decoder: msgspec.json.Decoder[Any], body: bytes | str) -> Any:
     try:
-        return decoder_of(type_).decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, TypeError) as fault:
+        return decoder.decode(body)
+    except _UNREADABLE as fault:
         raise Undecodable(str(fault)) from fault
 
 
@@ -55,7 +62,7 @@ def convert(value: object, type_: Any) -> Any:
     """A value read as plain JSON, as the type wanted."""
     try:
         return msgspec.convert(value, type_, dec_hook=_read_foreign)
-    except (msgspec.MsgspecError, ValueError, TypeError) as fault:
+    except _UNREADABLE as fault:
         raise Undecodable(str(fault)) from fault
 
 

@@ -60,8 +60,7 @@ class Handler:
         args, kwargs = await self.arguments(session, around, stack)
         if self.is_async:
             return await self.function(*args, **kwargs)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(around.threads, partial(self.function, *args, **kwargs))
+        return await _in_thread(around.threads, partial(self.function, *args, **kwargs))
 
     async def arguments(
         self, session: Session, around: Surroundings, stack: AsyncExitStack
@@ -141,6 +140,18 @@ class ExtractingHandler(Handler):
             case _:
                 body = await payload_of(claim, around.port)
                 return codecs.decode(body, claim.payload_encoding or codecs.JSON, wanted)
+
+
+async def _in_thread(threads: Executor, function: Callable[[], Any]) -> Any:
+    """A thread cannot be cancelled: whoever waits for it keeps its place until it returns."""
+    running = asyncio.get_running_loop().run_in_executor(threads, function)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        # What it raised belongs to nobody any more.
+        running.exception()
+        raise
 
 
 def takes_context(function: Callable[..., Any]) -> bool:

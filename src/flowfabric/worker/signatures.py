@@ -78,10 +78,7 @@ class Signature:
             plain = _without_references(codecs.from_json(body), upstreams or {})
             value = codecs.convert(plain, self._struct)
         else:
-            try:
-                value = self._decoder.decode(body)
-            except (msgspec.MsgspecError, ValueError, TypeError) as fault:
-                raise Undecodable(str(fault)) from fault
+            value = codecs.read(self._decoder, body)
         return self._arguments(value)
 
     def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
