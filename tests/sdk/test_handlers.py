@@ -221,22 +221,25 @@ async def test_a_reason_too_long_or_odd_is_cut_and_stored(fabric: FlowFabric) ->
         assert (await failure(await fall.submit())).reason.endswith("ä…")
 
 
-async def test_a_handler_that_hangs_is_ended_by_its_timeout(fabric: FlowFabric) -> None:
-    ended = asyncio.Event()
+@pytest.mark.parametrize(("retry_on", "attempts"), [([], 1), (["timeout"], 2)])
+async def test_a_handler_that_hangs_is_ended_by_its_timeout(
+    fabric: FlowFabric, retry_on: list[str], attempts: int
+) -> None:
+    ended: list[str] = []
 
-    @fabric.task(timeout="20ms", retries=1, backoff="1ms")
+    @fabric.task(timeout="20ms", retries=1, backoff="1ms", retry_on=retry_on)
     async def hang() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            ended.set()
+            ended.append("ended")
 
     async with fabric.worker():
         run = await hang.submit()
-        with pytest.raises((ExecutionFailed, ExecutionExpired)):
+        with pytest.raises(ExecutionExpired, match="attempt_timeout"):
             await run.result(timeout="20s")
-        await asyncio.wait_for(ended.wait(), 20)
-        assert len(await run.attempts()) == 2
+        assert len(await run.attempts()) == attempts
+    assert len(ended) == attempts
 
 
 async def test_a_handler_that_blocks_the_loop_loses_its_lease_and_nothing_else(

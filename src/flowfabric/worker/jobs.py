@@ -127,12 +127,13 @@ class Performer:
         await self._keep_trace(job, fault)
         return failure_of(fault)
 
-    def _cancelled(self, job: Job) -> Answer:
+    def _cancelled(self, job: Job) -> Answer | None:
         match job.why:
             case "drain":
                 return Delay(for_ms=0)
             case "timeout":
-                return failed("the attempt took longer than its timeout", "timeout")
+                # The timer of the execution decides what follows, here as after a crash.
+                return None
         return failed("handler panicked: it cancelled itself", "handler_panic")
 
     async def _paused(self, job: Job, pause: Paused) -> Outcome | None:
