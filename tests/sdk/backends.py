@@ -1,5 +1,6 @@
 """Every home the SDK's programs run on, unchanged. A further one joins by one entry in BACKENDS."""
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -7,8 +8,10 @@ from pathlib import Path
 from flowfabric import FlowFabric
 from flowfabric.backend.base import Backend
 from flowfabric.config import Settings
+from flowfabric.core.tokens import Secret
+from tests.valkey_server import shared_server
 
-SETTINGS = Settings(timer_sweep_interval_ms=100)
+SETTINGS = Settings(timer_sweep_interval_ms=100, waitpoint_secret=Secret("5e" * 32))
 
 
 @asynccontextmanager
@@ -30,5 +33,13 @@ def _sqlite(directory: Path) -> AbstractAsyncContextManager[FlowFabric]:
     return _embedded(f"sqlite:///{directory / 'sdk.db'}")
 
 
+def _valkey(_: Path) -> AbstractAsyncContextManager[FlowFabric]:
+    server = shared_server()
+    server.clean()
+    return _embedded(f"valkey://127.0.0.1:{server.port}")
+
+
 Open = Callable[[Path], AbstractAsyncContextManager[FlowFabric]]
-BACKENDS: dict[str, Open] = {"memory": _memory, "sqlite": _sqlite}
+_ALL: dict[str, Open] = {"memory": _memory, "sqlite": _sqlite, "valkey": _valkey}
+_CHOSEN = os.environ.get("FF_TEST_STORES", "memory,sqlite").split(",")
+BACKENDS: dict[str, Open] = {name: _ALL[name] for name in _CHOSEN}

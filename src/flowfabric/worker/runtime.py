@@ -28,8 +28,9 @@ from flowfabric.worker.session import LEASE_IS_GONE, Session
 
 _log = logging.getLogger("flowfabric.worker")
 
-_FINISHERS: Final = 2
-_MOST_FINISHED: Final = 100
+_FINISHERS: Final = 1
+_MOST_FINISHED: Final = 200
+_LEAST_ASKED: Final = 8
 _WAIT_MS: Final = 20_000
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
@@ -93,6 +94,7 @@ class Worker:
         self._running = 0
         self._asked = 0
         self._pace = 0.0
+        self._appetite = _LEAST_ASKED
         self._ended: list[tuple[Job, Finish]] = []
         self._has_ended = asyncio.Event()
         self._has_room = asyncio.Event()
@@ -213,7 +215,7 @@ class Worker:
     def _room(self) -> int:
         ahead = self.options.prefetch
         if ahead is None:
-            ahead = self.options.concurrency if 0 < self._pace < _SHORT_S else 0
+            ahead = 2 * self.options.concurrency if 0 < self._pace < _SHORT_S else 0
         return self.options.concurrency + ahead - len(self._jobs) - self._asked
 
     def _order(self, n: int, wait_ms: int = 0) -> ClaimOrder:
@@ -234,7 +236,7 @@ class Worker:
         pause, told_at = 0.0, -_TOLD_EVERY_S
         loop = asyncio.get_running_loop()
         while True:
-            n = min(self._room(), MOST_CLAIMED)
+            n = min(self._room(), self._appetite)
             if n <= 0:
                 self._has_room.clear()
                 await self._has_room.wait()
@@ -257,6 +259,7 @@ class Worker:
             claims = await self._port.claim(self._order(n, _WAIT_MS))
         finally:
             self._asked -= n
+        self._learn(n, len(claims))
         self._accept(claims)
 
     def _claimed_last(self, claiming: "asyncio.Task[None]") -> None:
@@ -265,6 +268,13 @@ class Worker:
             self._fault = claiming.exception()
             _log.error("claiming ended: %s", self._fault)
             self._is_over.set()
+
+    def _learn(self, asked: int, got: int) -> None:
+        """Asking for much costs even when little is there: more only after a full answer."""
+        if got >= asked:
+            self._appetite = min(MOST_CLAIMED, max(self._appetite, 2 * got))
+        elif got < self._appetite // 4:
+            self._appetite = max(_LEAST_ASKED, self._appetite // 2)
 
     def _accept(self, claims: Sequence[Claim]) -> None:
         for claim in claims:
@@ -323,7 +333,7 @@ class Worker:
         """Report until the engine has answered: an answer that was lost is asked for again."""
         pause = 0.0
         while batch:
-            n = min(self._room() + len(batch), MOST_CLAIMED)
+            n = min(self._room() + len(batch), max(self._appetite, len(batch)), MOST_CLAIMED)
             order = self._order(n) if n > 0 and not self._is_stopping else None
             self._asked += n if order else 0
             try:
@@ -340,6 +350,8 @@ class Worker:
                 continue
             finally:
                 self._asked -= n if order else 0
+            if order is not None:
+                self._learn(n, len(reply.claimed))
             self._answered(batch, reply)
             return
 

@@ -155,7 +155,7 @@ class Session:
     async def record(self, at: Address, digest: str, outcome: Recorded) -> Recorded:
         """Keep an outcome; the one that counts may be one that was there already."""
         entry = JournalEntry(at.name, at.seq, digest, _write(outcome))
-        (kept,) = await self.held(self.port.record(self.claim, [entry]))
+        (kept,) = await self.held(again(lambda: self.port.record(self.claim, [entry])))
         if isinstance(kept, Nondeterminism):
             raise kept
         self._recorded[at.name, at.seq] = entry

@@ -109,7 +109,7 @@ class Waits:
         found = session.recorded(at, digest, shown)
         if found is None:
             made: Issued = await session.held(
-                session.port.waitpoint(session.claim, key or "", length)
+                again(lambda: session.port.waitpoint(session.claim, key or "", length))
             )
             kept = _KeptWaitpoint(
                 made.waitpoint_id, made.waitpoint_key, made.waitpoint_token.reveal()

@@ -1,0 +1,97 @@
+"""Workers are killed at random points of a durable handler, and everything comes out right."""
+
+import asyncio
+import random
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowfabric import FlowFabric, Run
+from tests.chaos.processes import REPOSITORY
+from tests.chaos.program import COINS, STEPS, declared
+
+
+async def kill_again_and_again(url: str, notes: Path, kills: int, chance: random.Random) -> None:
+    """Start a worker and kill it amid a step, again and again."""
+    for _ in range(kills):
+        async with worker(url, notes) as victim:
+            assert victim.stdout is not None
+            for _ in range(chance.randint(1, 4 * STEPS)):
+                assert await victim.stdout.readline()
+
+
+@asynccontextmanager
+async def worker(url: str, notes: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A worker process for the length of the block; then it is killed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.chaos.program",
+        url,
+        str(notes),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=REPOSITORY,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        await process.communicate()
+
+
+async def survive(tmp_path: Path, errands: int, kills: int) -> None:
+    url, notes = f"sqlite:///{tmp_path / 'chaos.db'}", tmp_path / "notes"
+    notes.touch()
+    fabric = declared(url, notes)
+    async with fabric:
+        budget = await fabric.budget("purse", hard={"coins": 10**6})
+        runs = [
+            await fabric.submit("errand", {"number": n}, budget="purse") for n in range(errands)
+        ]
+        await kill_again_and_again(url, notes, kills, random.Random(7))
+        async with worker(url, notes):
+            results = await asyncio.gather(*(run.result(timeout="60s") for run in runs))
+        check_steps(notes, results)
+        assert (await budget.status()).usage == {"coins": COINS * errands}
+        await check_frames(runs)
+        await check_store(fabric)
+
+
+def check_steps(notes: Path, results: list[list[str]]) -> None:
+    """The value of a step is that of its last execution: once recorded it was never run again."""
+    last: dict[tuple[int, int], str] = {}
+    for line in notes.read_text().splitlines():
+        who, place, own = line.split()
+        last[int(who), int(place)] = own
+    for number, found in enumerate(results):
+        assert found[:STEPS] == [last[number, at] for at in range(STEPS)]
+        assert found[STEPS] == f"child {number}"
+        assert found[STEPS + 1 :] == [last[number, STEPS + at] for at in range(STEPS)]
+
+
+async def check_frames(runs: list[Run[Any]]) -> None:
+    for run in runs:
+        frames = [frame async for frame in run.stream()]
+        final = [frame.text for frame in frames if frame.attempt_index == frames[-1].attempt_index]
+        assert final == [str(place) for place in range(STEPS)]
+
+
+async def check_store(fabric: FlowFabric) -> None:
+    engine = (await fabric.open()).engine
+    assert engine is not None
+    assert await engine.deps.store.backend.verify() == []
+
+
+@pytest.mark.timeout(180)
+async def test_killed_workers_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+    await survive(tmp_path, errands=30, kills=4)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+async def test_many_killed_workers_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+    await survive(tmp_path, errands=300, kills=60)

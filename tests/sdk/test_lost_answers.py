@@ -1,0 +1,66 @@
+"""Every consuming call with its answer lost on the way: repeated, and done once."""
+
+import pytest
+
+from flowfabric import Context, FlowFabric
+from tests.sdk.dropping import dropping
+from tests.sdk.until import reaches
+
+CALLS = [
+    ("claim", 1),
+    ("finish", 1),
+    ("finish", 2),
+    ("suspend", 1),
+    ("record", 1),
+    ("record", 2),
+    ("record", 5),
+    ("append", 1),
+    ("append", 2),
+    ("spend", 1),
+    ("reserve", 1),
+    ("commit", 1),
+    ("submit_child", 1),
+    ("waitpoint", 1),
+]
+
+
+@pytest.mark.parametrize(("method", "at"), CALLS)
+async def test_a_lost_answer_changes_nothing(fabric: FlowFabric, method: str, at: int) -> None:
+    budget = await fabric.budget("purse", hard={"coins": 100})
+    unreliable, port = await dropping(fabric, method, at)
+    done: list[str] = []
+
+    @unreliable.task()
+    async def half(n: int) -> int:
+        return n // 2
+
+    @unreliable.task(budget="purse")
+    async def everything(ctx: Context) -> list[object]:
+        async def once(name: str) -> str:
+            done.append(name)
+            await ctx.stream(name)
+            return name
+
+        first = await ctx.step("first", once, "one")
+        await ctx.spend(coins=3)
+        async with ctx.reserve(coins=9) as hold:
+            await hold.commit(coins=4)
+        child = await ctx.call(half, 10)
+        waitpoint = await ctx.waitpoint(expires="1h")
+        signal = await ctx.wait_for("go")
+        second = await ctx.step("second", once, "two")
+        assert signal is not None
+        assert waitpoint.waitpoint_id
+        return [first, child, signal.payload, second]
+
+    async with unreliable.worker(lease="1s"):
+        run = await everything.submit()
+        await reaches(fabric, run, "suspended")
+        await run.signal("go", "went")
+        assert await run.result(timeout="30s") == ["one", 5, "went", "two"]
+        frames = [frame.text async for frame in run.stream()]
+    assert port.has_dropped
+    assert done == ["one", "two"]
+    assert frames == ["one", "two"]
+    status = await budget.status()
+    assert (status.usage, status.reserved.get("coins", 0)) == ({"coins": 7}, 0)
