@@ -2,33 +2,49 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from flowfabric.app import backend_of
 from flowfabric.backend.base import Backend
 from flowfabric.config import Settings, StoreUrl
+from flowfabric.core.partitions import PartitionCounts
 from tests.valkey_server import shared_server
 
 SEARCHABLE = frozenset({"app.team", "app.case"})
 
 
-def _memory(clock: Callable[[], int] | None, _: Path) -> Backend:
-    return backend_of(Settings(store=StoreUrl("memory"), searchable_tags=SEARCHABLE), clock)
+Clock = Callable[[], int] | None
 
 
-def _sqlite(clock: Callable[[], int] | None, directory: Path) -> Backend:
+def _memory(counts: PartitionCounts, clock: Clock, _: Path) -> Backend:
+    return backend_of(_settings(StoreUrl("memory"), counts), clock)
+
+
+def _sqlite(counts: PartitionCounts, clock: Clock, directory: Path) -> Backend:
     store = StoreUrl("sqlite", str(directory / "conformance.db"))
-    return backend_of(Settings(store=store, searchable_tags=SEARCHABLE), clock)
+    return backend_of(_settings(store, counts), clock)
 
 
-def _valkey(clock: Callable[[], int] | None, _: Path) -> Backend:
+def _valkey(counts: PartitionCounts, clock: Clock, _: Path) -> Backend:
     server = shared_server()
     server.clean()
     store = StoreUrl("valkey", host="127.0.0.1", port=server.port)
-    return backend_of(Settings(store=store, searchable_tags=SEARCHABLE), clock)
+    return backend_of(_settings(store, counts), clock)
 
 
-Open = Callable[[Callable[[], int] | None, Path], Backend]
-_ALL: dict[str, Open] = {"memory": _memory, "sqlite": _sqlite, "valkey": _valkey}
+def _settings(store: StoreUrl, counts: PartitionCounts) -> Settings:
+    return Settings(store=store, counts=counts, searchable_tags=SEARCHABLE)
+
+
+Open = Callable[[Clock, Path], Backend]
+_ALL = {"memory": _memory, "sqlite": _sqlite, "valkey": _valkey}
 _CHOSEN = os.environ.get("FF_TEST_STORES", "memory,sqlite").split(",")
-STORES: dict[str, Open] = {name: _ALL[name] for name in _CHOSEN}
+
+
+def stores_of(counts: PartitionCounts) -> dict[str, Open]:
+    """Every store, with so many partitions."""
+    return {name: partial(_ALL[name], counts) for name in _CHOSEN}
+
+
+STORES = stores_of(PartitionCounts())

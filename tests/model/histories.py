@@ -26,9 +26,8 @@ from flowfabric.core.rules.attempts import complete, delay, renew
 from flowfabric.core.rules.operators import Block, block, cancel, unblock
 from tests.clock import VirtualClock
 from tests.model.comparing import Known, picture
-from tests.model.sides import COUNTS, Side
+from tests.model.sides import COUNTS, STORES, Side
 from tests.model.world import told
-from tests.stores import STORES
 
 FLOW: Final = "11111111-2222-4333-8444-555555555555"
 

@@ -17,12 +17,13 @@ from flowfabric.engine import Deps, Engine
 from flowfabric.errors import FlowFabricError
 from flowfabric.errors.base import BugError
 from tests.clock import VirtualClock
-from tests.stores import SEARCHABLE
+from tests.stores import SEARCHABLE, stores_of
 
 T = TypeVar("T")
 
 # Few partitions, so that strangers share one.
 COUNTS: Final = PartitionCounts(flow=4, budget=2, quota=2)
+STORES: Final = stores_of(COUNTS)
 # Both sides sign alike.
 SECRET: Final = Secret("5e" * 32)
 

@@ -6,7 +6,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from flowfabric.core import flow_cancel, settle
 from tests.model.flows import flows_model_of
-from tests.stores import STORES
+from tests.model.sides import STORES
 
 # The profile says how much is tried, and so how long that may take.
 pytestmark = pytest.mark.timeout(10 * settings().max_examples)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.clock import VirtualClock
 from tests.model.histories import KINDS, Call, History, Search, end_of, furnish, observe
-from tests.stores import STORES
+from tests.model.sides import STORES
 
 SUBJECTS: Final = sorted(set(STORES) - {"memory"})
 # The profile says how much is tried, and so how long that may take.

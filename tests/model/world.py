@@ -18,8 +18,7 @@ from flowfabric.engine.holding import Held
 from flowfabric.errors import FlowFabricError
 from tests.clock import VirtualClock
 from tests.model.comparing import NAMESPACES, Known, compare, walk
-from tests.model.sides import Answer, Pair, Side
-from tests.stores import STORES
+from tests.model.sides import STORES, Answer, Pair, Side
 
 T = TypeVar("T")
 Open = Callable[[Callable[[], int], Path], Backend]
