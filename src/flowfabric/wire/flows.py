@@ -336,13 +336,13 @@ class Edges(Answer, frozen=True, kw_only=True):
 class FlowsQuery(Params, frozen=True, kw_only=True):
     """One query for both listings: the flows of a partition, or a search."""
 
-    partition: Annotated[int, msgspec.Meta(ge=0, le=65_535)] | None = None
+    partition: Annotated[int, msgspec.Meta(ge=0, le=65_535)] | msgspec.UnsetType = msgspec.UNSET
     namespace: str = ""
     state: tuple[str, ...] = ()
     kind: str = ""
     tag: tuple[str, ...] = ()
-    created_after: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    created_before: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    created_after: Annotated[int, msgspec.Meta(ge=0)] = 0
+    created_before: Annotated[int, msgspec.Meta(ge=0)] = 0
     order: Literal["created_desc", "created_asc"] = "created_desc"
     limit: Annotated[int, msgspec.Meta(ge=0)] = 50
     cursor: str = ""

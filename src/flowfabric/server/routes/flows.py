@@ -45,7 +45,7 @@ _WAIT_S: Final = 130.0
 async def list_flows(call: Call[None, wire.FlowsQuery]) -> Reply:
     """The flows of a partition by id, or else a search."""
     query = call.query
-    if query.partition is None:
+    if isinstance(query.partition, msgspec.UnsetType):
         return await search_flows(call)
     for name in ("namespace", "state", "kind", "tag", "created_after", "created_before"):
         if getattr(query, name):
@@ -62,7 +62,7 @@ async def list_flows(call: Call[None, wire.FlowsQuery]) -> Reply:
 async def search_flows(call: Call[None, wire.FlowsQuery]) -> Reply:
     """Flows that match, across partitions; a short page may have a next one."""
     query = call.query
-    if query.partition is not None:
+    if not isinstance(query.partition, msgspec.UnsetType):
         raise InvalidParameter("partition: a search goes over all of them")
     if not 1 <= query.limit <= 1_000:
         raise InvalidParameter("limit: expected 1..1000")
@@ -71,8 +71,8 @@ async def search_flows(call: Call[None, wire.FlowsQuery]) -> Reply:
         states=query.state,
         kind=query.kind,
         tags=tuple(parse_tag(text) for text in query.tag),
-        created_from=query.created_after or 0,
-        created_before=query.created_before or 0,
+        created_from=query.created_after,
+        created_before=query.created_before,
     )
     page = await call.engine.flow_searches.search_flows(
         wanted, query.order, query.cursor, query.limit
