@@ -99,6 +99,7 @@ async def test_unknown_routes_are_hidden_too(serve: Serve) -> None:
 async def test_health_and_metrics_need_no_token(path: str, serve: Serve) -> None:
     served = await serve(tokens=(token("right", "read"),))
     assert (await served.call(f"GET {path}")).status_code == 200
+    assert (await served.call(f"POST {path}")).status_code == 405
 
 
 async def test_without_tokens_everything_is_open_but_the_reading_of_tokens(serve: Serve) -> None:

@@ -201,6 +201,15 @@ async def test_streams_beyond_their_pool_are_refused_and_a_gone_client_frees_its
         assert source.status == 200
 
 
+async def test_a_look_at_the_head_of_a_stream_holds_no_place(serve: Serve) -> None:
+    served = await serve(max_sse_streams=1)
+    held = await served.held()
+    for _ in range(3):
+        answer = await served.call(f"HEAD {stream(held)}/sse")
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "text/event-stream"
+
+
 @pytest.mark.parametrize("after", ["x", "start", "5/x", "x/0-0"])
 async def test_a_bad_position_of_a_stream_is_refused(after: str, served: Served) -> None:
     held = await served.held()

@@ -12,6 +12,7 @@ from flowfabric.server.reading import Receive
 from flowfabric.server.route import Route
 from flowfabric.server.services import Services
 from flowfabric.server.waiting import Leaving
+from flowfabric.telemetry.traces import given_parent
 
 B = TypeVar("B")
 Q = TypeVar("Q")
@@ -52,6 +53,13 @@ class Call(Generic[B, Q]):
         """An id that the body repeats must be the one of the path."""
         if given is not None and given != self.path[name]:
             raise InvalidInput(f"path {name} does not match body {name}")
+
+    @property
+    def traceparent(self) -> str:
+        """The trace this call belongs to, "" for none."""
+        header = self.headers.get(b"traceparent")
+        sent = given_parent(header.decode("latin-1")) if header else ""
+        return self.services.traces.current(sent)
 
     def leaving(self) -> Leaving:
         """For a handler that waits: ends when the client goes or the server stops."""

@@ -1,6 +1,6 @@
 """Following the output of an attempt, or of one attempt after the other, as Server-Sent Events."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final
 
 import msgspec
@@ -33,7 +33,7 @@ class Follower:
         self._index, self._after = self._begin(current)
         _check_position(self._after)
 
-    async def lines(self) -> AsyncIterator[bytes]:
+    async def lines(self) -> AsyncGenerator[bytes, None]:
         yield OPENING
         async with self._call.leaving() as leaving:
             try:
@@ -44,7 +44,7 @@ class Follower:
             except FlowFabricError as fault:
                 yield failed(fault)
 
-    async def _events(self, leaving: Leaving) -> AsyncIterator[bytes]:
+    async def _events(self, leaving: Leaving) -> AsyncGenerator[bytes, None]:
         if self._call.query.summary and (line := await self._summary()):
             yield line
         if self._follows:

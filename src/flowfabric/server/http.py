@@ -29,6 +29,7 @@ from flowfabric.server.route import REQUEST_S, Route
 from flowfabric.server.router import Match, Router
 from flowfabric.server.services import Services
 from flowfabric.telemetry.logs import REQUEST_ID
+from flowfabric.telemetry.traces import given_parent
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -37,6 +38,8 @@ _access = logging.getLogger("flowfabric.http")
 _METRICS: Final = b"/metrics"
 _BODY_METHODS: Final = frozenset({"POST", "PUT", "DELETE", "PATCH"})
 _LONGEST_ID: Final = 128
+# How long a reader of a stream may take nothing, once its backlog is full.
+STALLED_S: Final = 10.0
 
 
 class Http:
@@ -62,57 +65,71 @@ class Http:
                 raise NotImplementedError(kind)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = dict(scope["headers"])
-        method = scope["method"]
+        request = _Request(scope, receive)
+        method, headers = request.method, request.headers
         request_id = self._request_id(headers)
         REQUEST_ID.set(request_id)
-        named: Headers = ((b"x-request-id", request_id.encode()),)
-        out = _Out(send, is_head=method == "HEAD")
+        out = _Out(send, ((b"x-request-id", request_id.encode()),), is_head=method == "HEAD")
         try:
             self._door.check(method, headers, (scope.get("server") or ("",))[0])
         except FlowFabricError as fault:
-            await out.write(reply_of(fault), named)
+            await out.write(reply_of(fault))
             return
-        raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-        if self._cors.is_on and raw_path != _METRICS:
+        if self._cors.is_on and request.raw_path != _METRICS:
             if method == "OPTIONS" and (asked := self._cors.preflight(headers)):
-                await out.write(asked, named)
+                await out.write(asked)
                 return
-            named += self._cors.headers(headers.get(b"origin"))
+            out.headers += self._cors.headers(headers.get(b"origin"))
+        await self._respond(request, out)
+
+    async def _respond(self, request: "_Request", out: "_Out") -> None:
         started = time.perf_counter()
         template = "unknown"
         try:
-            match = self._router.find(method, raw_path)
+            match = self._router.find(request.method, request.raw_path)
             template = match.template
-            reply = await self._answer(scope, match, headers, receive)
-            await out.write(reply, named)
+            if self.services.traces.is_on:
+                await self._traced(request, match, out)
+            else:
+                await out.write(await self._answer(request, match))
         except FlowFabricError as fault:
-            await out.write(reply_of(fault), named)
+            await out.write(reply_of(fault))
         except ClientGone:
             return
         except Exception as fault:
-            await out.write(bug(fault), named)
+            await out.write(bug(fault))
         finally:
-            self._note(method, template, out.status, time.perf_counter() - started)
+            self._note(request.method, template, out.status, time.perf_counter() - started)
 
-    async def _answer(
-        self, scope: Scope, match: Match, headers: dict[bytes, bytes], receive: Receive
-    ) -> Reply | EventStream:
+    async def _traced(self, request: "_Request", match: Match, out: "_Out") -> None:
+        """As without a trace, in a span below the caller's."""
+        name = f"ff.{match.route.name}" if match.route else "ff.unknown"
+        header = request.headers.get(b"traceparent", b"").decode("latin-1")
+        told = {"http.request.method": request.method, "http.route": match.template}
+        with self.services.traces.span(name, given_parent(header), told) as span:
+            try:
+                await out.write(await self._answer(request, match))
+            except FlowFabricError as fault:
+                await out.write(reply_of(fault))
+            finally:
+                span.set_attribute("http.response.status_code", out.status)
+
+    async def _answer(self, request: "_Request", match: Match) -> Reply | EventStream:
         route = match.route
-        if route is not None and route.scopes is None:
+        if match.is_open:
             caller = STRANGER
         else:
-            caller = self.services.tokens.caller_of(headers.get(b"authorization"))
+            caller = self.services.tokens.caller_of(request.headers.get(b"authorization"))
         if route is None:
-            raise _no_route(scope["method"], match)
+            raise _no_route(match)
         if route.scopes:
             caller.need(route.scopes)
-        call: Call[Any, Any] = Call(self.services, route, caller, receive)
-        call.headers = headers
+        call: Call[Any, Any] = Call(self.services, route, caller, request.receive)
+        call.headers = request.headers
         limit = asyncio.timeout(route.timeout_s or REQUEST_S)
         try:
             async with limit:
-                await self._fill(call, scope, match)
+                await self._fill(call, request, match)
                 if route.timeout_s is None:
                     limit.reschedule(None)
                 return await route.handler(call)
@@ -121,15 +138,15 @@ class Http:
                 raise
             raise TimedOut(f"timeout: {route.name} took too long; it may be done") from fault
 
-    async def _fill(self, call: Call[Any, Any], scope: Scope, match: Match) -> None:
+    async def _fill(self, call: Call[Any, Any], request: "_Request", match: Match) -> None:
         """Body size, then path, then query, then body: what is wrong first is told."""
         route, headers = call.route, call.headers
-        has_body = scope["method"] in _BODY_METHODS
+        has_body = request.method in _BODY_METHODS
         body = await read_body(call.receive, headers, route) if has_body else b""
         if match.segments:
             call.path = self.services.paths.read(route.parameters, match.segments)
         if route.query is not None:
-            call.query = decode_query(route.query, scope["query_string"])
+            call.query = decode_query(route.query, request.scope["query_string"])
         if route.body is not None:
             if body or not route.may_omit_body:
                 check_content_type(headers)
@@ -151,40 +168,59 @@ class Http:
             _access.debug("%s %s %d %.1f ms", method, template, status, elapsed * 1_000)
 
 
-def _no_route(method: str, match: Match) -> FlowFabricError:
+def _no_route(match: Match) -> FlowFabricError:
     if match.allowed:
         return MethodNotAllowed(", ".join(match.allowed))
     return NotFound("no such route")
 
 
+class _Request:
+    """A request as it came in."""
+
+    __slots__ = ("headers", "method", "raw_path", "receive", "scope")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.method: str = scope["method"]
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+
+
 class _Out:
-    """Writes one answer."""
+    """Writes one answer, with the headers every answer to this request carries."""
 
-    __slots__ = ("_is_head", "_send", "status")
+    __slots__ = ("_is_head", "_send", "headers", "status")
 
-    def __init__(self, send: Send, *, is_head: bool) -> None:
+    def __init__(self, send: Send, headers: Headers, *, is_head: bool) -> None:
         self._send = send
         self._is_head = is_head
+        self.headers = headers
         self.status = 0
 
-    async def write(self, reply: Reply | EventStream, more: Headers) -> None:
+    async def write(self, reply: Reply | EventStream) -> None:
         if self.status:
             # The head of an answer is out; a half answer is better cut than continued wrongly.
             return
         self.status = reply.status
         if isinstance(reply, EventStream):
-            await self._stream(reply, more)
+            await self._stream(reply)
             return
         body = reply.body
         length = () if reply.status == 204 else ((b"content-length", b"%d" % len(body)),)
-        await self._start(reply.status, (*reply.headers, *length, *more))
+        await self._start(reply.status, (*reply.headers, *length, *self.headers))
         await self._body(b"" if self._is_head else body)
 
-    async def _stream(self, stream: EventStream, more: Headers) -> None:
-        await self._start(stream.status, (*stream.headers, *more))
-        if not self._is_head:
-            async for lines in stream.lines:
-                await self._body(lines, more=True)
+    async def _stream(self, stream: EventStream) -> None:
+        try:
+            await self._start(stream.status, (*stream.headers, *self.headers))
+            if not self._is_head:
+                async for lines in stream.lines:
+                    # A reader that takes nothing for so long comes back by the id it saw last.
+                    async with asyncio.timeout(STALLED_S):
+                        await self._body(lines, more=True)
+        finally:
+            await stream.close()
         await self._body(b"")
 
     async def _start(self, status: int, headers: Headers) -> None:

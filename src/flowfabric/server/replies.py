@@ -1,6 +1,6 @@
 """What a handler answers: a body with its status and headers, or a stream of events."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 import msgspec
@@ -36,28 +36,23 @@ class Reply:
 
 
 class EventStream:
-    """An answer that goes on until its source ends: lines of Server-Sent Events."""
+    """An answer that goes on until its source ends: lines of Server-Sent Events. It holds a permit
+    of its pool from now on until it is closed."""
 
-    __slots__ = ("headers", "lines", "status")
+    __slots__ = ("_pool", "headers", "lines", "status")
 
-    def __init__(self, lines: AsyncIterator[bytes]) -> None:
+    def __init__(self, lines: AsyncGenerator[bytes, None], pool: Permits) -> None:
+        pool.__enter__()
+        self._pool = pool
         self.status = 200
         self.headers = _EVENT_STREAM
         self.lines = lines
 
-
-def counted(pool: Permits, lines: AsyncIterator[bytes]) -> EventStream:
-    """A stream that holds a permit of the pool from now on until it ends."""
-    pool.__enter__()
-
-    async def held() -> AsyncIterator[bytes]:
+    async def close(self) -> None:
         try:
-            async for line in lines:
-                yield line
+            await self.lines.aclose()
         finally:
-            pool.__exit__(None, None, None)
-
-    return EventStream(held())
+            self._pool.__exit__(None, None, None)
 
 
 def ok(answer: Any, *headers: tuple[bytes, bytes]) -> Reply:

@@ -25,7 +25,7 @@ class _Node:
 class Match:
     """The route of a path, or what its path allows instead."""
 
-    __slots__ = ("allowed", "route", "segments", "template")
+    __slots__ = ("allowed", "is_open", "route", "segments", "template")
 
     def __init__(
         self, route: Route | None, segments: list[str], template: str, allowed: tuple[str, ...] = ()
@@ -34,6 +34,8 @@ class Match:
         self.segments = segments
         self.template = template
         self.allowed = allowed
+        # Whether everybody may know what is here.
+        self.is_open = route is not None and route.scopes is None
 
 
 class Router:
@@ -60,8 +62,10 @@ class Router:
             return Match(None, parameters, "unknown")
         route = node.routes.get("GET" if method == "HEAD" else method)
         if route is None:
-            template = next(iter(node.routes.values())).path
-            return Match(None, parameters, template, _allowed(node.routes))
+            other = next(iter(node.routes.values()))
+            match = Match(None, parameters, other.path, _allowed(node.routes))
+            match.is_open = other.scopes is None
+            return match
         return Match(route, parameters, route.path)
 
     def _add(self, route: Route) -> None:

@@ -11,6 +11,7 @@ from flowfabric.server.reading import PathReader
 from flowfabric.server.replies import encode
 from flowfabric.server.waiting import ClaimWaits, Drain
 from flowfabric.telemetry.observer import NOBODY, Observer
+from flowfabric.telemetry.traces import Traces
 
 Exposition = Callable[[], Awaitable[bytes | None]]
 
@@ -36,6 +37,7 @@ class Services:
         self.rotation = Permits("admin_rotate", 1)
         self.claim_waits = ClaimWaits()
         self.observer = observer
+        self.traces = Traces()
         for pool in (self.sse, self.rotation, engine.streams.permits):
             pool.on_refusal = observer.rejected
         self.exposition: Exposition = _no_metrics

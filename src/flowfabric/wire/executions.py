@@ -195,13 +195,13 @@ class SearchQuery(Params, frozen=True, kw_only=True):
     flow_id: str = ""
     worker: str = ""
     tag: tuple[str, ...] = ()
-    created_after: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    created_before: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    created_after: Annotated[int, msgspec.Meta(ge=0)] | msgspec.UnsetType = msgspec.UNSET
+    created_before: Annotated[int, msgspec.Meta(ge=0)] | msgspec.UnsetType = msgspec.UNSET
     order: Order = "created_desc"
-    limit: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    limit: Annotated[int, msgspec.Meta(ge=0)] | msgspec.UnsetType = msgspec.UNSET
     cursor: str = ""
-    partition: Annotated[int, msgspec.Meta(ge=0, le=65_535)] | None = None
-    offset: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    partition: Annotated[int, msgspec.Meta(ge=0, le=65_535)] | msgspec.UnsetType = msgspec.UNSET
+    offset: Annotated[int, msgspec.Meta(ge=0)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class FoundExecution(Answer, frozen=True, kw_only=True):

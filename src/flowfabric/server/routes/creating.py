@@ -20,6 +20,7 @@ from flowfabric.errors import (
 from flowfabric.server.call import Call
 from flowfabric.server.replies import Reply, created, ok
 from flowfabric.server.route import SUBMIT_OR_WORKER, Routes
+from flowfabric.telemetry.traces import TRACEPARENT
 from flowfabric.wire.errors import Item, item_of
 from flowfabric.wire.executions import (
     CreateAnswer,
@@ -91,7 +92,7 @@ async def _create(
             execution_id=asked.execution_id or "",
             flow_id=asked.flow_id or "",
             idempotency_key=asked.idempotency_key,
-            tags=asked.tags,
+            tags=_tags(call, asked),
             policy=None if isinstance(policy, msgspec.UnsetType) else bytes(policy),
             delay_until=asked.delay_until,
             deadline_at=asked.execution_deadline_at,
@@ -102,3 +103,11 @@ async def _create(
         new = Created(execution_id=done.execution_id, public_state=done.public_state)
         return CreateAnswer(created=new)
     return CreateAnswer(duplicate=Duplicate(execution_id=done.execution_id))
+
+
+def _tags(
+    call: Call[CreateExecution, None] | Call[CreateExecutions, None], asked: CreateExecution
+) -> dict[str, str] | None:
+    """The tags given, and the trace of the call, so that the worker can go on with it."""
+    trace = call.traceparent
+    return {TRACEPARENT: trace, **(asked.tags or {})} if trace else asked.tags

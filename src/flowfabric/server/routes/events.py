@@ -3,7 +3,7 @@
 import asyncio
 import binascii
 from base64 import b64decode, urlsafe_b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, Final, cast
 
 from flowfabric.core.plan import Family
@@ -18,7 +18,7 @@ from flowfabric.errors import (
 )
 from flowfabric.server.call import Call
 from flowfabric.server.reading import ClientGone
-from flowfabric.server.replies import EventStream, Reply, counted, ok
+from flowfabric.server.replies import EventStream, Reply, ok
 from flowfabric.server.route import READ, Routes
 from flowfabric.server.sse import BEAT, BEAT_MS, OPENING, event, failed
 from flowfabric.wire import streams as wire
@@ -38,7 +38,7 @@ async def read_events(call: Call[None, wire.EventsQuery]) -> Reply | EventStream
     feed = _Feed(call)
     if b"text/event-stream" in call.headers.get(b"accept", b""):
         await feed.begin(call.headers.get(b"last-event-id", b"").decode("latin-1"))
-        return counted(call.services.sse, feed.lines())
+        return EventStream(feed.lines(), call.services.sse)
     await feed.begin("")
     return ok(await feed.page())
 
@@ -69,7 +69,7 @@ class _Feed:
         events = [_shown(item) for item in page.items]
         return wire.Events(events=events, next_cursor=_text(page.next_cursor))
 
-    async def lines(self) -> AsyncIterator[bytes]:
+    async def lines(self) -> AsyncGenerator[bytes, None]:
         yield OPENING
         async with self._call.leaving() as leaving:
             try:

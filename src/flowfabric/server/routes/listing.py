@@ -2,6 +2,8 @@
 
 from typing import Final
 
+import msgspec
+
 from flowfabric.backend.types import Filter, Order
 from flowfabric.core.facets import facets
 from flowfabric.core.record import Record
@@ -28,7 +30,7 @@ _DEFAULT_LIMIT: Final = 50
 async def list_executions(call: Call[None, wire.SearchQuery]) -> Reply:
     """The ids of a partition, one view of a lane, or else a search."""
     query = call.query
-    if query.partition is not None:
+    if not isinstance(query.partition, msgspec.UnsetType):
         return await _list_partition(call, query.partition)
     if query.lane and query.state:
         return await _list_lane(call)
@@ -39,7 +41,7 @@ async def list_executions(call: Call[None, wire.SearchQuery]) -> Reply:
 async def search_executions(call: Call[None, wire.SearchQuery]) -> Reply:
     """Executions that match, across partitions; a short page may have a next one."""
     query = call.query
-    limit = _DEFAULT_LIMIT if query.limit is None else query.limit
+    limit = _given(query.limit, _DEFAULT_LIMIT)
     if not 1 <= limit <= 1_000:
         raise InvalidParameter("limit: expected 1..1000")
     wanted = _filter(call)
@@ -64,7 +66,7 @@ async def count_executions(call: Call[None, wire.CountQuery]) -> Reply:
 
 
 async def _list_partition(call: Call[None, wire.SearchQuery], partition: int) -> Reply:
-    limit = _DEFAULT_LIMIT if call.query.limit is None else call.query.limit
+    limit = _given(call.query.limit, _DEFAULT_LIMIT)
     page = await call.engine.reads.list_executions(
         partition, call.query.cursor, limit, call.caller.namespaces
     )
@@ -82,8 +84,8 @@ async def _list_lane(call: Call[None, wire.SearchQuery]) -> Reply:
             lane=query.lane,
             state=query.state[0],
             namespace=namespace,
-            offset=query.offset or 0,
-            limit=_DEFAULT_LIMIT if query.limit is None else query.limit,
+            offset=_given(query.offset, 0),
+            limit=_given(query.limit, _DEFAULT_LIMIT),
         )
     )
     shown = [
@@ -91,6 +93,10 @@ async def _list_lane(call: Call[None, wire.SearchQuery]) -> Reply:
         for row in rows
     ]
     return ok(wire.Listed(executions=shown, total_returned=len(shown)))
+
+
+def _given(value: int | msgspec.UnsetType, otherwise: int) -> int:
+    return otherwise if isinstance(value, msgspec.UnsetType) else value
 
 
 def _check_view(query: wire.SearchQuery) -> None:
@@ -117,8 +123,8 @@ def _filter(call: Call[None, wire.SearchQuery]) -> Filter:
         flow_id=query.flow_id,
         worker_instance_id=query.worker,
         tag=tags[0] if tags else None,
-        created_from=query.created_after or 0,
-        created_before=query.created_before or 0,
+        created_from=_given(query.created_after, 0),
+        created_before=_given(query.created_before, 0),
     )
 
 

@@ -33,7 +33,7 @@ async def healthz(call: Call[None, None]) -> Reply:
     return Reply(503, answer.body, answer.headers)
 
 
-@routes.add("GET /readyz", OPEN, {200: Readiness, 503: Readiness})
+@routes.add("GET /readyz", OPEN, {200: Status, 503: Readiness})
 async def readyz(call: Call[None, None]) -> Reply:
     """Whether requests should be sent here."""
     failing = ["draining"] if call.services.drain.has_begun else []

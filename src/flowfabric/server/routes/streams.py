@@ -9,7 +9,7 @@ from flowfabric.errors import ExecutionNotFound, InvalidParameter, NotFound, Res
 from flowfabric.server.call import Call
 from flowfabric.server.following import Follower
 from flowfabric.server.frames import shown_frame
-from flowfabric.server.replies import EventStream, Reply, counted, ok
+from flowfabric.server.replies import EventStream, Reply, ok
 from flowfabric.server.route import READ, READ_OR_WORKER, Routes
 from flowfabric.wire import streams as wire
 
@@ -105,7 +105,7 @@ async def follow_stream(call: Call[None, wire.SseQuery]) -> EventStream:
     seen = await call.engine.deps.store.read(call.execution_id)
     if seen is None:
         raise ExecutionNotFound(call.execution_id)
-    return counted(call.services.sse, Follower(call, seen.record.attempt_index).lines())
+    return EventStream(Follower(call, seen.record.attempt_index).lines(), call.services.sse)
 
 
 def _index(text: str) -> int:
