@@ -1,0 +1,1 @@
+"""Programs that show one thing each; the tests run every one of them."""
