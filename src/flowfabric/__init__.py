@@ -14,6 +14,7 @@ from flowfabric.errors import (
 )
 from flowfabric.fabric.app import FlowFabric
 from flowfabric.fabric.runs import Frame, Run
+from flowfabric.fabric.schedules import TaskSchedule
 from flowfabric.fabric.tasks import Task
 from flowfabric.worker.answers import Delay, Fail, Suspend
 from flowfabric.worker.context import Context, SyncContext, TaskInfo
@@ -52,6 +53,7 @@ __all__ = [
     "SyncContext",
     "Task",
     "TaskInfo",
+    "TaskSchedule",
     "Worker",
     "resource",
 ]

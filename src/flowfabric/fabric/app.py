@@ -17,6 +17,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, overload
 from flowfabric.config import Settings
 from flowfabric.core.ids import check_namespace
 from flowfabric.core.plan import Family
+from flowfabric.core.schedules import Schedule
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.events import Cursor, EventScope, Item
@@ -26,8 +27,10 @@ from flowfabric.fabric.connecting import Connect, Connection, connect_embedded, 
 from flowfabric.fabric.limits import Budget, BudgetTerms, Quota, quota_of
 from flowfabric.fabric.options import Options, settled
 from flowfabric.fabric.runs import Run
+from flowfabric.fabric.schedules import Reach, ScheduleTerms, TaskSchedule, order_of
 from flowfabric.fabric.signalling import SignalCall, deliver
 from flowfabric.fabric.tasks import Declare, Task
+from flowfabric.ports.schedules import SchedulesPort
 from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.ports.worker import WorkerPort
 from flowfabric.worker import codecs
@@ -245,6 +248,52 @@ class FlowFabric:
             **more,
         )
         return await deliver(await self.submitter(), call)
+
+    # ---- schedules
+
+    async def schedule(
+        self,
+        schedule_id: str,
+        task: Task[..., R] | BoundCall[R],
+        args: Sequence[Any] = (),
+        **terms: Unpack[ScheduleTerms],
+    ) -> TaskSchedule[R]:
+        """Have a task submitted again and again, `every` so often or at the times of a `cron`
+        expression. Putting the same schedule again, at every start for example, moves no time."""
+        if isinstance(task, Task):
+            call = task.bind(*args)
+        elif args:
+            raise ConfigError("schedule: a bound call has its arguments already")
+        else:
+            call = task
+        order = order_of(call, terms)
+        await (await self._schedules()).put(schedule_id, order)
+        return TaskSchedule(schedule_id, self._reach, call)
+
+    def scheduled(self, schedule_id: str) -> TaskSchedule[Any]:
+        """A schedule whose id is known."""
+        return TaskSchedule(schedule_id, self._reach)
+
+    async def schedules(self) -> AsyncIterator[Schedule]:
+        """Every schedule of the fabric's namespace, by id."""
+        port, cursor = await self._schedules(), ""
+        while True:
+            page = await port.list_schedules(self.namespace, cursor)
+            for schedule in page.schedules:
+                yield schedule
+            cursor = page.next_cursor
+            if not cursor:
+                return
+
+    async def _schedules(self) -> SchedulesPort:
+        port = (await self.open()).schedules
+        if port is None:
+            raise ConfigError("schedule: this connection offers no schedules")
+        return port
+
+    @property
+    def _reach(self) -> Reach:
+        return Reach(self._schedules, self.submitter)
 
     # ---- limits and events
 

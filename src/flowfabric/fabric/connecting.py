@@ -9,6 +9,7 @@ from flowfabric.config import Settings, parse_store_url, settings_from
 from flowfabric.engine import Engine
 from flowfabric.errors import ConfigError, InvalidInput
 from flowfabric.fabric.embedded import EmbeddedSubmitter
+from flowfabric.ports.schedules import SchedulesPort
 from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.ports.worker import WorkerPort
 from flowfabric.worker.embedded import EmbeddedWorker
@@ -22,6 +23,7 @@ class Connection(msgspec.Struct, frozen=True):
     worker: WorkerPort
     close: Callable[[], Awaitable[None]]
     engine: Engine | None = None
+    schedules: SchedulesPort | None = None
 
 
 Connect = Callable[[], Awaitable[Connection]]
@@ -59,4 +61,5 @@ async def connect_embedded(settings: Settings, *, duties: bool) -> Connection:
 def connection_on(engine: Engine) -> Connection:
     """The ports over an engine that somebody else opened and will close."""
     submitter = EmbeddedSubmitter(engine)
-    return Connection(submitter, EmbeddedWorker(engine), submitter.close, engine)
+    worker = EmbeddedWorker(engine)
+    return Connection(submitter, worker, submitter.close, engine, engine.schedules)

@@ -1,0 +1,110 @@
+"""Schedules of tasks: put where they are declared, and looked after by their id."""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, Final, Generic, TypedDict, TypeVar
+
+from flowfabric.core.schedules import Schedule
+from flowfabric.engine.schedule_orders import ScheduleOrder
+from flowfabric.errors import ConfigError
+from flowfabric.fabric.runs import Run
+from flowfabric.ports.schedules import SchedulesPort
+from flowfabric.ports.submitter import SubmitterPort
+from flowfabric.worker.children import BoundCall
+from flowfabric.worker.durations import Duration, instant_ms, milliseconds
+
+R = TypeVar("R")
+Instant = datetime | float
+
+
+class ScheduleTerms(TypedDict, total=False):
+    """When a schedule fires, and how. Exactly one of `every` and `cron` is given."""
+
+    every: Duration
+    cron: str
+    tz: str
+    start: Instant
+    end: Instant
+    paused: bool
+    overlap: str
+    catch_up: str
+
+
+class Reach:
+    """How a schedule gets to its ports, which are opened on first use."""
+
+    def __init__(
+        self,
+        schedules: Callable[[], Awaitable[SchedulesPort]],
+        submitter: Callable[[], Awaitable[SubmitterPort]],
+    ) -> None:
+        self.schedules = schedules
+        self.submitter = submitter
+
+
+class TaskSchedule(Generic[R]):
+    """A schedule by its id; every call asks for it anew."""
+
+    def __init__(self, schedule_id: str, reach: Reach, call: BoundCall[R] | None = None) -> None:
+        self.id: Final = schedule_id
+        self._reach = reach
+        self._result_type = call.result_type if call else lambda: Any
+
+    def __repr__(self) -> str:
+        return f"TaskSchedule({self.id!r})"
+
+    async def info(self) -> Schedule:
+        """The schedule as it is: its next time, and what it submitted last."""
+        return await (await self._reach.schedules()).get(self.id)
+
+    async def pause(self) -> Schedule:
+        """Submit nothing until it is resumed."""
+        return await (await self._reach.schedules()).pause(self.id)
+
+    async def resume(self) -> Schedule:
+        """Submit again from now on; times that passed meanwhile are over."""
+        return await (await self._reach.schedules()).resume(self.id)
+
+    async def delete(self) -> None:
+        """Submit nothing more; what was submitted lives on."""
+        await (await self._reach.schedules()).delete(self.id)
+
+    async def trigger(self) -> Run[R]:
+        """Submit now, whatever the schedule says about times."""
+        return self._run(await (await self._reach.schedules()).trigger(self.id))
+
+    async def backfill(self, start: Instant, end: Instant) -> list[Run[R]]:
+        """Submit for every time from `start` to `end` that has no execution yet; the runs of all
+        of them, oldest first."""
+        first, last = instant_ms(start, "start"), instant_ms(end, "end")
+        found = await (await self._reach.schedules()).backfill(self.id, first, last)
+        return [self._run(execution_id) for execution_id in found]
+
+    def _run(self, execution_id: str) -> Run[R]:
+        return Run(execution_id, self._reach.submitter, self._result_type)
+
+
+def order_of(call: BoundCall[Any], terms: ScheduleTerms) -> ScheduleOrder:
+    """What is submitted at each time, and at which times."""
+    work = call.submission
+    if call.delay_ms or work.delay_until is not None or work.idempotency_key:
+        raise ConfigError("schedule: a scheduled task has no delay and no idempotency key")
+    every, start, end = terms.get("every"), terms.get("start"), terms.get("end")
+    return ScheduleOrder(
+        kind=work.kind,
+        namespace=work.namespace,
+        lane=work.lane,
+        payload=work.input,
+        payload_encoding=work.payload_encoding,
+        policy=work.policy,
+        tags=work.tags,
+        priority=work.priority,
+        every_ms=None if every is None else milliseconds(every, "every"),
+        cron=terms.get("cron"),
+        tz=terms.get("tz", "UTC"),
+        start_at=None if start is None else instant_ms(start, "start"),
+        end_at=None if end is None else instant_ms(end, "end"),
+        paused=terms.get("paused"),
+        overlap=terms.get("overlap", "allow"),
+        catch_up=terms.get("catch_up", "latest"),
+    )
