@@ -57,8 +57,7 @@ class Finishing:
         order = checked(order)
         planned = [await self._planned(finish) for finish in finishes]
         plans = [plan for plan in planned if isinstance(plan, Plan)]
-        request = await self._claims.request(order)
-        finished = await self._deps.store.backend.finish(plans, request)
+        finished = await self._apply(plans, order)
         answers = iter(finished.answers)
         done = [
             await self._outcomes.finished(finish.held, plan, next(answers))
@@ -74,6 +73,12 @@ class Finishing:
         except FlowFabricError as fault:
             _log.warning("nothing claimed behind %d finished attempts: %s", len(done), fault)
             return FinishedAndClaimed(done, [], fault)
+
+    async def _apply(self, plans: Sequence[Plan], order: ClaimOrder) -> Finished:
+        request = await self._claims.request(order)
+        if plans:
+            return await self._deps.store.backend.finish(plans, request)
+        return Finished((), await self._deps.store.claim(request))
 
     async def _planned(self, finish: Finish) -> Plan | FlowFabricError:
         """A finish that cannot be right is answered by its error and spoils no other."""

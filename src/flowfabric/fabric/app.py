@@ -38,8 +38,10 @@ from flowfabric.worker.children import BoundCall
 from flowfabric.worker.context import Context, SyncContext
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.handlers import ExtractingHandler, Handler, Middleware, TaskHandler
-from flowfabric.worker.runtime import Worker, WorkerOptions
+from flowfabric.worker.layers import Hook, layered
+from flowfabric.worker.runtime import Worker
 from flowfabric.worker.spending import limit_id
+from flowfabric.worker.worker_options import WorkerOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -65,6 +67,8 @@ class FlowFabric:
         self._opening: asyncio.Future[Connection] | None = None
         self._handlers: dict[str, Handler] = {}
         self._lanes: dict[str, None] = {}
+        self._hooks: tuple[Hook, ...] = ()
+        self._layered: tuple[SubmitterPort, WorkerPort] | None = None
 
     @classmethod
     def over(cls, connect: Connect, *, namespace: str = "default") -> "FlowFabric":
@@ -89,6 +93,7 @@ class FlowFabric:
 
     async def close(self) -> None:
         opening, self._opening = self._opening, None
+        self._layered = None
         if opening is not None:
             await (await opening).close()
 
@@ -104,11 +109,23 @@ class FlowFabric:
     ) -> None:
         await self.close()
 
+    def layer(self, *hooks: Hook) -> None:
+        """Wrap both ports; the hook given last is outermost."""
+        self._hooks += hooks
+        self._layered = None
+
     async def submitter(self) -> SubmitterPort:
-        return (await self.open()).submitter
+        return (await self._ports())[0]
 
     async def _worker_port(self) -> WorkerPort:
-        return (await self.open()).worker
+        return (await self._ports())[1]
+
+    async def _ports(self) -> tuple[SubmitterPort, WorkerPort]:
+        connection = await self.open()
+        if self._layered is None:
+            submitter = layered(connection.submitter, *self._hooks)
+            self._layered = submitter, layered(connection.worker, *self._hooks)
+        return self._layered
 
     # ---- declaring
 

@@ -2,29 +2,23 @@
 
 import asyncio
 import logging
-import os
 import signal
-import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Final
-from uuid import uuid4
+from typing import Final
 
-import msgspec
-
-from flowfabric.core.ids import check_lane, check_namespace, check_worker_id
 from flowfabric.engine.claims import MOST_CLAIMED, ClaimOrder
-from flowfabric.engine.workers import Registration
-from flowfabric.errors import ConfigError, FlowFabricError, InvalidInput
+from flowfabric.errors import FlowFabricError
 from flowfabric.ports.worker import Claim, Delay, Finish, FinishReply, WorkerPort
 from flowfabric.worker.answers import unacceptable
-from flowfabric.worker.handlers import Handler, Middleware, Surroundings
+from flowfabric.worker.handlers import Handler, Surroundings
 from flowfabric.worker.jobs import Job, Performer
 from flowfabric.worker.renewals import Renewals
 from flowfabric.worker.resources import Resources
 from flowfabric.worker.session import LEASE_IS_GONE, Session
+from flowfabric.worker.worker_options import WorkerOptions, checked, registration_of
 
 _log = logging.getLogger("flowfabric.worker")
 
@@ -40,39 +34,6 @@ _SHORT_S: Final = 0.05
 _LAST_S: Final = 1.0
 
 
-class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    worker_id: str
-    namespace: str = "default"
-    lanes: tuple[str, ...] = ()
-    capabilities: tuple[str, ...] = ()
-    concurrency: int = 64
-    # How many to hold beyond those that run; None claims ahead while work is short.
-    prefetch: int | None = None
-    lease_ms: int = 30_000
-    drain_s: float = 30.0
-    instance_id: str = ""
-    middleware: tuple[Middleware, ...] = ()
-    resources: tuple[Any, ...] = ()
-
-
-def checked(options: WorkerOptions) -> WorkerOptions:
-    """The options with an instance id, or the first thing that is wrong with them."""
-    try:
-        check_namespace(options.namespace)
-        check_worker_id(options.worker_id)
-        for lane in options.lanes:
-            check_lane(lane)
-    except InvalidInput as fault:
-        raise ConfigError(f"worker: {fault.detail}") from fault
-    for name, least in (("concurrency", 1), ("lease_ms", 1_000)):
-        if getattr(options, name) < least:
-            raise ConfigError(f"worker.{name}: expected {least} or more")
-    if not options.lanes:
-        raise ConfigError("worker.lanes: expected at least one, or a task that names one")
-    own = options.instance_id or f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
-    return msgspec.structs.replace(options, instance_id=own)
-
-
 class Worker:
     """Runs handlers until it is stopped: `await worker.run()`, or `async with worker`."""
 
@@ -86,7 +47,7 @@ class Worker:
         self._connect = connect
         self._handlers = handlers
         self._resources = Resources(options.resources)
-        self._registration = _registration(self.options)
+        self._registration = registration_of(self.options)
         self._lanes = deque(self.options.lanes)
         # Every lease by its id, and those of them that wait for a place to run.
         self._jobs: dict[str, Job] = {}
@@ -333,38 +294,49 @@ class Worker:
         """Report until the engine has answered: an answer that was lost is asked for again."""
         pause = 0.0
         while batch:
-            n = min(self._room() + len(batch), max(self._appetite, len(batch)), MOST_CLAIMED)
-            order = self._order(n) if n > 0 and not self._is_stopping else None
-            self._asked += n if order else 0
             try:
-                reply = await self._port.finish([finish for _, finish in batch], order)
+                await self._report(batch)
+                return
             except FlowFabricError as fault:
                 if not fault.retryable:
-                    _log.error("%d attempts are left to their leases: %s", len(batch), fault)
-                    self._drop(batch)
+                    await self._spoilt(batch, fault)
                     return
                 _log.warning("finishing %d attempts failed, trying again: %s", len(batch), fault)
-                pause = min(_LONGEST_PAUSE_S, pause * 2 or _FIRST_PAUSE_S)
-                await asyncio.sleep(pause)
-                batch = [(job, finish) for job, finish in batch if not self._is_lost(job)]
-                continue
-            finally:
-                self._asked -= n if order else 0
-            if order is not None:
-                self._learn(n, len(reply.claimed))
-            self._answered(batch, reply)
+            except Exception as fault:
+                await self._spoilt(batch, fault)
+                return
+            pause = min(_LONGEST_PAUSE_S, pause * 2 or _FIRST_PAUSE_S)
+            await asyncio.sleep(pause)
+            batch = [(job, finish) for job, finish in batch if not self._is_lost(job)]
+
+    async def _report(self, batch: list[tuple[Job, Finish]]) -> None:
+        n = min(self._room() + len(batch), max(self._appetite, len(batch)), MOST_CLAIMED)
+        order = self._order(n) if n > 0 and not self._is_stopping else None
+        self._asked += n if order else 0
+        try:
+            reply = await self._port.finish([finish for _, finish in batch], order)
+        finally:
+            self._asked -= n if order else 0
+        if order is not None:
+            self._learn(n, len(reply.claimed))
+        self._answered(batch, reply)
+
+    async def _spoilt(self, batch: list[tuple[Job, Finish]], fault: Exception) -> None:
+        """A call that no repeat can help: find the attempt that spoils it, and leave that alone."""
+        if len(batch) > 1:
+            for one in batch:
+                await self._finish([one])
             return
+        ((job, _),) = batch
+        _log.error("%s is left to its lease", job.claim.execution_id, exc_info=fault)
+        job.session.left()
+        self._forget(job)
 
     def _is_lost(self, job: Job) -> bool:
         if job.session.has_left:
             self._forget(job)
             return True
         return False
-
-    def _drop(self, batch: list[tuple[Job, Finish]]) -> None:
-        for job, _ in batch:
-            job.session.left()
-            self._forget(job)
 
     def _answered(self, batch: list[tuple[Job, Finish]], reply: FinishReply) -> None:
         for (job, finish), answer in zip(batch, reply.items, strict=True):
@@ -389,14 +361,3 @@ class Worker:
         else:
             self._accept(reply.claimed)
         self._has_room.set()
-
-
-def _registration(options: WorkerOptions) -> Registration:
-    return Registration(
-        worker_id=options.worker_id,
-        worker_instance_id=options.instance_id,
-        lanes=frozenset(options.lanes),
-        capabilities=frozenset(options.capabilities),
-        liveness_ttl_ms=max(2 * options.lease_ms, 1_000),
-        namespace=options.namespace,
-    )

@@ -1,0 +1,57 @@
+"""What a worker is told about itself, and how it introduces itself to others."""
+
+import os
+import socket
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from flowfabric.core.ids import check_lane, check_namespace, check_worker_id
+from flowfabric.engine.workers import Registration
+from flowfabric.errors import ConfigError, InvalidInput
+from flowfabric.worker.handlers import Middleware
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    worker_id: str
+    namespace: str = "default"
+    lanes: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    concurrency: int = 64
+    # How many to hold beyond those that run; None claims ahead while work is short.
+    prefetch: int | None = None
+    lease_ms: int = 30_000
+    drain_s: float = 30.0
+    instance_id: str = ""
+    middleware: tuple[Middleware, ...] = ()
+    resources: tuple[Any, ...] = ()
+
+
+def checked(options: WorkerOptions) -> WorkerOptions:
+    """The options with an instance id, or the first thing that is wrong with them."""
+    try:
+        check_namespace(options.namespace)
+        check_worker_id(options.worker_id)
+        for lane in options.lanes:
+            check_lane(lane)
+    except InvalidInput as fault:
+        raise ConfigError(f"worker: {fault.detail}") from fault
+    for name, least in (("concurrency", 1), ("lease_ms", 1_000)):
+        if getattr(options, name) < least:
+            raise ConfigError(f"worker.{name}: expected {least} or more")
+    if not options.lanes:
+        raise ConfigError("worker.lanes: expected at least one, or a task that names one")
+    own = options.instance_id or f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
+    return msgspec.structs.replace(options, instance_id=own)
+
+
+def registration_of(options: WorkerOptions) -> Registration:
+    return Registration(
+        worker_id=options.worker_id,
+        worker_instance_id=options.instance_id,
+        lanes=frozenset(options.lanes),
+        capabilities=frozenset(options.capabilities),
+        liveness_ttl_ms=max(2 * options.lease_ms, 1_000),
+        namespace=options.namespace,
+    )
