@@ -6,7 +6,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from bench import executions, flows, limits, server, streams, suspension
+from bench import executions, flows, limits, server, streams, suspension, worker
 from bench.report import Options, Report
 
 RESULTS = Path(__file__).parent / "results"
@@ -18,6 +18,7 @@ SUITES: dict[str, Callable[[Options], Awaitable[Report]]] = {
     "server": server.run,
     "streams": streams.run,
     "suspension": suspension.run,
+    "worker": worker.run,
 }
 
 
