@@ -9,7 +9,7 @@ from flowfabric.app import backend_of
 from flowfabric.backend.base import Backend
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.partitions import PartitionCounts
-from tests.valkey_server import shared_server
+from tests.valkey_server import shared_cluster, shared_server
 
 SEARCHABLE = frozenset({"app.team", "app.case"})
 
@@ -33,12 +33,25 @@ def _valkey(counts: PartitionCounts, clock: Clock, _: Path) -> Backend:
     return backend_of(_settings(store, counts), clock)
 
 
+def _valkey_cluster(counts: PartitionCounts, clock: Clock, _: Path) -> Backend:
+    cluster = shared_cluster()
+    cluster.clean()
+    port = cluster.primaries[0].port
+    store = StoreUrl("valkey", options={"cluster": "true"}, host="127.0.0.1", port=port)
+    return backend_of(_settings(store, counts), clock)
+
+
 def _settings(store: StoreUrl, counts: PartitionCounts) -> Settings:
     return Settings(store=store, counts=counts, searchable_tags=SEARCHABLE)
 
 
 Open = Callable[[Clock, Path], Backend]
-_ALL = {"memory": _memory, "sqlite": _sqlite, "valkey": _valkey}
+_ALL = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "valkey": _valkey,
+    "valkey-cluster": _valkey_cluster,
+}
 _CHOSEN = os.environ.get("FF_TEST_STORES", "memory,sqlite").split(",")
 
 

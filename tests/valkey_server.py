@@ -6,11 +6,16 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 _PATIENCE_S = 20.0
+_LOOK_S = 0.02
+_MOST_PORTS = 5
+_PRIMARIES = 3
+_SLOTS = 16_384
 
 
 def _binary() -> str:
@@ -32,12 +37,23 @@ class ValkeyServer:
     """One server process with an append-only file of its own."""
 
     def __init__(self, *options: str) -> None:
-        self.port = _free_port()
         self._directory = tempfile.mkdtemp(prefix="flowfabric-valkey-")
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
-        self.start()
         atexit.register(self.end)
+        self._start_somewhere()
+
+    def _start_somewhere(self) -> None:
+        """A port that was free a moment ago may be taken by now."""
+        for left in range(_MOST_PORTS, 0, -1):
+            # The bus of a cluster would else be 10,000 ports away, perhaps beyond the last one.
+            self.port, self.bus_port = _free_port(), _free_port()
+            try:
+                self.start()
+                return
+            except RuntimeError:
+                if left == 1:
+                    raise
 
     def start(self) -> None:
         self._process = subprocess.Popen(
@@ -45,6 +61,7 @@ class ValkeyServer:
                 _binary(),
                 *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", self._directory),
                 *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
+                *("--cluster-port", str(self.bus_port)),
                 *("--loglevel", "warning", *self._options),
             ],
             stdout=subprocess.DEVNULL,
@@ -67,6 +84,14 @@ class ValkeyServer:
             connection.sendall(f"*{len(words)}\r\n{body}".encode())
             return connection.recv(65_536)
 
+    def expect(self, *words: str) -> None:
+        answer = self.run(*words)
+        assert answer.startswith(b"+OK"), answer
+
+    @property
+    def node_id(self) -> str:
+        return self.run("CLUSTER", "MYID").split(b"\r\n")[1].decode()
+
     def clean(self) -> None:
         """Forget all data; functions stay."""
         assert self.run("FLUSHALL", "SYNC").startswith(b"+OK")
@@ -81,6 +106,67 @@ class ValkeyServer:
     def end(self) -> None:
         self.kill()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+class ValkeyCluster:
+    """Three primaries on loopback, and a replica for each if they are wanted."""
+
+    def __init__(self, *options: str, replicas: bool = False) -> None:
+        options = ("--cluster-enabled", "yes", "--cluster-allow-replica-migration", "no", *options)
+        self.primaries = [ValkeyServer(*options) for _ in range(_PRIMARIES)]
+        self.replicas = [ValkeyServer(*options) for _ in self.primaries] if replicas else []
+        self._join()
+
+    @property
+    def servers(self) -> list[ValkeyServer]:
+        return self.primaries + self.replicas
+
+    def _join(self) -> None:
+        first = self.primaries[0]
+        share = -(-_SLOTS // _PRIMARIES)
+        for place, server in enumerate(self.servers):
+            server.expect("CLUSTER", "SET-CONFIG-EPOCH", str(place + 1))
+            server.expect("CLUSTER", "MEET", "127.0.0.1", *map(str, (first.port, first.bus_port)))
+        for place, primary in enumerate(self.primaries):
+            last = min((place + 1) * share, _SLOTS) - 1
+            primary.expect("CLUSTER", "ADDSLOTSRANGE", str(place * share), str(last))
+        size = len(self.servers)
+        self._await(lambda one: f"cluster_known_nodes:{size}".encode() in _info(one))
+        for primary, replica in zip(self.primaries, self.replicas, strict=False):
+            replica.expect("CLUSTER", "REPLICATE", primary.node_id)
+        self._await(lambda one: b"cluster_state:ok" in _info(one))
+        for replica in self.replicas:
+            _await(lambda one: b"master_link_status:up" in one.run("INFO", "replication"), replica)
+
+    def _await(self, condition: Callable[[ValkeyServer], bool]) -> None:
+        for server in self.servers:
+            _await(condition, server)
+
+    def clean(self) -> None:
+        for primary in self.primaries:
+            primary.clean()
+
+    def end(self) -> None:
+        for server in self.servers:
+            server.end()
+
+
+def _info(server: ValkeyServer) -> bytes:
+    return server.run("CLUSTER", "INFO")
+
+
+def _await(condition: Callable[[ValkeyServer], bool], server: ValkeyServer) -> None:
+    end = time.monotonic() + _PATIENCE_S
+    while not condition(server):
+        if time.monotonic() > end:
+            raise RuntimeError("the Valkey cluster did not form")
+        time.sleep(_LOOK_S)
+
+
+@cache
+def shared_cluster() -> ValkeyCluster:
+    """The cluster of this test process."""
+    return ValkeyCluster("--cluster-node-timeout", "15000")
 
 
 @cache

@@ -6,6 +6,7 @@ from typing import Final, Generic, TypeVar
 
 from flowfabric.backend.base import Answered, Backend
 from flowfabric.backend.types import (
+    CLUSTER_SLOTS,
     Append,
     Appended,
     ClaimAnswer,
@@ -43,6 +44,7 @@ MOST_CLAIMS: Final = 100
 MOST_READS: Final = 1_000
 MOST_RANGES: Final = 100
 
+_Place = Callable[[I], object]
 _Run = Callable[[Sequence[I]], Awaitable[list[Answered[A]]]]
 # An execution and the names of its documents.
 _Wanted = tuple[str, Collection[str]]
@@ -51,9 +53,13 @@ _Wanted = tuple[str, Collection[str]]
 class Gatherer(Generic[I, A]):
     """Collects single items until the loop's turn is over, then sends them together."""
 
-    def __init__(self, run: _Run[I, A], most: int = MOST_ITEMS) -> None:
+    def __init__(
+        self, run: _Run[I, A], most: int = MOST_ITEMS, place: _Place[I] | None = None
+    ) -> None:
+        """`place` keeps apart what lies on different servers, so that none waits for another."""
         self._run = run
         self._most = most
+        self._place = place
         self._waiting: list[tuple[I, asyncio.Future[A]]] = []
         self._flights: set[asyncio.Task[None]] = set()
 
@@ -67,10 +73,11 @@ class Gatherer(Generic[I, A]):
 
     def _depart(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for start in range(0, len(waiting), self._most):
-            flight = asyncio.ensure_future(self._fly(waiting[start : start + self._most]))
-            self._flights.add(flight)
-            flight.add_done_callback(self._flights.discard)
+        for together in _placed(waiting, self._place):
+            for start in range(0, len(together), self._most):
+                flight = asyncio.ensure_future(self._fly(together[start : start + self._most]))
+                self._flights.add(flight)
+                flight.add_done_callback(self._flights.discard)
 
     async def _fly(self, batch: list[tuple[I, asyncio.Future[A]]]) -> None:
         try:
@@ -96,6 +103,17 @@ class Gatherer(Generic[I, A]):
             await asyncio.wait(self._flights)
 
 
+def _placed(
+    waiting: list[tuple[I, asyncio.Future[A]]], place: _Place[I] | None
+) -> Collection[list[tuple[I, asyncio.Future[A]]]]:
+    if place is None:
+        return [waiting]
+    groups: dict[object, list[tuple[I, asyncio.Future[A]]]] = {}
+    for one in waiting:
+        groups.setdefault(place(one[0]), []).append(one)
+    return groups.values()
+
+
 class Store:
     """A backend as the engine uses it: one item a call, gathered behind the scenes.
 
@@ -104,21 +122,42 @@ class Store:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self.create = Gatherer[Birth, CreateAnswer](backend.create).submit
-        self._plans = Gatherer[Plan, Answer](backend.apply)
-        self._flow_plans = Gatherer[FlowPlan, FlowAnswer](backend.apply_flows)
-        self.claim = Gatherer[ClaimRequest, ClaimAnswer](backend.claim, MOST_CLAIMS).submit
-        self.lease = Gatherer[NamedClaim, Offer | Refused](backend.lease, MOST_CLAIMS).submit
-        self.append = Gatherer[Append, Appended | StreamRefused](backend.append).submit
-        self.frames = Gatherer[FrameRange, FramePage](
-            _each_once(backend.frames), MOST_RANGES
+        self._is_spread = backend.describe().spread == CLUSTER_SLOTS
+        at = self._place
+        self.create = Gatherer[Birth, CreateAnswer](
+            backend.create, place=at(lambda birth: birth.record.execution_id)
         ).submit
-        self.journal = Gatherer[JournalAppend, Journaled | Refused](backend.journal).submit
-        self.spend = Gatherer[Spend, SpendAnswer](backend.spend).submit
+        self._plans = Gatherer[Plan, Answer](backend.apply, place=at(lambda plan: plan.target))
+        self._flow_plans = Gatherer[FlowPlan, FlowAnswer](
+            backend.apply_flows, place=(lambda plan: plan.flow_id) if self._is_spread else None
+        )
+        self.claim = Gatherer[ClaimRequest, ClaimAnswer](
+            backend.claim, MOST_CLAIMS, (lambda one: one) if self._is_spread else None
+        ).submit
+        self.lease = Gatherer[NamedClaim, Offer | Refused](
+            backend.lease, MOST_CLAIMS, at(lambda named: named.execution_id)
+        ).submit
+        self.append = Gatherer[Append, Appended | StreamRefused](
+            backend.append, place=at(lambda one: one.execution_id)
+        ).submit
+        self.frames = Gatherer[FrameRange, FramePage](
+            _each_once(backend.frames), MOST_RANGES, at(lambda one: one.execution_id)
+        ).submit
+        self.journal = Gatherer[JournalAppend, Journaled | Refused](
+            backend.journal, place=at(lambda one: one.execution_id)
+        ).submit
+        self.spend = Gatherer[Spend, SpendAnswer](
+            backend.spend, place=(lambda one: one.budget_id) if self._is_spread else None
+        ).submit
         self.admit = Gatherer[Admission, AdmitAnswer](backend.admit).submit
         self.extend = Gatherer[Extend, bool](backend.extend).submit
         self.vacate = Gatherer[Vacate, Freed](backend.vacate).submit
         self._reads: dict[frozenset[With], Gatherer[_Wanted, Seen | None]] = {}
+
+    def _place(self, execution_of: Callable[[I], str]) -> _Place[I] | None:
+        if not self._is_spread:
+            return None
+        return lambda item: execution_of(item).partition("}")[0]
 
     def apply(self, plan: Plan) -> asyncio.Future[Answer]:
         check_plan(plan)
@@ -138,7 +177,9 @@ class Store:
         same turn may have more of its documents read, never fewer."""
         gatherer = self._reads.get(beside)
         if gatherer is None:
-            gatherer = self._reads[beside] = Gatherer(self._read_with(beside), MOST_READS)
+            gatherer = self._reads[beside] = Gatherer(
+                self._read_with(beside), MOST_READS, self._place(lambda wanted: wanted[0])
+            )
         return gatherer.submit((execution_id, documents))
 
     def _read_with(self, beside: frozenset[With]) -> _Run[_Wanted, Seen | None]:

@@ -421,6 +421,10 @@ class Discrepancy(msgspec.Struct, frozen=True):
     expected: str
 
 
+# The spread of a store whose partitions lie on several servers.
+CLUSTER_SLOTS: Final = "cluster slots"
+
+
 class Description(msgspec.Struct, frozen=True, kw_only=True):
     """What a store says of itself, without I/O."""
 

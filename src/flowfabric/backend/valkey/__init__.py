@@ -1,11 +1,11 @@
 """Valkey: speed, and scale over a cluster. Functions apply the plans inside the server."""
 
-from flowfabric.backend.valkey.backend import Opening, ValkeyBackend
+from flowfabric.backend.valkey.backend import Opening, ValkeyBackend, standalone
 from flowfabric.backend.valkey.boot import Demands
+from flowfabric.backend.valkey.cluster import Cluster
+from flowfabric.backend.valkey.cluster_backend import ClusterBackend
 from flowfabric.backend.valkey.connection import Login
 from flowfabric.backend.valkey.node import Node
-from flowfabric.backend.valkey.topology import Standalone
-from flowfabric.errors import Unavailable
 
 __all__ = ["Demands", "Login", "Opening", "open_valkey"]
 
@@ -15,6 +15,5 @@ def open_valkey(
 ) -> ValkeyBackend:
     """A store on one server, or on the cluster this server belongs to. `prepare` connects, checks
     the servers and loads the functions."""
-    if cluster:
-        raise Unavailable("valkey: clusters")
-    return ValkeyBackend(Standalone(Node(*address, login)), opening)
+    seed = Node(*address, login)
+    return ClusterBackend(Cluster(seed), opening) if cluster else standalone(seed, opening)

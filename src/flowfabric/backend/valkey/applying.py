@@ -12,7 +12,7 @@ from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.packing import Args, pack_plan, record_from
 from flowfabric.core.plan import Answer, Applied, Brief, Plan, Refused
 from flowfabric.core.record import Record
-from flowfabric.errors import Bug
+from flowfabric.errors import Bug, TransportError
 
 
 class ApplyMechanism:
@@ -22,24 +22,38 @@ class ApplyMechanism:
         if len(plans) <= MOST_ITEMS and not self._calls.topology.is_cluster:
             answers, _ = await self._apply(plans, None)
             return answers
-        return await self._apply_in_parts(plans)
+        answers, _ = await self._apply_in_parts(plans, None)
+        return answers
 
     async def finish(self, plans: Sequence[Plan], claim: ClaimRequest) -> Finished:
-        answers, claimed = await self._apply(plans, claim)
+        """In a cluster the claim is served from the partition of the last plan."""
+        is_spread = self._calls.topology.is_cluster
+        apply = self._apply_in_parts if is_spread else self._apply
+        answers, claimed = await apply(plans, claim)
         if claimed is None:
             raise Bug("finish: the claim was not answered")
         return Finished(tuple(answers), claim_answer(claim, *claimed))
 
-    async def _apply_in_parts(self, plans: Sequence[Plan]) -> list[Answered[Answer]]:
+    async def _apply_in_parts(
+        self, plans: Sequence[Plan], claim: ClaimRequest | None
+    ) -> tuple[list[Answered[Answer]], tuple[Any, Reply] | None]:
         parts = self._calls.parts(plans, _key)
-        found = await asyncio.gather(
-            *(self._apply([plans[place] for place in part], None) for part in parts)
-        )
         answers: list[Any] = [None] * len(plans)
-        for part, (part_answers, _) in zip(parts, found, strict=True):
-            for place, answer in zip(part, part_answers, strict=True):
+
+        async def run(part: list[int]) -> tuple[Any, Reply] | None:
+            own = claim if part is parts[-1] else None
+            try:
+                found, claimed = await self._apply([plans[place] for place in part], own)
+            except TransportError as fault:
+                if own or len(parts) == 1:
+                    raise
+                found, claimed = [fault] * len(part), None
+            for place, answer in zip(part, found, strict=True):
                 answers[place] = answer
-        return answers
+            return claimed
+
+        *_, claimed = [None, *await asyncio.gather(*map(run, parts))]
+        return answers, claimed
 
     async def _apply(
         self, plans: Sequence[Plan], claim: ClaimRequest | None

@@ -2,11 +2,12 @@
 a standalone server."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
 from flowfabric.backend.base import Bells
-from flowfabric.backend.types import Description
+from flowfabric.backend.types import CLUSTER_SLOTS, Description
 from flowfabric.backend.valkey.applying import ApplyMechanism
 from flowfabric.backend.valkey.bells import ValkeyBells
 from flowfabric.backend.valkey.boot import Demands, check_servers
@@ -20,10 +21,11 @@ from flowfabric.backend.valkey.keys import CONFIG
 from flowfabric.backend.valkey.library import INTERFACE
 from flowfabric.backend.valkey.limiting import LimitMechanism
 from flowfabric.backend.valkey.loading import Functions
+from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.presence import PresenceMechanism
 from flowfabric.backend.valkey.reading import ReadMechanism
 from flowfabric.backend.valkey.streaming import StreamMechanism
-from flowfabric.backend.valkey.topology import Topology
+from flowfabric.backend.valkey.topology import Standalone, Topology
 from flowfabric.backend.valkey.upkeep import UpkeepMechanism
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.version import VERSION
@@ -39,6 +41,25 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     force_load: bool = False
 
 
+class StoreBells(Bells, Protocol):
+    """Doorbells that are connected and closed with their store."""
+
+    def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def functions_of(topology: Topology, opening: Opening) -> Functions:
+    return Functions(topology, test_mode=opening.clock is not None, force=opening.force_load)
+
+
+def standalone(node: Node, opening: Opening) -> "ValkeyBackend":
+    """A store on one server."""
+    functions = functions_of(Standalone(node), opening)
+    calls = Calls(functions, opening.counts, opening.clock, opening.searchable)
+    return ValkeyBackend(calls, ValkeyBells(node), opening)
+
+
 class ValkeyBackend(
     CreateMechanism,
     ApplyMechanism,
@@ -52,13 +73,12 @@ class ValkeyBackend(
     FeedMechanism,
     UpkeepMechanism,
 ):
-    def __init__(self, topology: Topology, opening: Opening) -> None:
-        self._topology = topology
+    def __init__(self, calls: Calls, bells: StoreBells, opening: Opening) -> None:
+        self._calls = calls
+        self._bells = bells
         self._opening = opening
-        test_mode = opening.clock is not None
-        self._functions = Functions(topology, test_mode=test_mode, force=opening.force_load)
-        self._calls = Calls(self._functions, opening.counts, opening.clock, opening.searchable)
-        self._bells = ValkeyBells(topology.primaries()[0])
+        self._functions = calls.functions
+        self._topology = calls.topology
         self._server_version, self._durability = "", ""
 
     def describe(self) -> Description:
@@ -71,7 +91,7 @@ class ValkeyBackend(
             layout=INTERFACE,
             durability=self._durability,
             wakeup="pub/sub",
-            spread="cluster slots" if cluster else "one server",
+            spread=CLUSTER_SLOTS if cluster else "one server",
             lane_order="near strict" if cluster else "strict",
             event_order="per partition",
         )
@@ -94,4 +114,5 @@ class ValkeyBackend(
 
     async def close(self) -> None:
         await self._bells.close()
+        await self._calls.settled()
         await self._topology.close()

@@ -10,7 +10,7 @@ from flowfabric.backend.valkey.loading import Functions
 from flowfabric.backend.valkey.packing import Args, decode, encode
 from flowfabric.backend.valkey.topology import Topology
 from flowfabric.core.partitions import PartitionCounts
-from flowfabric.errors import Bug
+from flowfabric.errors import Bug, FlowFabricError, TransportError
 
 I = TypeVar("I")  # noqa: E741
 A = TypeVar("A")
@@ -25,6 +25,8 @@ class Reply(msgspec.Struct, frozen=True):
     now: int
     head: Any
     bodies: list[bytes]
+    # Of a cluster: the heads this call has changed.
+    hints: list[Any] = []
 
     def body(self, number: int) -> bytes | None:
         return self.bodies[number] if number else None
@@ -50,13 +52,18 @@ class Calls:
         return self.functions.topology
 
     async def run(self, function: str, key: str, request: Any, args: Args | None = None) -> Reply:
-        now = self._clock() if self._clock else 0
-        tag = key[key.index("{") :] if self.topology.is_cluster else False
-        packed = encode((now, tag, request))
+        packed = encode((self.now(), False, request))
         bodies = args.bodies if args else ()
         answer = await self.functions.call(function, key, packed, *bodies)
         head = decode(answer[0])
         return Reply(head[0], head[1], answer)
+
+    def now(self) -> int:
+        """The test's instant; 0 is the server's own."""
+        return self._clock() if self._clock else 0
+
+    async def settled(self) -> None:
+        """Wait for what follows behind calls."""
 
     async def batches(
         self,
@@ -65,15 +72,23 @@ class Calls:
         key: Callable[[I], str],
         pack: Callable[[I, Args], Any],
         read: Callable[[I, Any, Reply], A],
-    ) -> list[A | Bug]:
+    ) -> list[A | FlowFabricError]:
         """Items in calls of one partition each (in a cluster) or of all (otherwise), in parts that
-        are sent one behind the other; answers in the order of the items."""
-        answers: list[A | Bug | None] = [None] * len(items)
+        are sent one behind the other; answers in the order of the items. A part that cannot
+        reach its server does not spoil the others."""
+        answers: list[Any] = [None] * len(items)
 
         async def run(places: list[int]) -> None:
             args = Args()
             request = [pack(items[place], args) for place in places]
-            reply = await self.run(function, key(items[places[0]]), request, args)
+            try:
+                reply = await self.run(function, key(items[places[0]]), request, args)
+            except TransportError as fault:
+                if len(parts) == 1:
+                    raise
+                for place in places:
+                    answers[place] = fault
+                return
             for place, answer in zip(places, reply.head, strict=True):
                 answers[place] = read_answer(items[place], answer, reply, read)
 
@@ -82,7 +97,7 @@ class Calls:
             await run(parts[0])
         else:
             await asyncio.gather(*map(run, parts))
-        return answers  # type: ignore[return-value]
+        return answers
 
     def parts(
         self, items: Sequence[I], key: Callable[[I], str], most: int = MOST_ITEMS

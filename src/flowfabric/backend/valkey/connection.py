@@ -12,7 +12,7 @@ from typing import Any, Final
 import libvalkey
 import msgspec
 
-from flowfabric.backend.valkey.faults import Unanswered, fault_of
+from flowfabric.backend.valkey.faults import fault_of
 from flowfabric.errors import StoreTimeout, TransportFault
 
 CONNECT_S: Final = 10.0
@@ -55,7 +55,7 @@ class Connection(asyncio.Protocol):
         """The future answer; an error of the server is a result, a lost connection is raised."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if not self.is_open:
-            future.set_exception(Unanswered("the connection is closed"))
+            future.set_exception(TransportFault("valkey: the connection is closed"))
             return future
         if not self._outgoing:
             self._loop.call_soon(self._flush)
@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
-        self._fail(Unanswered(str(exc or "the server closed the connection")))
+        self._fail(TransportFault(f"valkey: {exc or 'the server closed the connection'}"))
         if not self.closed.done():
             self.closed.set_result(None)
 

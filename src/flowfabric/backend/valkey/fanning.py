@@ -1,12 +1,13 @@
-"""Calls that concern many partitions: one for each node that has some of them."""
+"""Reads that look into many partitions: one call for each node that has some of them."""
 
 import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from flowfabric.backend.valkey.calls import Calls, Reply
-from flowfabric.backend.valkey.keys import partition_key
+from flowfabric.backend.valkey.keys import key_of, partition_key
 from flowfabric.backend.valkey.node import Node
+from flowfabric.errors import ClusterFault
 
 P = TypeVar("P")
 
@@ -20,6 +21,13 @@ async def ask_all(
     )
 
 
+async def ask_tags(
+    calls: Calls, function: str, tags: Iterable[str], request: Callable[[list[str]], Any]
+) -> list[Reply]:
+    """What each node answers to the request about its share of the tags."""
+    return await ask_each(calls, function, [(tag, key_of(tag)) for tag in tags], request)
+
+
 async def ask_each(
     calls: Calls,
     function: str,
@@ -27,6 +35,18 @@ async def ask_each(
     request: Callable[[list[P]], Any],
 ) -> list[Reply]:
     """What each node answers about its share of anything, which is found by its key."""
+    found = list(keyed)
+    try:
+        return await _ask(calls, function, found, request)
+    except ClusterFault:
+        # Slots have moved since the shares were made.
+        await calls.topology.refresh()
+        return await _ask(calls, function, found, request)
+
+
+async def _ask(
+    calls: Calls, function: str, keyed: list[tuple[P, str]], request: Callable[[list[P]], Any]
+) -> list[Reply]:
     shares: dict[Node, list[P]] = {}
     keys: dict[Node, str] = {}
     for one, key in keyed:

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+import msgspec
+
 from flowfabric.errors import (
     AuthFault,
     Bug,
@@ -14,11 +16,6 @@ from flowfabric.errors import (
     ScriptNotLoaded,
     TransportFault,
 )
-
-
-class Unanswered(Exception):
-    """The connection went away; every call may be repeated, so it is."""
-
 
 _MISSING: Final = ("function not found", "function not loaded", "no matching function")
 # The topology has changed, or is about to: ask again for it, wait a little, repeat.
@@ -37,6 +34,26 @@ def is_missing_function(error: Exception) -> bool:
 
 def is_unsettled(error: Exception) -> bool:
     return code_of(error) in _UNSETTLED
+
+
+class Redirect(msgspec.Struct, frozen=True):
+    """Another server has the slot: from now on, or for this one request while it is moved."""
+
+    slot: int
+    host: str
+    port: int
+    is_lasting: bool
+
+
+def redirect_of(error: Exception) -> Redirect | None:
+    """What `MOVED 3999 host:port` says; an empty host is the one that was asked."""
+    code, *words = str(error).split(" ")
+    if code not in ("MOVED", "ASK") or len(words) < 2:
+        return None
+    host, _, port = words[1].rpartition(":")
+    if not words[0].isdigit() or not port.isdigit():
+        return None
+    return Redirect(int(words[0]), host, int(port), code == "MOVED")
 
 
 def fault_of(error: Exception) -> FlowFabricError:

@@ -4,12 +4,31 @@ declared key per call names the slot of all of them."""
 from typing import Final
 
 from flowfabric.core.ids import partition_of
+from flowfabric.core.partitions import crc16
 
 PREFIX: Final = "ff:"
 CONFIG: Final = "ff:p:{cfg}"
 REVISION: Final = "ff:rev:{cfg}"
 # Bells of a standalone server have a channel each; in a cluster each partition has one.
 BELL: Final = "ff:bell:"
+SLOTS: Final = 16_384
+
+
+def slot_of(key: str) -> int:
+    """The slot of a key in a cluster: by what is between the first braces, if anything is."""
+    start = key.find("{")
+    end = key.find("}", start + 1)
+    text = key[start + 1 : end] if start >= 0 and end > start + 1 else key
+    return crc16(text.encode()) % SLOTS
+
+
+def tag_of(key: str) -> str:
+    """`{fp:7}` of `ff:p:{fp:7}`."""
+    return key[key.index("{") :]
+
+
+def key_of(tag: str) -> str:
+    return f"ff:p:{tag}"
 
 
 def partition_key(partition: int) -> str:

@@ -35,6 +35,7 @@ FILES: Final = (
     "record",
     "events",
     "bells",
+    "hints",
     "views",
     "step",
     "settle",

@@ -2,25 +2,36 @@
 
 import asyncio
 import logging
+import random
 from typing import Any, Final
 
 import libvalkey
 
-from flowfabric.backend.valkey.faults import code_of, fault_of, is_missing_function, is_unsettled
+from flowfabric.backend.valkey.faults import (
+    fault_of,
+    is_missing_function,
+    is_unsettled,
+    redirect_of,
+)
 from flowfabric.backend.valkey.library import INTERFACE, library
 from flowfabric.backend.valkey.node import Node, Word
 from flowfabric.backend.valkey.topology import Topology
-from flowfabric.errors import Bug, FlowFabricError
+from flowfabric.errors import Bug, ClusterFault, FlowFabricError, TransportError, TransportFault
 
 _log = logging.getLogger("flowfabric.backend.valkey")
 _PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 7.0)
-_TRIES: Final = 5
-_FIRST_PAUSE_S: Final = 0.05
+# How long a call is repeated while its server is away, and how often.
+PATIENCE_S: Final = 5.0
+_FIRST_PAUSE_S: Final = 0.02
+_LONGEST_PAUSE_S: Final = 0.5
+_MOST_REDIRECTS: Final = 5
+
+# An error a server answered, or what kept it from answering.
+_Problem = Exception
 
 
 class Functions:
-    """`call` runs one function where its key lives. A function that is missing is loaded and the
-    call repeated: it cannot have run."""
+    """`call` runs one function where its key lives, wherever that may be by then."""
 
     def __init__(self, topology: Topology, *, test_mode: bool, force: bool = False) -> None:
         self.topology = topology
@@ -34,44 +45,65 @@ class Functions:
             if self._force or await self._version_on(node) != self.version:
                 await self.load(node)
 
-    async def call(self, function: str, key: str, *args: Word) -> list[Any]:
-        request = libvalkey.pack_command(("FCALL", f"ff{INTERFACE}_{function}", 1, key, *args))
-        pause = _FIRST_PAUSE_S
-        loaded = False
-        for left in range(_TRIES - 1, -1, -1):
-            node = self.topology.node_of(key)
-            answer = await node.send(request)
-            if not isinstance(answer, libvalkey.ReplyError):
-                return answer  # type: ignore[no-any-return]
-            if is_missing_function(answer) and not loaded:
-                loaded = True
-                _log.warning("%s: function %s is missing, loading the library", node, function)
-                await self._load_once(node)
+    async def call(
+        self, function: str, key: str, *args: Word, patience: float = PATIENCE_S
+    ) -> list[Any]:
+        words = ("FCALL", f"ff{INTERFACE}_{function}", 1, key, *args)
+        request = libvalkey.pack_command(words)
+        return await self.ask(key, request, patience)  # type: ignore[no-any-return]
+
+    async def ask(self, key: str, request: bytes, patience: float = PATIENCE_S) -> Any:
+        """The answer to a packed request of one slot; errors are raised as ours."""
+        try:
+            answer = await self.topology.node_of(key).send(request)
+        except (TransportFault, ClusterFault) as fault:
+            return await self._persist(key, request, fault, patience)
+        if isinstance(answer, libvalkey.ReplyError):
+            return await self._persist(key, request, answer, patience)
+        return answer
+
+    async def _persist(self, key: str, request: bytes, problem: _Problem, patience: float) -> Any:
+        """Repeat a request that met a surprise: whatever we send may safely be done twice."""
+        trial = _Trial(self.topology, key, patience)
+        while True:
+            try:
+                if is_missing_function(problem) and not trial.has_loaded:
+                    # It cannot have run.
+                    await self._load_once(self.topology.node_of(key))
+                    trial.has_loaded = True
+                else:
+                    await trial.prepare(problem)
+                answer = await trial.send(request)
+            except (TransportFault, ClusterFault) as fault:
+                if fault is problem:
+                    raise
+                problem = fault
                 continue
-            if not left or not (is_unsettled(answer) or code_of(answer) == "MOVED"):
-                raise fault_of(answer)
-            await self.topology.refresh()
-            await asyncio.sleep(pause)
-            pause *= 2
-        raise AssertionError
+            if not isinstance(answer, libvalkey.ReplyError):
+                return answer
+            problem = answer
 
     async def _load_once(self, node: Node) -> None:
         """Everybody who finds the library missing waits for one load."""
         load = self._loads.get(node)
         if load is None:
+            _log.warning("%s: functions are missing, loading the library", node)
             load = self._loads[node] = asyncio.ensure_future(self.load(node))
             load.add_done_callback(lambda _: self._loads.pop(node, None))
         await asyncio.shield(load)
 
     async def load(self, node: Node) -> None:
         for pause in (*_PAUSES_S, None):
-            answer = await node.run("FUNCTION", "LOAD", "REPLACE", self._text)
-            if not isinstance(answer, libvalkey.ReplyError):
+            try:
+                answer = await node.run("FUNCTION", "LOAD", "REPLACE", self._text)
+            except TransportFault as fault:
+                answer = fault
+            if not isinstance(answer, Exception):
                 return
-            if pause is None or not is_unsettled(answer):
+            if pause is None or not _is_passing(answer):
                 raise _load_fault(answer)
             await asyncio.sleep(pause)
-            await self.topology.refresh()
+            await _refreshed(self.topology)
 
     async def _version_on(self, node: Node) -> str:
         answer = await node.run("FCALL_RO", f"ff{INTERFACE}_version", 0)
@@ -82,6 +114,56 @@ class Functions:
         return bytes(answer).decode()
 
 
-def _load_fault(answer: Exception) -> FlowFabricError:
-    fault = fault_of(answer)
-    return type(fault)(f"library load: {answer}") if fault.retryable else Bug(f"library: {answer}")
+class _Trial:
+    """The repeats of one request: where it goes next, and how long it still may."""
+
+    def __init__(self, topology: Topology, key: str, patience: float) -> None:
+        self.has_loaded = False
+        self._topology = topology
+        self._key = key
+        self._end = asyncio.get_running_loop().time() + patience
+        self._pause = _FIRST_PAUSE_S
+        self._redirects = 0
+        self._asking: Node | None = None
+
+    async def prepare(self, problem: _Problem) -> None:
+        """Follow a redirect at once, wait for what passes, raise what does not."""
+        redirect = redirect_of(problem)
+        if redirect is not None and self._redirects < _MOST_REDIRECTS:
+            self._redirects += 1
+            node = self._topology.redirected(self._topology.node_of(self._key), redirect)
+            self._asking = None if redirect.is_lasting else node
+            return
+        now = asyncio.get_running_loop().time()
+        if not _is_passing(problem) or now + self._pause > self._end:
+            raise problem if isinstance(problem, FlowFabricError) else fault_of(problem)
+        await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
+        await _refreshed(self._topology)
+
+    async def send(self, request: bytes) -> Any:
+        node, self._asking = self._asking, None
+        if node is not None:
+            return await node.send_asking(request)
+        return await self._topology.node_of(self._key).send(request)
+
+
+async def _refreshed(topology: Topology) -> None:
+    try:
+        await topology.refresh()
+    except TransportError as fault:
+        # The old map is as good as any.
+        _log.info("%s", fault)
+
+
+def _is_passing(problem: _Problem) -> bool:
+    if isinstance(problem, FlowFabricError):
+        return problem.retryable
+    return is_unsettled(problem) or redirect_of(problem) is not None
+
+
+def _load_fault(problem: _Problem) -> FlowFabricError:
+    fault = problem if isinstance(problem, FlowFabricError) else fault_of(problem)
+    return (
+        type(fault)(f"library load: {problem}") if fault.retryable else Bug(f"library: {problem}")
+    )

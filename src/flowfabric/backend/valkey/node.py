@@ -6,13 +6,10 @@ from typing import Any, Final
 import libvalkey
 
 from flowfabric.backend.valkey.connection import Connection, Login, connect
-from flowfabric.backend.valkey.faults import Unanswered
-from flowfabric.errors import TransportFault
-
-_TRIES: Final = 4
-_FIRST_PAUSE_S: Final = 0.05
 
 Word = str | bytes | int
+
+_ASKING: Final = libvalkey.pack_command(("ASKING",))
 
 
 class Node:
@@ -31,21 +28,22 @@ class Node:
         return await self.send(libvalkey.pack_command(words))
 
     async def send(self, request: bytes) -> Any:
-        """The answer of a packed request. It is repeated when the connection is lost: whatever we
-        send may safely be done twice."""
-        pause = _FIRST_PAUSE_S
-        for left in range(_TRIES - 1, -1, -1):
-            connection = self._connection
-            if connection is None or not connection.is_open:
-                connection = await self._connected()
-            try:
-                return await connection.send(request)
-            except Unanswered as fault:
-                if not left:
-                    raise TransportFault(f"valkey: {fault}") from fault
-            await asyncio.sleep(pause)
-            pause *= 2
-        raise AssertionError
+        """The answer of a packed request; a lost connection is raised."""
+        connection = self._connection
+        if connection is None or not connection.is_open:
+            connection = await self._connected()
+        return await connection.send(request)
+
+    def post(self, request: bytes) -> asyncio.Future[Any] | None:
+        """Send right now, before anything that is sent later; None without a connection."""
+        connection = self._connection
+        return connection.send(request) if connection and connection.is_open else None
+
+    async def send_asking(self, request: bytes) -> Any:
+        """Ask for a slot that is just being moved to this server."""
+        connection = await self._connected()
+        _, answer = await asyncio.gather(connection.send(_ASKING), connection.send(request))
+        return answer
 
     async def _connected(self) -> Connection:
         async with self._connecting:

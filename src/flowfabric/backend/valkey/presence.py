@@ -9,9 +9,8 @@ import msgspec
 
 from flowfabric.backend.types import Registered, Worker
 from flowfabric.backend.valkey.calls import Calls
-from flowfabric.backend.valkey.faults import fault_of
 from flowfabric.backend.valkey.keys import REVISION, presence_key
-from flowfabric.errors import Bug
+from flowfabric.errors import FlowFabricError
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(Worker).decode
@@ -56,17 +55,15 @@ class PresenceMechanism:
         return [Registered(status, ends_at, revision) for status, ends_at in answers]
 
     async def _revision(self) -> int:
-        answer = await self._calls.topology.node_of(REVISION).run("GET", REVISION)
-        if isinstance(answer, libvalkey.ReplyError):
-            raise fault_of(answer)
-        return int(answer or 0)
+        request = libvalkey.pack_command(("GET", REVISION))
+        return int(await self._calls.functions.ask(REVISION, request) or 0)
 
     async def _present(self, items: list[tuple[Any, ...]]) -> list[Any]:
         answers = await self._calls.batches(
             "presence", items, lambda item: presence_key(item[1]), lambda item, _: item, _plain
         )
         for answer in answers:
-            if isinstance(answer, Bug):
+            if isinstance(answer, FlowFabricError):
                 raise answer
         return answers
 

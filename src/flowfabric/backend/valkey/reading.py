@@ -1,6 +1,7 @@
 """Mechanisms `read`, `due`, `count` and `queues`."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -14,7 +15,8 @@ from flowfabric.backend.types import (
     With,
 )
 from flowfabric.backend.valkey.calls import Calls, Reply
-from flowfabric.backend.valkey.keys import CONFIG, execution_partition_key, lane_key, partition_key
+from flowfabric.backend.valkey.fanning import ask_all
+from flowfabric.backend.valkey.keys import CONFIG, execution_partition_key, lane_key
 from flowfabric.backend.valkey.packing import (
     attempt_from,
     decode,
@@ -59,6 +61,9 @@ class ReadMechanism:
         tags = [f"{{fp:{one}}}" for one in sorted(partitions)] or False
         due_at, behind = after or (False, "")
         reply = await self._calls.run("due", CONFIG, (limit, due_at, behind, tags))
+        return self._due_page(reply)
+
+    def _due_page(self, reply: Reply) -> DuePage:
         records, flows, budgets, config, next_due, next_id = reply.head
         found = [_due_record(one, reply) for one in records]
         return DuePage(
@@ -68,19 +73,20 @@ class ReadMechanism:
             (next_due, next_id) if next_id else None,
             {record.execution_id: beside for record, beside in found if beside},
             tuple((int(at), str(budget_id)) for at, budget_id, _ in budgets),
-            tuple(
-                ConfigDocument(name, version, reply.bodies[body], at)
-                for name, version, at, body in config
-            ),
+            config_due(config, reply),
         )
 
     def _due_flow(self, one: Any, reply: Reply) -> Any:
         raise NotImplementedError("flows that are due")
 
     async def count(self, namespace: str, lane: str) -> dict[str, int]:
-        request = (namespace, lane, self._calls.counts.flow)
-        reply = await self._calls.run("count", partition_key(0), request)
-        return {state: count for state, count in reply.head if count}
+        everywhere = range(self._calls.counts.flow)
+        found: Counter[str] = Counter()
+        for reply in await ask_all(
+            self._calls, "count", everywhere, lambda share: (namespace, lane, *share)
+        ):
+            found.update(dict(reply.head))
+        return {state: count for state, count in found.items() if count}
 
     async def queues(self, namespace: str, lane: str) -> list[Queue]:
         reply = await self._calls.run("queues", lane_key(namespace, lane), (namespace, lane))
@@ -88,6 +94,12 @@ class ReadMechanism:
             (Queue(req_set, depth, int(best)) for req_set, depth, best in reply.head),
             key=lambda queue: queue.req_set,
         )
+
+
+def config_due(found: list[Any], reply: Reply) -> tuple[ConfigDocument, ...]:
+    return tuple(
+        ConfigDocument(name, version, reply.bodies[body], at) for name, version, at, body in found
+    )
 
 
 def _documents(flat: list[Any], reply: Reply) -> dict[str, Document]:

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from flowfabric.backend.valkey.faults import Redirect
 from flowfabric.backend.valkey.node import Node
+from flowfabric.errors import ProtocolFault
 
 
 class Topology(Protocol):
@@ -20,6 +22,10 @@ class Topology(Protocol):
 
     async def refresh(self) -> None:
         """Ask the servers anew who has what."""
+        ...
+
+    def redirected(self, asked: Node, redirect: Redirect) -> Node:
+        """The server a redirect names; a lasting one is remembered."""
         ...
 
     async def close(self) -> None: ...
@@ -44,6 +50,9 @@ class Standalone:
 
     async def refresh(self) -> None:
         return None
+
+    def redirected(self, asked: Node, redirect: Redirect) -> Node:
+        raise ProtocolFault("valkey: the server belongs to a cluster; use valkey+cluster://")
 
     async def close(self) -> None:
         await self._node.close()

@@ -1,6 +1,7 @@
 -- ff1_claim: the best waiting records of some lanes, leased or reserved in the same step.
--- request: {{worker, instance, namespace, lanes, sets, ids, lease_for, reserve, payload, upstreams},
---   ...}; ids are lease id, attempt id, ... in turn
+-- request: {{worker, instance, namespace, lanes, sets, ids, lease_for, reserve, payload, upstreams,
+--   bound}, ...}; ids are lease id, attempt id, ... in turn; in a cluster nothing of a rank above the
+--   bound is taken, false for none
 -- answers: {offers, more}; an offer is {fate, row, static, input, deferred, journal length,
 --   suspension id, suspension, upstreams}, where row, static, input and suspension are numbers of
 --   raw elements, 0 when there is none
@@ -190,7 +191,7 @@ function ff.claim(c, request)
     while #reply.offers < asked and looks > 0 do
       looks = looks - 1
       local queue = best_queue(c, request[3], request[4][i], request[5], asked - #reply.offers)
-      if not queue then break end
+      if not queue or request[11] and queue.best > request[11] then break end
       local id = queue.id
       queue.id = nil
       reply.offers[#reply.offers + 1] = take(c, request, reply, queue, id)

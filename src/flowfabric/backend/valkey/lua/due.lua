@@ -1,5 +1,6 @@
 -- ff1_due: records, flows and budgets whose time has come, each by (due_at, id).
--- request: {limit, after due_at or false, after id, tags of partitions or false for all}
+-- request: {limit, after due_at or false, after id, tags of partitions or false for all}; in a
+--   cluster the tags are those of one node's partitions that hints name
 -- answers: {records, flows, budgets, config, next due_at or false, next id}; a record is {row,
 --   static, documents}, documents being name and number of the raw element in turn; a document of
 --   config is {name, version, due_at, number of its raw body}
@@ -57,23 +58,10 @@ function ff.merge_due(walks, limit)
   return found, found[#found]
 end
 
-local TIMERS = { 'timers', 'flow_timers', 'budget_timers' }
-
--- The first instant of any timer of a partition.
-local function first_of(tag)
-  local first
-  for i = 1, #TIMERS do
-    local head = call('ZRANGE', ff.view(tag, TIMERS[i]), 0, 0, 'WITHSCORES')
-    local instant = head[2] and tonumber(head[2])
-    if instant and (not first or instant < first) then first = instant end
-  end
-  return first
-end
-
 -- Partitions that may have something due, all of those with budgets; hints that were too early are put
 -- right.
 local function due_tags(c, tags)
-  if c.cluster then return { c.cluster } end
+  if c.cluster then return tags end
   local wanted
   if tags then
     wanted = {}
@@ -83,7 +71,7 @@ local function due_tags(c, tags)
   local found = {}
   for i = 1, #hinted do
     local tag = hinted[i]
-    local first = first_of(tag)
+    local first = ff.first_timer(tag)
     if not first then
       call('ZREM', ff.timer_hints(), tag)
     elseif first > c.now then
@@ -141,6 +129,7 @@ ff.register('due', function(_, args)
   if not c.cluster then config, config_end = ff.due_config(c, limit, after_due, after_id) end
   for i = 1, #due_records do due_records[i] = shown(c, due_records[i][2]) end
   for i = 1, #due_flows do due_flows[i] = ff.show_flow(c, due_flows[i]) end
+  for i = 1, c.cluster and #tags or 0 do ff.correct_timer(c, tags[i]) end
   local last = least({ record_end, flow_end, budget_end, config_end })
   return ff.close(c, { due_records, due_flows, due_budgets, config, last and last[1], last and last[2] })
-end)
+end, { 'allow-cross-slot-keys' })

@@ -50,7 +50,7 @@ local function clock(given)
   return tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000)
 end
 
--- A call. args[1] is packed: now (0: the server's own), whether this is a cluster, and what the
+-- A call. args[1] is packed: now (0: the server's own), the partition's tag in a cluster, and what the
 -- mechanism itself is asked; the bodies it names by number are args[2] and on.
 -- Answers gather in `out`: out[1] is the packed head, the others are raw.
 function ff.open(args)
@@ -68,6 +68,7 @@ function ff.open(args)
     queues = {},
     timers = {},
     hints = {},
+    sequences = {},
   }
 end
 

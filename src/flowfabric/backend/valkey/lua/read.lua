@@ -4,8 +4,9 @@
 --   documents, upstreams, group, incoming}: numbers of raw elements (0: none), lists of them, and
 --   for documents name and number in turn
 --
--- ff1_count: request {namespace, lane or '', number of partitions}; answers lane, state, count ...
+-- ff1_count: request {namespace, lane or '', partition, ...}, all of one node; answers {state, count}, ...
 -- ff1_queues: request {namespace, lane}; answers {set, depth, best rank}, ...
+-- ff1_depths: request {namespace, lane, {set, tag, ...}, ...}, all tags of one node; answers as `queues`
 
 local function attach_found(c, body)
   return body and ff.attach(c, body) or 0
@@ -80,8 +81,8 @@ ff.register('count', function(_, args)
   local c = ff.open(args)
   local namespace, lane = c.request[1], c.request[2]
   local found = {}
-  for i = 0, c.request[3] - 1 do
-    local counts = call('HGETALL', ff.counters('{fp:' .. i .. '}', namespace))
+  for i = 3, #c.request do
+    local counts = call('HGETALL', ff.counters('{fp:' .. c.request[i] .. '}', namespace))
     for j = 1, #counts, 2 do
       local comma = find(counts[j], ',', 1, true)
       if lane == '' or sub(counts[j], 1, comma - 1) == lane then
@@ -93,7 +94,19 @@ ff.register('count', function(_, args)
   local flat = {}
   for state, count in pairs(found) do flat[#flat + 1] = { state, count } end
   return ff.answer(c, flat)
-end, { 'no-writes' })
+end, { 'no-writes', 'allow-cross-slot-keys' })
+
+-- The depth and the best rank of one set's queues in these partitions, nil when they are empty.
+local function depth_of(namespace, lane, req_set, tags)
+  local depth, best = 0, nil
+  for i = 1, #tags do
+    local key = ff.queue(tags[i], req_set, namespace, lane)
+    local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+    depth = depth + call('ZCARD', key)
+    if first and (not best or tonumber(first) < best) then best = tonumber(first) end
+  end
+  return best and { req_set, depth, best }
+end
 
 ff.register('queues', function(_, args)
   local c = ff.open(args)
@@ -102,14 +115,17 @@ ff.register('queues', function(_, args)
   local sets = call('SMEMBERS', ff.sets(namespace, lane))
   for i = 1, #sets do
     local tags = call('ZRANGE', ff.ready(namespace, lane, sets[i]), 0, -1)
-    local depth, best = 0, nil
-    for j = 1, #tags do
-      local key = ff.queue(tags[j], sets[i], namespace, lane)
-      local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
-      depth = depth + call('ZCARD', key)
-      if first and (not best or tonumber(first) < best) then best = tonumber(first) end
-    end
-    if best then found[#found + 1] = { sets[i], depth, best } end
+    found[#found + 1] = depth_of(namespace, lane, sets[i], tags)
   end
   return ff.answer(c, found)
 end, { 'no-writes' })
+
+ff.register('depths', function(_, args)
+  local c = ff.open(args)
+  local found = {}
+  for i = 3, #c.request do
+    local asked = c.request[i]
+    found[#found + 1] = depth_of(c.request[1], c.request[2], asked[1], { unpack(asked, 2) })
+  end
+  return ff.answer(c, found)
+end, { 'no-writes', 'allow-cross-slot-keys' })

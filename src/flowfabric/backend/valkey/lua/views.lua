@@ -58,14 +58,11 @@ end
 
 -- One hint per queue a call touched: a queue a claim has read is known exactly.
 local function write_queue_hint(c, queue)
+  if c.cluster then return ff.hint_queue(c, queue) end
   local rank = queue.rank
   if queue.is_read then
     local head = call('ZRANGE', queue.key, 0, 0, 'WITHSCORES')
     rank = head[2]
-  end
-  if c.cluster then
-    c.hints[#c.hints + 1] = { queue.namespace, queue.lane, queue.req_set, rank or '', queue.is_read and 1 or 0 }
-    return
   end
   local ready = ff.ready(queue.namespace, queue.lane, queue.req_set)
   if not rank then
@@ -81,7 +78,7 @@ function ff.write_hints(c)
   for _, queue in pairs(c.queues) do write_queue_hint(c, queue) end
   for tag, due_at in pairs(c.timers) do
     if c.cluster then
-      c.hints[#c.hints + 1] = { due_at }
+      ff.hint_timer(c, tag, due_at)
     else
       call('ZADD', ff.timer_hints(), 'LT', due_at, tag)
     end

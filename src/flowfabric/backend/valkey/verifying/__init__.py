@@ -21,6 +21,7 @@ __all__ = ["verify"]
 
 
 async def verify(calls: Calls, now: int) -> list[Discrepancy]:
+    await calls.settled()
     dumped = await dump(calls.topology)
     rows = rows_from(dumped, now)
     read_limits(rows, dumped)
@@ -32,5 +33,5 @@ async def verify(calls: Calls, now: int) -> list[Discrepancy]:
         *check_records(tx),
         *(found for found in check_rows(tx) if found.kind != "flow"),
         *check_limits(tx),
-        *check_places(dumped, tables, is_cluster=calls.topology.is_cluster),
+        *check_places(dumped, tables),
     ]

@@ -31,6 +31,10 @@ KINDS: Final[dict[str, tuple[Word, ...]]] = {
     "r": _ZSET,
     "rs": ("SMEMBERS",),
     "t": _ZSET,
+    # of a cluster's hints
+    "hq": (),
+    "rq": (),
+    "tq": (),
     "cfg": _HASH,
     "cfgn": _ZSET,
     "cfgt": _ZSET,

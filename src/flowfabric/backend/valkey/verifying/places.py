@@ -22,7 +22,7 @@ _OTHERS: Final = frozenset({"flows", "flows_by_age", "flow_timers", "flow_purge"
 _Sets = defaultdict[str, dict[str, int]]
 
 
-def check_places(dumped: Dump, tables: MemoryTables, *, is_cluster: bool) -> Iterator[Discrepancy]:
+def check_places(dumped: Dump, tables: MemoryTables) -> Iterator[Discrepancy]:
     records = [record for _, record in rows_of(tables, RECORDS)]
     expected: _Sets = defaultdict(dict)
     for record in records:
@@ -34,10 +34,8 @@ def check_places(dumped: Dump, tables: MemoryTables, *, is_cluster: bool) -> Ite
     }
     yield from _differences("view", found, expected)
     yield from _check_counters(dumped, records)
-    # In a cluster, hints follow behind the calls.
-    if not is_cluster:
-        yield from _check_queues(dumped, records)
-        yield from _check_timers(dumped, expected)
+    yield from _check_queues(dumped, records)
+    yield from _check_timers(dumped, expected)
 
 
 def _tag(name: str) -> str:

@@ -1,0 +1,150 @@
+"""The primaries of a cluster, and which of them has a slot."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import libvalkey
+
+from flowfabric.backend.valkey.connection import Login
+from flowfabric.backend.valkey.faults import Redirect, fault_of
+from flowfabric.backend.valkey.keys import SLOTS, slot_of
+from flowfabric.backend.valkey.node import Node
+from flowfabric.errors import ClusterFault, FlowFabricError, TransportError
+
+_log = logging.getLogger("flowfabric.backend.valkey")
+# Who does not answer by then is not waited for: another server knows the map too.
+_REFRESH_S: Final = 1.0
+
+_Address = tuple[str, int]
+
+
+class Cluster:
+    """The slot map is asked for when a call met a surprise, by one caller for all of them. A dead
+    primary keeps nobody waiting but those who need its slots."""
+
+    is_cluster = True
+
+    def __init__(self, seed: Node) -> None:
+        self._seed = seed
+        self._nodes: dict[_Address, Node] = {(seed.host, seed.port): seed}
+        self._slots: list[Node | None] = [None] * SLOTS
+        self._refreshing: asyncio.Task[None] | None = None
+        self._watchers: list[Callable[[], None]] = []
+
+    @property
+    def login(self) -> Login:
+        return self._seed.login
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Be told when slots have moved."""
+        self._watchers.append(changed)
+
+    async def open(self) -> None:
+        try:
+            await self.refresh()
+        except TransportError as fault:
+            if not fault.retryable:
+                raise
+            # Whoever checks the servers asks again.
+            _log.info("the cluster is not there yet: %s", fault)
+
+    def node_of(self, key: str) -> Node:
+        node = self._slots[slot_of(key)]
+        if node is None:
+            raise ClusterFault(f"valkey: no server has slot {slot_of(key)}")
+        return node
+
+    def primaries(self) -> Sequence[Node]:
+        """In no order; none while the map is not known."""
+        return tuple({id(node): node for node in self._slots if node is not None}.values())
+
+    async def refresh(self) -> None:
+        if self._refreshing is None:
+            self._refreshing = asyncio.ensure_future(self._refresh())
+            self._refreshing.add_done_callback(self._refreshed)
+        await asyncio.shield(self._refreshing)
+
+    def redirected(self, asked: Node, redirect: Redirect) -> Node:
+        node = self._node((redirect.host or asked.host, redirect.port))
+        if redirect.is_lasting and self._slots[redirect.slot] is not node:
+            self._slots[redirect.slot] = node
+            self._tell()
+        return node
+
+    async def close(self) -> None:
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.gather(self._refreshing, return_exceptions=True)
+        nodes, self._nodes = self._nodes, {}
+        for node in nodes.values():
+            await node.close()
+
+    def _refreshed(self, task: asyncio.Task[None]) -> None:
+        self._refreshing = None
+        if not task.cancelled():
+            # Those who wait are told; without any, the next surprise asks again.
+            task.exception()
+
+    async def _refresh(self) -> None:
+        ranges = await self._first_map()
+        slots: list[Node | None] = [None] * SLOTS
+        for first, last, address in ranges:
+            slots[first : last + 1] = [self._node(address)] * (last - first + 1)
+        if slots == self._slots:
+            return
+        self._slots = slots
+        await self._forget_others()
+        self._tell()
+
+    async def _first_map(self) -> list[tuple[int, int, _Address]]:
+        """The first whole answer of any server we know of."""
+        asked = [asyncio.ensure_future(_map_of(node)) for node in self._nodes.values()]
+        fault: FlowFabricError = ClusterFault("valkey: no server of the cluster answers")
+        try:
+            for answer in asyncio.as_completed(asked, timeout=_REFRESH_S):
+                try:
+                    return await answer
+                except TransportError as met:
+                    fault = met
+            raise fault
+        except TimeoutError:
+            raise fault from None
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+
+    def _node(self, address: _Address) -> Node:
+        node = self._nodes.get(address)
+        if node is None:
+            node = self._nodes[address] = Node(*address, self.login)
+        return node
+
+    async def _forget_others(self) -> None:
+        used = {id(node) for node in self.primaries()}
+        for address, node in list(self._nodes.items()):
+            if id(node) not in used and node is not self._seed:
+                del self._nodes[address]
+                await node.close()
+
+    def _tell(self) -> None:
+        for changed in self._watchers:
+            changed()
+
+
+async def _map_of(node: Node) -> list[tuple[int, int, _Address]]:
+    answer = await node.run("CLUSTER", "SLOTS")
+    if isinstance(answer, libvalkey.ReplyError):
+        raise fault_of(answer)
+    if not answer:
+        raise ClusterFault(f"valkey: {node.host}:{node.port} knows of no slots")
+    return [_range_of(one, node) for one in answer]
+
+
+def _range_of(one: list[Any], asked: Node) -> tuple[int, int, _Address]:
+    first, last, (host, port, *_), *_ = one
+    # A server that does not tell its name is the one that was asked.
+    name = host.decode() if host else ""
+    return first, last, (name if name not in ("", "?") else asked.host, port)

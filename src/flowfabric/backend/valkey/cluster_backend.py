@@ -1,0 +1,124 @@
+"""A store on a Valkey cluster: a call is of one partition, and hints say which one to ask."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from flowfabric.backend.base import Answered
+from flowfabric.backend.types import ClaimAnswer, ClaimRequest, DuePage, Queue
+from flowfabric.backend.valkey.backend import Opening, ValkeyBackend, functions_of
+from flowfabric.backend.valkey.cluster import Cluster
+from flowfabric.backend.valkey.cluster_bells import ClusterBells
+from flowfabric.backend.valkey.cluster_calls import ClusterCalls
+from flowfabric.backend.valkey.due_pages import merged
+from flowfabric.backend.valkey.fanning import ask_all, ask_tags
+from flowfabric.backend.valkey.keys import CONFIG, lane_key
+from flowfabric.backend.valkey.reading import config_due
+from flowfabric.backend.valkey.spread_claims import SpreadClaims
+from flowfabric.errors import FlowFabricError
+
+_log = logging.getLogger("flowfabric.backend.valkey")
+# How often a process that looks after timers has all heads told once more.
+_RETELL_S: Final = 15.0
+
+
+class ClusterBackend(ValkeyBackend):
+    def __init__(self, cluster: Cluster, opening: Opening) -> None:
+        functions = functions_of(cluster, opening)
+        calls = ClusterCalls(functions, opening.counts, opening.clock, opening.searchable)
+        bells = ClusterBells(cluster, opening.counts)
+        super().__init__(calls, bells, opening)
+        self._claims = SpreadClaims(calls, bells.rung)
+        self._retelling: asyncio.Task[None] | None = None
+        self._retell_at = 0.0
+
+    async def claim(self, requests: Sequence[ClaimRequest]) -> list[Answered[ClaimAnswer]]:
+        return [*await asyncio.gather(*map(self._claim, requests))]
+
+    async def _claim(self, request: ClaimRequest) -> Answered[ClaimAnswer]:
+        try:
+            return await self._claims.claim(request)
+        except FlowFabricError as fault:
+            return fault
+
+    async def due(
+        self,
+        limit: int,
+        after: tuple[int, str] | None = None,
+        partitions: frozenset[int] = frozenset(),
+    ) -> DuePage:
+        """Two trips: which partitions have something due, and what it is."""
+        self._retell(partitions)
+        behind = after or (False, "")
+        reply = await self._calls.run("timers", CONFIG, (limit, *behind))
+        tags, config, next_due, next_id = reply.head
+        pages = [
+            DuePage(
+                (),
+                (),
+                reply.now,
+                (next_due, next_id) if next_id else None,
+                config=config_due(config, reply),
+            )
+        ]
+        wanted = [tag for tag in tags if _is_wanted(tag, partitions)]
+        answers = await ask_tags(self._calls, "due", wanted, lambda share: (limit, *behind, share))
+        return merged([*pages, *map(self._due_page, answers)], limit)
+
+    async def queues(self, namespace: str, lane: str) -> list[Queue]:
+        asked = (namespace, lane, False)
+        ready = await self._calls.run("ready", lane_key(namespace, lane), asked)
+        sets_at: dict[str, list[str]] = {}
+        for req_set, *flat in ready.head:
+            for tag in flat[::2]:
+                sets_at.setdefault(tag, []).append(req_set)
+
+        def request(share: list[str]) -> list[Any]:
+            tags: dict[str, list[str]] = {}
+            for tag in share:
+                for req_set in sets_at[tag]:
+                    tags.setdefault(req_set, []).append(tag)
+            return [namespace, lane, *([req_set, *own] for req_set, own in tags.items())]
+
+        found: dict[str, Queue] = {}
+        for reply in await ask_tags(self._calls, "depths", sets_at, request):
+            for req_set, depth, best in reply.head:
+                known = found.get(req_set, Queue(req_set, 0, int(best)))
+                found[req_set] = Queue(
+                    req_set, known.depth + depth, min(known.best_rank, int(best))
+                )
+        return [found[req_set] for req_set in sorted(found)]
+
+    def _retell(self, partitions: frozenset[int]) -> None:
+        """Have heads told again from time to time: a process that died had hints to send."""
+        now = asyncio.get_running_loop().time()
+        if now < self._retell_at or (self._retelling and not self._retelling.done()):
+            return
+        self._retell_at = now + _RETELL_S
+        self._retelling = asyncio.ensure_future(self._tell_heads(partitions))
+
+    async def _tell_heads(self, partitions: frozenset[int]) -> None:
+        counts = self._calls.counts
+        own = sorted(partitions) or range(counts.flow)
+        try:
+            await ask_all(
+                self._calls, "heads", own, lambda share: [f"{{fp:{one}}}" for one in share]
+            )
+            budgets = [f"{{b:{number}}}" for number in range(counts.budget)]
+            await ask_tags(self._calls, "heads", budgets, lambda share: share)
+        except FlowFabricError as fault:
+            _log.info("heads were not told again: %s", fault)
+
+    async def close(self) -> None:
+        if self._retelling is not None:
+            self._retelling.cancel()
+            await asyncio.gather(self._retelling, return_exceptions=True)
+        await super().close()
+
+
+def _is_wanted(tag: str, partitions: frozenset[int]) -> bool:
+    """Budgets belong to no partition of executions; whoever looks, looks at them too."""
+    if not partitions or not tag.startswith("{fp:"):
+        return True
+    return int(tag.removeprefix("{fp:").removesuffix("}")) in partitions

@@ -1,0 +1,127 @@
+"""Doorbells of a cluster: one subscriber connection per primary, a channel for each partition.
+
+A channel lies in the slot of its partition, and a message names the bells that ring there. When
+slots move, the server ends the subscription; whoever has the slots then is subscribed to.
+"""
+
+import asyncio
+import logging
+from typing import Any, Final
+
+import libvalkey
+
+from flowfabric.backend.bells import LocalBells, LocalListening
+from flowfabric.backend.valkey.cluster import Cluster
+from flowfabric.backend.valkey.connection import connect
+from flowfabric.backend.valkey.keys import BELL, key_of
+from flowfabric.backend.valkey.node import Node
+from flowfabric.core.partitions import PartitionCounts
+from flowfabric.errors import FlowFabricError
+
+_log = logging.getLogger("flowfabric.backend.valkey")
+_RETRY_S: Final = 1.0
+_LANE: Final = "lane:"
+
+
+class ClusterBells:
+    """Rings from every process that uses the cluster. Use from one event loop."""
+
+    def __init__(self, cluster: Cluster, counts: PartitionCounts) -> None:
+        self._cluster = cluster
+        self._tags = ("{cfg}", *(f"{{fp:{number}}}" for number in range(counts.flow)))
+        self._local = LocalBells()
+        self._rung: dict[str, set[str]] = {}
+        self._keepers: dict[Node, asyncio.Task[None]] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self._is_started = False
+        cluster.watch(self._follow)
+
+    def start(self) -> None:
+        """Connect in the background, and again whenever a connection is lost or slots move."""
+        self._is_started = True
+        self._follow()
+
+    def listen(self, *names: str) -> LocalListening:
+        return self._local.listen(*names)
+
+    def ring(self, *names: str) -> None:
+        """Ring in this process; changes in the store ring by themselves."""
+        self._local.ring(*names)
+
+    def ring_all(self) -> None:
+        self._local.ring_all()
+
+    def rung(self, name: str) -> set[str]:
+        """The partitions that have rung since this was asked the last time."""
+        return self._rung.pop(name, set())
+
+    async def close(self) -> None:
+        self._is_started = False
+        keepers, self._keepers = list(self._keepers.values()), {}
+        if self._looking is not None:
+            keepers.append(self._looking)
+        for keeper in keepers:
+            keeper.cancel()
+        await asyncio.gather(*keepers, return_exceptions=True)
+
+    def _follow(self) -> None:
+        """One keeper per primary, each with the channels its server has now."""
+        if not self._is_started:
+            return
+        for keeper in self._keepers.values():
+            keeper.cancel()
+        self._keepers = {
+            node: asyncio.ensure_future(self._keep(node)) for node in self._cluster.primaries()
+        }
+
+    def _channels_of(self, node: Node) -> list[str]:
+        return [tag for tag in self._tags if self._is_at(tag, node)]
+
+    def _is_at(self, tag: str, node: Node) -> bool:
+        try:
+            return self._cluster.node_of(key_of(tag)) is node
+        except FlowFabricError:
+            return False
+
+    async def _keep(self, node: Node) -> None:
+        while True:
+            try:
+                connection = await connect(node.host, node.port, node.login, self._on_push)
+            except FlowFabricError as fault:
+                _log.info("doorbells: %s; trying again", fault)
+                self._look_again_soon()
+                await asyncio.sleep(_RETRY_S)
+                continue
+            try:
+                channels = self._channels_of(node)
+                words = [("SSUBSCRIBE", f"{BELL}{tag}") for tag in channels]
+                connection.write(b"".join(map(libvalkey.pack_command, words)))
+                await asyncio.shield(connection.closed)
+            finally:
+                connection.close()
+
+    def _on_push(self, push: Any) -> None:
+        if isinstance(push, libvalkey.ReplyError) or push[0] == b"sunsubscribe":
+            # A slot is not, or no longer, where we thought it was.
+            self._look_again_soon()
+        elif push[0] == b"smessage":
+            self._hear(push[1].decode().removeprefix(BELL), push[2].decode())
+        elif push[0] == b"ssubscribe":
+            # Nobody heard what rang before.
+            self._local.ring_all()
+
+    def _hear(self, tag: str, names: str) -> None:
+        for name in names.split("\n"):
+            if name.startswith(_LANE):
+                self._rung.setdefault(name, set()).add(tag)
+            self._local.ring(name)
+
+    def _look_again_soon(self) -> None:
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(self._look_again())
+
+    async def _look_again(self) -> None:
+        try:
+            await self._cluster.refresh()
+        except FlowFabricError as fault:
+            _log.info("doorbells: %s", fault)

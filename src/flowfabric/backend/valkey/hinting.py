@@ -1,0 +1,74 @@
+"""Hints of a cluster on their way: what a call's answer says about the heads of its partition is
+sent to the slots where claims and sweeps look for it."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import libvalkey
+
+from flowfabric.backend.valkey.keys import CONFIG, lane_key
+from flowfabric.backend.valkey.library import INTERFACE
+from flowfabric.backend.valkey.loading import Functions
+from flowfabric.backend.valkey.packing import encode
+from flowfabric.errors import FlowFabricError
+
+_log = logging.getLogger("flowfabric.backend.valkey")
+_FUNCTION: Final = f"ff{INTERFACE}_hint"
+
+# What a function answers and `ff1_hint` is asked: of a queue, or of timers.
+Hint = list[Any]
+
+
+class Hints:
+    """Sent before the caller has its answer, so that on the same connection nothing it asks later
+    can come first. One that is lost is found again when the heads are read the next time."""
+
+    def __init__(self, functions: Functions, clock: Callable[[], int] | None) -> None:
+        self._functions = functions
+        self._clock = clock
+        self._under_way: set[asyncio.Future[Any]] = set()
+
+    def send(self, hints: list[Hint]) -> None:
+        by_key: dict[str, list[Hint]] = {}
+        for hint in hints:
+            key = CONFIG if hint[0] == "t" else lane_key(hint[4], hint[5])
+            by_key.setdefault(key, []).append(hint)
+        for key, some in by_key.items():
+            self._post(key, some)
+
+    def _post(self, key: str, hints: list[Hint]) -> None:
+        now = self._clock() if self._clock else 0
+        packed = encode((now, key[key.index("{") :], hints))
+        request = libvalkey.pack_command(("FCALL", _FUNCTION, 1, key, packed))
+        try:
+            answer = self._functions.topology.node_of(key).post(request)
+        except FlowFabricError:
+            answer = None
+        if answer is None:
+            self._keep(asyncio.ensure_future(self._persist(key, request)))
+            return
+        self._keep(answer)
+        answer.add_done_callback(lambda done: self._look_at(done, key, request))
+
+    def _look_at(self, answer: asyncio.Future[Any], key: str, request: bytes) -> None:
+        if answer.cancelled():
+            return
+        failed = answer.exception() or isinstance(answer.result(), libvalkey.ReplyError)
+        if failed:
+            self._keep(asyncio.ensure_future(self._persist(key, request)))
+
+    async def _persist(self, key: str, request: bytes) -> None:
+        try:
+            await self._functions.ask(key, request)
+        except FlowFabricError as fault:
+            _log.info("a hint was lost: %s", fault)
+
+    def _keep(self, future: asyncio.Future[Any]) -> None:
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+
+    async def settled(self) -> None:
+        while self._under_way:
+            await asyncio.wait(self._under_way)
