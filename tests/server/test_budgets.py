@@ -61,9 +61,10 @@ async def test_usage_is_counted_warned_about_and_refused(served: Served) -> None
     assert await served.done(line, {"dimensions": {"tokens": 40}, "dedup_key": "k"}) == "Ok"
     again = {"dimensions": {"tokens": 40}, "dedup_key": "k", "budget_id": own}
     assert await served.done(line, again) == "AlreadyApplied"
-    soft = {"SoftBreach": {"dimension": "tokens", "current_usage": 60, "soft_limit": 50}}
+    at = {"dimension": "tokens", "current_usage": 60, "budget_id": own}
+    soft = {"SoftBreach": {**at, "soft_limit": 50}}
     assert await served.done(line, {"dimensions": {"tokens": 20}}) == soft
-    hard = {"HardBreach": {"dimension": "tokens", "current_usage": 60, "hard_limit": 100}}
+    hard = {"HardBreach": {**at, "hard_limit": 100}}
     assert await served.done(line, {"dimensions": {"tokens": 41, "cost": 1}}) == hard
     status = await served.done(f"GET /v1/budgets/{own}")
     assert status["usage"]["tokens"] == 60
@@ -108,6 +109,7 @@ async def test_a_child_is_charged_to_its_parent(served: Served) -> None:
     child = await make(served, parent_id=parent, hard_limits=[0, 0])
     answer = await served.done(f"POST /v1/budgets/{child}/usage", {"dimensions": {"tokens": 101}})
     assert answer["HardBreach"]["hard_limit"] == 100
+    assert answer["HardBreach"]["budget_id"] == parent
     assert (await served.done(f"GET /v1/budgets/{child}"))["parent_id"] == parent
 
 

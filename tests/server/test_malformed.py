@@ -242,7 +242,7 @@ async def test_an_id_in_a_path_may_be_raw_or_encoded(served: Served) -> None:
         ("/v1/executions?lane=default&state=nowhere", "state: expected one of"),
         ("/v1/executions?lane=default&state=active&kind=x", "kind: a lane's view has none"),
         (f"/v1/executions/{EXECUTION}/state?wait_ms=30001", "wait_ms: expected int <= 30000"),
-        (f"/v1/executions/{EXECUTION}/resume-signals", "attempt_index: missing"),
+        (f"/v1/executions/{EXECUTION}/resume-signals?attempt_index=x", "attempt_index: expected"),
         (f"/v1/executions/{EXECUTION}/attempts/x/stream", "idx: expected the index"),
         (f"/v1/executions/{EXECUTION}/attempts/4294967296/stream", "idx: expected the index"),
         (f"/v1/executions/{EXECUTION}/attempts/latest/stream", "idx: expected the index"),

@@ -27,6 +27,11 @@ class ExecutionInfo(msgspec.Struct, frozen=True, kw_only=True):
     current_attempt_index: int
     flow_id: str | None
     blocking_detail: str
+    # How it ended, or failed last.
+    result_encoding: str = ""
+    failure_reason: str = ""
+    failure_category: str = ""
+    cancellation_reason: str = ""
 
 
 class CurrentAttempt(msgspec.Struct, frozen=True):
@@ -100,6 +105,10 @@ def info_of(record: Record, scene: Scene | None = None) -> ExecutionInfo:
         current_attempt_index=record.attempt_index,
         flow_id=record.flow_id or None,
         blocking_detail=blocking_detail(record, scene),
+        result_encoding=record.result_encoding,
+        failure_reason=record.failure_reason,
+        failure_category=record.failure_category,
+        cancellation_reason=record.cancellation_reason,
     )
 
 

@@ -7,12 +7,12 @@ from flowfabric.backend.types import Seen, With
 from flowfabric.ports.worker import End, Ended
 
 WITH_RESULT: Final = frozenset[With]({"result"})
-_ENDS: Final[Mapping[str, End]] = {state: state for state in get_args(End)}
+ENDS: Final[Mapping[str, End]] = {state: state for state in get_args(End)}
 
 
 def end_of(seen: Seen | None) -> Ended | None:
     """None while the execution is live, or unknown."""
-    state = _ENDS.get(seen.record.state) if seen else None
+    state = ENDS.get(seen.record.state) if seen else None
     if seen is None or state is None:
         return None
     record = seen.record

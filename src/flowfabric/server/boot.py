@@ -93,7 +93,9 @@ def bound_socket(settings: Settings) -> socket.socket:
     """The socket to serve on; opened last, when everything behind it stands."""
     host, port = settings.listen.host, settings.listen.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol named, asyncio sends answers at once; without, a peer that delays its
+    # acknowledgements delays them too.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))

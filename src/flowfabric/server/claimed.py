@@ -34,6 +34,8 @@ def shown_claim(claimed: Claimed, *, with_upstreams: bool) -> dict[str, Any]:
     }
     if record.flow_id:
         shown["flow_id"] = record.flow_id
+    if record.replay_count:
+        shown["replay_count"] = record.replay_count
     if claimed.input is not None:
         shown["input"] = claimed.input
     if claimed.input_deferred:

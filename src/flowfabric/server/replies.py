@@ -63,9 +63,9 @@ def created(answer: Any, *headers: tuple[bytes, bytes]) -> Reply:
     return Reply(201, encode(answer), (JSON, *headers) if headers else _JSON_ONLY)
 
 
-def raw(body: bytes) -> Reply:
+def raw(body: bytes, *headers: tuple[bytes, bytes]) -> Reply:
     """Bytes as they were given; a browser must not guess what they are."""
-    return Reply(200, body, (OCTETS, NO_SNIFF))
+    return Reply(200, body, (OCTETS, NO_SNIFF, *headers))
 
 
 NOTHING: Final = Reply(204)

@@ -90,6 +90,11 @@ class Execution(Answer, frozen=True, kw_only=True):
     current_attempt_index: int
     flow_id: str | None
     blocking_detail: str
+    # How it ended, or failed last; absent when there is nothing to tell.
+    result_encoding: str | None = None
+    failure_reason: str | None = None
+    failure_category: str | None = None
+    cancellation_reason: str | None = None
 
 
 class Attempt(Answer, frozen=True, kw_only=True):
@@ -177,7 +182,7 @@ class WaitQuery(Params, frozen=True, kw_only=True):
 
 
 class ResumeSignalsQuery(Params, frozen=True, kw_only=True):
-    attempt_index: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+    attempt_index: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] | None = None
 
 
 # ---- search, list, count

@@ -101,3 +101,4 @@ class ReceivedSignal(Answer, frozen=True, kw_only=True):
 class ResumeSignals(Answer, frozen=True, kw_only=True):
     signals: list[ReceivedSignal]
     resumed_by: Literal["signal", "operator", "timeout"] | None
+    suspension_id: str | None = None

@@ -17,6 +17,8 @@ class Capabilities(Answer, frozen=True, kw_only=True):
     lane_order: str
     event_order: str
     transactional_submit: bool
+    # The store's clock.
+    now: int = 0
 
 
 class Partitions(Answer, frozen=True, kw_only=True):

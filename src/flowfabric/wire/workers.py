@@ -125,6 +125,7 @@ class Claimed(Answer, frozen=True, kw_only=True):
     tags: dict[str, str]
     policy: Any
     retry_count: int
+    replay_count: int = 0
     journal_length: int
     resumed_by: ResumedBy | None = None
     created_at: int
@@ -396,6 +397,8 @@ class SoftBreach(Answer, frozen=True, kw_only=True):
     dimension: str
     current_usage: int
     soft_limit: int
+    # The level that was passed, of a budget or one above it.
+    budget_id: str | None = None
 
 
 class HardBreach(Answer, frozen=True, kw_only=True):
@@ -405,6 +408,7 @@ class HardBreach(Answer, frozen=True, kw_only=True):
     current_usage: int
     hard_limit: int
     attempt_failed: bool = False
+    budget_id: str | None = None
 
 
 class Breach(Tagged, frozen=True, kw_only=True):

@@ -1,18 +1,21 @@
 """Reading one execution."""
 
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
-from flowfabric.core.record import NO_ATTEMPT
+from flowfabric.core.record import NO_ATTEMPT, Record
 from flowfabric.core.record import Attempt as StoredAttempt
 from flowfabric.core.suspensions import ReceivedSignal as StoredSignal
 from flowfabric.engine.snapshots import ExecutionInfo
 from flowfabric.errors import ExecutionNotFound, InvalidParameter, NotFound
+from flowfabric.ports.ends import WITH_RESULT
 from flowfabric.server.call import Call
-from flowfabric.server.replies import Reply, ok, raw
+from flowfabric.server.replies import Headers, Reply, ok, raw
 from flowfabric.server.route import READ, READ_OR_WORKER, Routes
 from flowfabric.wire import executions as wire
+from flowfabric.wire.results import ATTEMPT_HEADER, ENCODING_HEADER
 from flowfabric.wire.signals import ReceivedSignal, ResumeSignals
 
 routes: Final = Routes()
@@ -60,10 +63,10 @@ async def get_result(call: Call[None, wire.WaitQuery]) -> Reply:
             await _awaited(call)
         except ExecutionNotFound:
             raise _no_result(call) from None
-    result = await call.engine.reads.get_execution_result(call.execution_id)
-    if result is None:
+    seen = await call.engine.deps.store.read(call.execution_id, WITH_RESULT)
+    if seen is None or seen.result is None:
         raise _no_result(call)
-    return raw(result)
+    return raw(seen.result, *_told_beside(seen.record))
 
 
 @routes.add(
@@ -139,12 +142,15 @@ async def get_journal(call: Call[None, wire.JournalQuery]) -> Reply:
     ExecutionNotFound,
 )
 async def get_resume_signals(call: Call[None, wire.ResumeSignalsQuery]) -> Reply:
-    """What ended the last suspension of an attempt."""
+    """What ended the last suspension, of one attempt or of whichever was suspended last."""
     await call.need_execution(call.execution_id)
     index = call.query.attempt_index
     found = await call.engine.signals.resume_signals(call.execution_id, index)
     signals = [shown_signal(one) for one in found.signals]
-    return ok(ResumeSignals(signals=signals, resumed_by=found.resumed_by))
+    suspension_id = found.suspension_id or None
+    return ok(
+        ResumeSignals(signals=signals, resumed_by=found.resumed_by, suspension_id=suspension_id)
+    )
 
 
 @routes.add(
@@ -166,6 +172,17 @@ async def _awaited(call: Call[None, wire.WaitQuery]) -> str:
         return await leaving.wait_for(waits.until_final(call.execution_id, wait_ms))
 
 
+def _told_beside(record: Record) -> Headers:
+    """What the bytes of a result do not say; nothing unless the execution is completed now."""
+    if record.state != "completed":
+        return ()
+    encoding = quote(record.result_encoding, safe="")
+    return (
+        (ATTEMPT_HEADER.encode(), b"%d" % record.attempt_index),
+        (ENCODING_HEADER.encode(), encoding.encode()),
+    )
+
+
 def _no_result(call: Call[None, wire.WaitQuery]) -> NotFound:
     return NotFound(f"execution result not found: {call.execution_id}")
 
@@ -185,6 +202,10 @@ def _execution(info: ExecutionInfo) -> wire.Execution:
         current_attempt_index=info.current_attempt_index,
         flow_id=info.flow_id,
         blocking_detail=info.blocking_detail,
+        result_encoding=info.result_encoding or None,
+        failure_reason=info.failure_reason or None,
+        failure_category=info.failure_category or None,
+        cancellation_reason=info.cancellation_reason or None,
     )
 
 

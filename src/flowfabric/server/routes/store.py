@@ -26,8 +26,9 @@ async def list_workers(call: Call[None, WorkersQuery]) -> Reply:
 @routes.add("GET /v1/capabilities", ANY, {200: wire.Capabilities})
 async def get_capabilities(call: Call[None, None]) -> Reply:
     """What the store says of itself."""
-    described = call.engine.deps.store.backend.describe()
-    return ok(msgspec.convert(described, wire.Capabilities, from_attributes=True))
+    backend = call.engine.deps.store.backend
+    described = msgspec.convert(backend.describe(), wire.Capabilities, from_attributes=True)
+    return ok(msgspec.structs.replace(described, now=await backend.now()))
 
 
 @routes.add("GET /v1/partitions", ANY, {200: wire.Partitions})

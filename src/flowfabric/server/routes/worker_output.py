@@ -237,12 +237,8 @@ async def _answer(fault: FlowFabricError) -> Item[wire.Usage]:
 
 async def _report(call: Call[wire.ReportUsage, None], item: wire.UsageReport) -> Item[wire.Usage]:
     try:
-        usage = await call.engine.budgets.report_usage_and_check(
-            item.budget_id,
-            tuple(item.dimensions),
-            tuple(item.dimensions.values()),
-            item.dedup_key,
-            held_of(item),
+        usage = await call.engine.budgets.record_spend(
+            item.budget_id, item.execution_id, item.dimensions, item.dedup_key, held_of(item)
         )
     except FlowFabricError as fault:
         return item_of(fault)
@@ -261,6 +257,7 @@ def shown_usage(usage: Usage) -> wire.Usage:
                     dimension=usage.dimension,
                     current_usage=usage.current_usage,
                     soft_limit=usage.limit,
+                    budget_id=usage.budget_id or None,
                 )
             )
         case "hard_breach":
@@ -270,6 +267,7 @@ def shown_usage(usage: Usage) -> wire.Usage:
                     current_usage=usage.current_usage,
                     hard_limit=usage.limit,
                     attempt_failed=usage.attempt_failed,
+                    budget_id=usage.budget_id or None,
                 )
             )
         case outcome:
