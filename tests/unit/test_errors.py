@@ -110,6 +110,8 @@ protocol                               TransportError     terminal       500
 other                                  TransportError     terminal       500
 worker_at_capacity                     LocalError         retryable      -
 malformed_response                     LocalError         terminal       -
+http                                   LocalError         terminal       -
+api                                    LocalError         terminal       -
 config                                 LocalError         terminal       -
 execution_failed                       LocalError         terminal       -
 execution_cancelled                    LocalError         terminal       -
@@ -127,6 +129,12 @@ VARIANTS = [
     (errors.InvalidParameter, errors.InvalidInput, 400),
 ]
 
+# Same code, but these cases may be tried again.
+MAY_BE_TRIED_AGAIN = [
+    (errors.Unreachable, errors.HttpError),
+    (errors.TryLater, errors.ApiError),
+]
+
 NAMED_OTHERWISE = {
     "terminal": "DownstreamTerminal",
     "timeout": "TimedOut",
@@ -136,6 +144,8 @@ NAMED_OTHERWISE = {
     "protocol": "ProtocolFault",
     "other": "OtherFault",
     "config": "ConfigError",
+    "http": "HttpError",
+    "api": "ApiError",
 }
 
 ROWS = [line.split() for line in CATALOGUE.split("\n") if line]
@@ -188,6 +198,17 @@ def test_a_variant_differs_from_its_origin_in_the_status_alone(
     assert ERRORS[variant.code] is origin
 
 
+@pytest.mark.parametrize(("variant", "origin"), MAY_BE_TRIED_AGAIN)
+def test_some_cases_of_a_code_may_be_tried_again(
+    variant: type[FlowFabricError], origin: type[FlowFabricError]
+) -> None:
+    assert variant.__bases__ == (origin,)
+    assert (variant.code, variant.status) == (origin.code, origin.status)
+    assert variant.retryable
+    assert not origin.retryable
+    assert ERRORS[variant.code] is origin
+
+
 def test_a_timeout_of_the_store_is_not_one_of_the_operation() -> None:
     assert ERRORS["timeout"] is errors.TimedOut
     assert errors.StoreTimeout.code == "timeout"
@@ -198,7 +219,7 @@ def test_a_timeout_of_the_store_is_not_one_of_the_operation() -> None:
 
 
 def test_every_leaf_is_catalogued_a_variant_or_the_second_timeout() -> None:
-    variants = {variant for variant, *_ in VARIANTS}
+    variants = {variant for variant, *_ in (*VARIANTS, *MAY_BE_TRIED_AGAIN)}
     assert set(LEAVES) == {*ERRORS.values(), *variants, errors.StoreTimeout}
 
 

@@ -43,12 +43,13 @@ are class attributes; server, client and docs read them here.
     ├── SubscriptionError
     │     StreamDisconnected StreamBackpressure
     └── LocalError
-          WorkerAtCapacity MalformedResponse ConfigError ExecutionFailed ExecutionCancelled
-          ExecutionExpired ExecutionSkipped ResultTimeout
+          WorkerAtCapacity MalformedResponse HttpError Unreachable ApiError TryLater ConfigError
+          ExecutionFailed ExecutionCancelled ExecutionExpired ExecutionSkipped ResultTimeout
 
 A code that has another status in some place has a variant for it, derived from the code's own
-class: `InvalidBody` is an `InvalidJson`. The code `timeout` has two leaves: `TimedOut` when the
-operation itself took too long, `StoreTimeout` when the store did not answer.
+class: `InvalidBody` is an `InvalidJson`; so has one of which some cases may be tried again:
+`Unreachable` is an `HttpError`, `TryLater` an `ApiError`. The code `timeout` has two leaves:
+`TimedOut` when the operation itself took too long, `StoreTimeout` when the store did not answer.
 """
 
 from collections.abc import Iterator, Mapping
@@ -151,9 +152,11 @@ from flowfabric.errors.requests import (
     Unauthorized,
 )
 from flowfabric.errors.service import (
+    ApiError,
     AuthFault,
     BusyLoading,
     ClusterFault,
+    HttpError,
     MalformedResponse,
     OtherFault,
     ProtocolFault,
@@ -162,7 +165,9 @@ from flowfabric.errors.service import (
     StoreTimeout,
     TimedOut,
     TransportFault,
+    TryLater,
     Unavailable,
+    Unreachable,
     WorkerAtCapacity,
 )
 from flowfabric.errors.streams import (
@@ -219,6 +224,7 @@ __all__ = [
     "AdditionalWaitpointBindingMalformed",
     "AlreadySatisfied",
     "AlreadySuspended",
+    "ApiError",
     "AuthFault",
     "BudgetExceeded",
     "BudgetNotFound",
@@ -260,6 +266,7 @@ __all__ = [
     "GraphTooLargeForCycleCheck",
     "HandleFromOtherBackend",
     "HmacSecretNotInitialized",
+    "HttpError",
     "InvalidBlockingReason",
     "InvalidBody",
     "InvalidCapabilities",
@@ -327,8 +334,10 @@ __all__ = [
     "TokenExpired",
     "TransportError",
     "TransportFault",
+    "TryLater",
     "Unauthorized",
     "Unavailable",
+    "Unreachable",
     "UseClaimResumedExecution",
     "UsePendingWithExtrasUnsupported",
     "ValidationError",

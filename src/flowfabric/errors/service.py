@@ -91,3 +91,27 @@ class MalformedResponse(LocalError):
     """The server's answer cannot be understood; are both sides of the same release?"""
 
     code = "malformed_response"
+
+
+class HttpError(LocalError):
+    """No answer of the server, or the question could not be put; the detail says which."""
+
+    code = "http"
+
+
+class Unreachable(HttpError):
+    """The server could not be reached or did not answer in time: try again."""
+
+    category = "retryable"
+
+
+class ApiError(LocalError):
+    """The server refused with a code this release does not know: see `details`."""
+
+    code = "api"
+
+
+class TryLater(ApiError):
+    """As ApiError, and the server says that trying again may help."""
+
+    category = "retryable"

@@ -1,0 +1,73 @@
+"""Requests as data, and the paths they go to."""
+
+from typing import Any, Final, Literal
+from urllib.parse import quote
+
+import msgspec
+
+# Above what the server allows itself, so that its own answer is seen.
+TIMEOUT_S: Final = 130.0
+# How much longer than the server waits its answer may take.
+_MARGIN_S: Final = 15.0
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A request. Of its query what is None or empty is left out.
+
+    `is_safe`: a repeat changes nothing. Any other is put again only if it never left, or was
+    refused before anything was done.
+    """
+
+    method: Literal["GET", "POST", "PUT", "DELETE"]
+    path: str
+    body: Any = None
+    query: dict[str, Any] = {}
+    is_safe: bool = True
+    timeout_s: float = TIMEOUT_S
+
+    # Bodies hold payloads, tokens and secrets.
+    def __repr__(self) -> str:
+        return f"Question({self.method} {self.path})"
+
+
+def get(path: str, **query: Any) -> Question:
+    return Question(method="GET", path=path, query=query)
+
+
+def waiting(path: str, parameter: str, ms: int, **query: Any) -> Question:
+    """A read that the server may answer so much later, as the parameter says."""
+    query[parameter] = ms or None
+    return Question(method="GET", path=path, query=query, timeout_s=ms / 1_000 + _MARGIN_S)
+
+
+def post(path: str, body: object = None, *, is_safe: bool = True) -> Question:
+    return Question(method="POST", path=path, body=body, is_safe=is_safe)
+
+
+def put(path: str, body: object) -> Question:
+    return Question(method="PUT", path=path, body=body)
+
+
+def segment(text: str) -> str:
+    """A path segment; ids have braces and colons, names may have anything."""
+    return quote(text, safe="")
+
+
+def execution(execution_id: str, *rest: str) -> str:
+    return "/".join(("/v1/executions", segment(execution_id), *rest))
+
+
+def attempt(execution_id: str, index: int, *rest: str) -> str:
+    return execution(execution_id, "attempts", str(index), *rest)
+
+
+def flow(flow_id: str, *rest: str) -> str:
+    return "/".join(("/v1/flows", segment(flow_id), *rest))
+
+
+def budget(budget_id: str, *rest: str) -> str:
+    return "/".join(("/v1/budgets", segment(budget_id), *rest))
+
+
+def reservation(budget_id: str, reservation_id: str, act: str) -> str:
+    return budget(budget_id, "reservations", segment(reservation_id), act)

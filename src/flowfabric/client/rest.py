@@ -1,0 +1,156 @@
+"""One connection to a server: questions out, typed answers in, repeated where that is harmless."""
+
+import asyncio
+import random
+from functools import lru_cache
+from typing import Any, Final, TypeVar, cast
+
+import httpx
+import msgspec
+
+from flowfabric.client.addresses import base_of, checked_token
+from flowfabric.client.faults import fault_of, refusal_of
+from flowfabric.client.questions import TIMEOUT_S, Question
+from flowfabric.core.tokens import Secret, token_to_text
+from flowfabric.errors import FlowFabricError, MalformedResponse
+
+T = TypeVar("T")
+
+CONNECT_S: Final = 10.0
+_TRIES: Final = 4
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 5.0
+_IDLE_CONNECTIONS: Final = 100
+_TOO_MANY: Final = 429
+
+_encode: Final = msgspec.json.Encoder(enc_hook=token_to_text).encode
+
+
+class Rest:
+    """A server by its address. The token is sent, and never shown."""
+
+    def __init__(
+        self, url: str, token: Secret, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self._url = base_of(url)
+        self._client = httpx.AsyncClient(
+            base_url=self._url,
+            headers=_headers(token),
+            timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_S),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=_IDLE_CONNECTIONS),
+            transport=transport,
+            trust_env=False,
+        )
+        # Whether the server has ever said something: only then is its silence likely to pass.
+        self.has_answered = False
+
+    def __repr__(self) -> str:
+        return f"Rest({self._url!r})"
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def ask(self, question: Question, answer: type[T]) -> T:
+        """The answer, decoded; an answer without a body is an error."""
+        found = await self.ask_maybe(question, answer)
+        if found is None:
+            raise MalformedResponse(f"{question.path}: an empty answer")
+        return found
+
+    async def ask_maybe(self, question: Question, answer: type[T]) -> T | None:
+        """As `ask`, None when the server had nothing to say."""
+        response = await self.fetch(question)
+        if response.status_code == httpx.codes.NO_CONTENT:
+            return None
+        return decoded(response, answer)
+
+    async def fetch(self, question: Question) -> httpx.Response:
+        """The raw answer of success; any other is raised, after as many tries as make sense."""
+        turn = 1
+        while True:
+            answer = await self._try(question)
+            if not isinstance(answer, _Refusal):
+                return answer
+            if turn == _TRIES or not answer.may_repeat:
+                raise answer.fault from answer.cause
+            await asyncio.sleep(max(answer.wait_s, _pause(turn)))
+            turn += 1
+
+    async def _try(self, question: Question) -> "httpx.Response | _Refusal":
+        try:
+            response = await self._send(question)
+        except (httpx.HTTPError, httpx.InvalidURL) as cause:
+            fault = fault_of(cause)
+            again = fault.retryable and (question.is_safe or _is_unsent(cause))
+            return _Refusal(fault, again, cause=cause)
+        self.has_answered = True
+        if response.is_success:
+            return response
+        refusal = refusal_of(response)
+        again = refusal.retryable and (question.is_safe or response.status_code == _TOO_MANY)
+        return _Refusal(refusal, again, _retry_after(response))
+
+    async def _send(self, question: Question) -> httpx.Response:
+        body = question.body
+        return await self._client.request(
+            question.method,
+            question.path,
+            content=None if body is None else _encode(body),
+            headers=None if body is None else {"content-type": "application/json"},
+            params={name: value for name, value in question.query.items() if value not in _UNSET},
+            timeout=httpx.Timeout(question.timeout_s, connect=CONNECT_S),
+        )
+
+
+def _headers(token: Secret) -> dict[str, str]:
+    if not token:
+        return {}
+    return {"authorization": f"Bearer {checked_token(token.reveal()).reveal()}"}
+
+
+_UNSET: Final = (None, "", ())
+
+
+class _Refusal:
+    """A try that came to nothing, and whether another may be made."""
+
+    __slots__ = ("cause", "fault", "may_repeat", "wait_s")
+
+    def __init__(
+        self,
+        fault: FlowFabricError,
+        may_repeat: bool,
+        wait_s: float = 0.0,
+        *,
+        cause: Exception | None = None,
+    ) -> None:
+        self.fault = fault
+        self.may_repeat = may_repeat
+        self.wait_s = wait_s
+        self.cause = cause
+
+
+def decoded(response: httpx.Response, answer: type[T]) -> T:
+    try:
+        found: T = _decoder(cast(Any, answer)).decode(response.content)
+    except msgspec.MsgspecError as fault:
+        raise MalformedResponse(f"{response.request.url.path}: {fault}") from fault
+    return found
+
+
+@lru_cache(maxsize=256)
+def _decoder(answer: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(answer)
+
+
+def _is_unsent(fault: Exception) -> bool:
+    return isinstance(fault, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+
+
+def _retry_after(response: httpx.Response) -> float:
+    text = response.headers.get("retry-after", "")
+    return min(float(text), _LONGEST_PAUSE_S) if text.isdigit() else 0.0
+
+
+def _pause(turn: int) -> float:
+    return _FIRST_PAUSE_S * float(2 ** (turn - 1)) * (0.5 + random.random() / 2)

@@ -1,0 +1,158 @@
+"""Questions over HTTP: what is repeated, what is not, and what every refusal becomes."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from flowfabric.client.questions import Question, get, post
+from flowfabric.client.rest import Rest
+from flowfabric.core.tokens import Secret
+from flowfabric.errors import (
+    ApiError,
+    ConfigError,
+    ExecutionNotFound,
+    InvalidInput,
+    MalformedResponse,
+    ResourceExhausted,
+    StoreTimeout,
+    TimedOut,
+    TransportFault,
+    TryLater,
+    Unreachable,
+)
+from tests.client.scripted import CUT, Scripted, answer, refusal, saying
+
+SAFE = get("/v1/partitions")
+UNSAFE = post("/v1/executions", {"a": 1}, is_safe=False)
+DONE = answer(200, {"done": True})
+
+
+@asynccontextmanager
+async def asking(*script: bytes) -> AsyncIterator[tuple[Rest, Scripted]]:
+    async with saying(*script) as scripted:
+        rest = Rest(scripted.url, Secret("s3cret"))
+        try:
+            yield rest, scripted
+        finally:
+            await rest.close()
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        refusal(429, "resource_exhausted", retryable=True, retry_after="0"),
+        refusal(503, "transport", retryable=True),
+        answer(502, b"<html>bad gateway</html>"),
+        CUT,
+    ],
+    ids=["429", "503", "502", "cut"],
+)
+async def test_what_changes_nothing_is_asked_again(first: bytes) -> None:
+    async with asking(first, DONE) as (rest, scripted):
+        assert await rest.ask(SAFE, dict[str, bool]) == {"done": True}
+        assert len(scripted.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "fault"),
+    [
+        (refusal(503, "transport", retryable=True), TransportFault),
+        (answer(502, b"<html>bad gateway</html>"), TryLater),
+        (CUT, Unreachable),
+    ],
+    ids=["503", "502", "cut"],
+)
+async def test_what_may_have_been_done_is_not_asked_again(
+    first: bytes, fault: type[Exception]
+) -> None:
+    async with asking(first, DONE) as (rest, scripted):
+        with pytest.raises(fault):
+            await rest.ask(UNSAFE, dict[str, bool])
+        assert len(scripted.requests) == 1
+
+
+async def test_what_was_refused_for_lack_of_room_is_asked_again_in_any_case() -> None:
+    full = refusal(429, "resource_exhausted", retryable=True, retry_after="0")
+    async with asking(full, DONE) as (rest, scripted):
+        await rest.ask(UNSAFE, dict[str, bool])
+        assert len(scripted.requests) == 2
+
+
+async def test_asking_ends_some_time() -> None:
+    full = refusal(429, "resource_exhausted", retryable=True)
+    async with asking(full) as (rest, scripted):
+        with pytest.raises(ResourceExhausted):
+            await rest.ask(SAFE, dict[str, bool])
+        assert len(scripted.requests) == 4
+
+
+@pytest.mark.parametrize("question", [SAFE, UNSAFE], ids=["safe", "unsafe"])
+async def test_a_server_that_is_not_there_is_unreachable(question: Question) -> None:
+    async with saying(DONE) as scripted:
+        url = scripted.url
+    rest = Rest(url, Secret(""))
+    with pytest.raises(Unreachable) as caught:
+        await rest.ask(question, dict[str, bool])
+    assert caught.value.retryable
+    assert not rest.has_answered
+    await rest.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        (refusal(404, "execution_not_found", retryable=False), ExecutionNotFound),
+        (refusal(504, "timeout", retryable=False), TimedOut),
+        (refusal(422, "invalid_json", retryable=False), InvalidInput),
+        (refusal(418, "of_a_later_release", retryable=False), ApiError),
+        (answer(500, b"<html>oops</html>"), ApiError),
+        (answer(200, b"not json"), MalformedResponse),
+        (answer(200, {"done": "yes"}), MalformedResponse),
+        (answer(204, b""), MalformedResponse),
+    ],
+)
+async def test_every_refusal_is_one_error(said: bytes, fault: type[Exception]) -> None:
+    async with asking(said) as (rest, scripted):
+        with pytest.raises(fault) as caught:
+            await rest.ask(SAFE, dict[str, bool])
+        assert type(caught.value) is fault
+        assert len(scripted.requests) == 1
+
+
+async def test_a_store_that_was_slow_may_be_asked_again() -> None:
+    async with asking(refusal(503, "timeout", retryable=True)) as (rest, scripted):
+        with pytest.raises(StoreTimeout):
+            await rest.ask(SAFE, dict[str, bool])
+        assert len(scripted.requests) == 4
+
+
+async def test_an_unknown_refusal_tells_what_was_said() -> None:
+    async with asking(answer(500, b"<html>oops</html>")) as (rest, _):
+        with pytest.raises(ApiError) as caught:
+            await rest.ask(SAFE, dict[str, bool])
+    assert caught.value.details == {"status": 500, "raw_body": "<html>oops</html>"}
+
+
+async def test_the_token_is_sent_and_not_shown() -> None:
+    async with asking(DONE) as (rest, scripted):
+        await rest.ask(SAFE, dict[str, bool])
+        assert b"authorization: bearer s3cret" in scripted.requests[0].lower()
+        assert "s3cret" not in repr(rest)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://",
+        "ftp://host",
+        "http://host:port",
+        "http://me:pw@host",
+        "http://host?x=1",
+        "http://host/#x",
+    ],
+)
+def test_an_address_is_an_address(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Rest(url, Secret(""))
+    assert "pw" not in str(caught.value)
