@@ -41,6 +41,8 @@ def backend_of(settings: Settings, clock: Clock | None = None) -> Backend:
             )
         case "valkey":
             return _valkey(settings, clock)
+        case "http" | "https":
+            raise InvalidInput("url: names a server; expected a store")
         case scheme:
             raise InvalidInput(f"store {scheme!r} is not known")
 

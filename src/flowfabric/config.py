@@ -24,8 +24,12 @@ Scope = Literal["read", "submit", "worker", "admin"]
 SCOPES: Final[frozenset[Scope]] = frozenset(get_args(Scope))
 
 
+SERVER_SCHEMES: Final = frozenset({"http", "https"})
+
+
 class StoreUrl(msgspec.Struct, frozen=True):
-    """Which store, and where: `sqlite:///path`, `memory://`, `valkey://host:port`."""
+    """Which store, and where: `sqlite:///path`, `memory://`, `valkey://host:port`; or which server
+    has one, whose whole address is the path then."""
 
     scheme: str
     path: str = ""
@@ -74,6 +78,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Valkey: accept another kind of server; load the functions without asking for their version.
     allow_redis: bool = False
     force_lua_reload: bool = False
+    # What a client of a server shows it.
+    api_token: Secret = Secret("")
     # The server's own.
     listen: Address = Address()
     allow_insecure: bool = False
@@ -107,10 +113,14 @@ def parse_store_url(text: str) -> StoreUrl:
             return StoreUrl("sqlite", path, options)
         case "valkey" | "valkeys" | "valkey+cluster" | "valkeys+cluster":
             return _valkey_url(parts, options)
+        case "http" | "https" if parts.username is not None or parts.password is not None:
+            raise InvalidInput("url: a server's address has no credentials in it; pass a token")
+        case "http" | "https":
+            return StoreUrl(parts.scheme, text)
         case scheme:
             raise InvalidInput(
-                f"url: {scheme or 'no scheme'!r} is not a store this version opens; "
-                "use sqlite:///path, valkey://host:port or memory://"
+                f"url: {scheme or 'no scheme'!r} is not a store this version opens; use "
+                "sqlite:///path, valkey://host:port, memory:// or a server's http://host:port"
             )
 
 
@@ -144,8 +154,7 @@ def settings_from(
     for name, field, read in _VARIABLES:
         reader.read(name, field, read, values)
     store = reader.store(values)
-    own_token: tuple[ApiToken, ...] = values.pop("api_token", None) or ()
-    tokens = own_token + reader.tokens
+    tokens = _own_token(values.get("api_token")) + reader.tokens
     counts = {name: values.pop(name) for name in ("flow", "budget", "quota") if name in values}
     if reader.faults:
         raise InvalidInput("; ".join(reader.faults), problems=tuple(reader.faults))
@@ -336,11 +345,18 @@ def _address(text: str) -> Address:
     return Address(host, _integer(0, 65_535)(port))
 
 
-def _own_token(text: str) -> tuple[ApiToken, ...]:
+def _api_token(text: str) -> Secret:
     """The one token of a variable; never repeated in a message."""
     if not text.isascii() or not text.isprintable() or " " in text:
         raise ValueError("expected printable ASCII without blanks")
-    return (ApiToken(name="FF_API_TOKEN", digest=token_digest(text)),)
+    return Secret(text)
+
+
+def _own_token(secret: Secret | None) -> tuple[ApiToken, ...]:
+    """What a server keeps of it."""
+    if not secret:
+        return ()
+    return (ApiToken(name="FF_API_TOKEN", digest=token_digest(secret.reveal())),)
 
 
 _U16: Final = _integer(1, 65_535)
@@ -369,7 +385,7 @@ _VARIABLES: Final[tuple[tuple[str, str, Callable[[str], Any]], ...]] = (
     ("FF_LISTEN_ADDR", "listen", _address),
     ("FF_ALLOW_INSECURE", "allow_insecure", _boolean),
     ("FF_ALLOWED_HOSTS", "allowed_hosts", _hosts),
-    ("FF_API_TOKEN", "api_token", _own_token),
+    ("FF_API_TOKEN", "api_token", _api_token),
     ("FF_CORS_ORIGINS", "cors_origins", _listed),
 )
 # A second name, looked at when the first is unset.

@@ -9,6 +9,7 @@ from flowfabric import FlowFabric
 from flowfabric.backend.base import Backend
 from flowfabric.config import Settings
 from flowfabric.core.tokens import Secret
+from tests.serving import TOKEN, serving
 from tests.valkey_server import shared_server
 
 SETTINGS = Settings(timer_sweep_interval_ms=100, waitpoint_secret=Secret("5e" * 32))
@@ -39,7 +40,17 @@ def _valkey(_: Path) -> AbstractAsyncContextManager[FlowFabric]:
     return _embedded(f"valkey://127.0.0.1:{server.port}")
 
 
+@asynccontextmanager
+async def _http(_: Path) -> AsyncIterator[FlowFabric]:
+    """A fabric that knows nothing but the address and token of a server."""
+    async with (
+        serving(SETTINGS) as server,
+        FlowFabric(server.url, token=TOKEN, settings=SETTINGS) as fabric,
+    ):
+        yield fabric
+
+
 Open = Callable[[Path], AbstractAsyncContextManager[FlowFabric]]
 _ALL: dict[str, Open] = {"memory": _memory, "sqlite": _sqlite, "valkey": _valkey}
 _CHOSEN = os.environ.get("FF_TEST_STORES", "memory,sqlite").split(",")
-BACKENDS: dict[str, Open] = {name: _ALL[name] for name in _CHOSEN}
+BACKENDS: dict[str, Open] = {name: _ALL[name] for name in _CHOSEN} | {"http": _http}

@@ -23,6 +23,7 @@ from flowfabric import (
     TaskInfo,
     resource,
 )
+from flowfabric.client.questions import execution, post
 from flowfabric.errors import ExecutionExpired
 from tests.sdk.until import reaches
 
@@ -258,11 +259,14 @@ async def test_a_handler_that_blocks_the_loop_loses_its_lease_and_nothing_else(
         assert await block.call() == entered[-1]
 
 
+async def revoke(fabric: FlowFabric, execution_id: str) -> None:
+    rest = (await fabric.open()).rest()
+    await rest.fetch(post(execution(execution_id, "revoke-lease")))
+
+
 async def test_a_lost_lease_cancels_the_handler_and_nothing_is_reported(
     fabric: FlowFabric,
 ) -> None:
-    engine = (await fabric.open()).engine
-    assert engine is not None
     began, lost = asyncio.Event(), asyncio.Event()
 
     @fabric.task()
@@ -281,7 +285,7 @@ async def test_a_lost_lease_cancels_the_handler_and_nothing_is_reported(
     async with fabric.worker(lease="1s"):
         run = await work.submit()
         await asyncio.wait_for(began.wait(), 20)
-        await engine.leases.revoke(run.id)
+        await revoke(fabric, run.id)
         assert await run.result(timeout="20s") == 1
         await asyncio.wait_for(lost.wait(), 20)
 
@@ -289,8 +293,6 @@ async def test_a_lost_lease_cancels_the_handler_and_nothing_is_reported(
 async def test_no_call_of_a_context_succeeds_after_the_lease_was_lost(
     fabric: FlowFabric,
 ) -> None:
-    engine = (await fabric.open()).engine
-    assert engine is not None
     began, go_on = asyncio.Event(), asyncio.Event()
     done: list[str] = []
 
@@ -306,7 +308,7 @@ async def test_no_call_of_a_context_succeeds_after_the_lease_was_lost(
     async with fabric.worker():
         run = await work.submit()
         await asyncio.wait_for(began.wait(), 20)
-        await engine.leases.revoke(run.id)
+        await revoke(fabric, run.id)
         go_on.set()
         assert await run.result(timeout="20s") == 1
     assert done == []

@@ -14,7 +14,8 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, overload
 
-from flowfabric.config import Settings
+from flowfabric.client.addresses import checked_token
+from flowfabric.config import SERVER_SCHEMES, Settings
 from flowfabric.core.ids import check_namespace
 from flowfabric.core.plan import Family
 from flowfabric.core.schedules import Schedule
@@ -23,7 +24,13 @@ from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.events import Cursor, EventScope, Item
 from flowfabric.engine.executions import Submission
 from flowfabric.errors import ConfigError, FlowFabricError, InvalidInput
-from flowfabric.fabric.connecting import Connect, Connection, connect_embedded, settings_for
+from flowfabric.fabric.connecting import (
+    Connect,
+    Connection,
+    connect_embedded,
+    connect_http,
+    settings_for,
+)
 from flowfabric.fabric.limits import Budget, BudgetTerms, Quota, quota_of
 from flowfabric.fabric.options import Options, settled
 from flowfabric.fabric.runs import Run
@@ -374,12 +381,14 @@ def _namespace(text: str) -> str:
 def _connect(
     url: str | None, token: str | None, duties: bool, settings: Settings | None
 ) -> Connect:
-    if url is not None and url.startswith(("http://", "https://")):
-        raise ConfigError("url: this release speaks to stores only")
-    if token is not None:
-        raise ConfigError("token: a store needs none; only a server asks for one")
+    shown = None if token is None else checked_token(token)
 
     async def connect() -> Connection:
-        return await connect_embedded(settings_for(url, settings), duties=duties)
+        chosen = settings_for(url, settings)
+        if chosen.store.scheme in SERVER_SCHEMES:
+            return await connect_http(chosen.store.path, shown or chosen.api_token)
+        if shown is not None:
+            raise ConfigError("token: a store needs none; only a server asks for one")
+        return await connect_embedded(chosen, duties=duties)
 
     return connect

@@ -1,11 +1,14 @@
 """From an address to the two ports a program speaks to."""
 
 from collections.abc import Awaitable, Callable
+from functools import cache
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from flowfabric.app import duties_of, open_engine
 from flowfabric.config import Settings, parse_store_url, settings_from
+from flowfabric.core.tokens import Secret
 from flowfabric.engine import Engine
 from flowfabric.errors import ConfigError, InvalidInput
 from flowfabric.fabric.embedded import EmbeddedSubmitter
@@ -13,6 +16,9 @@ from flowfabric.ports.schedules import SchedulesPort
 from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.ports.worker import WorkerPort
 from flowfabric.worker.embedded import EmbeddedWorker
+
+if TYPE_CHECKING:
+    from flowfabric.client.rest import Rest
 
 
 class Connection(msgspec.Struct, frozen=True):
@@ -22,6 +28,8 @@ class Connection(msgspec.Struct, frozen=True):
     submitter: SubmitterPort
     worker: WorkerPort
     close: Callable[[], Awaitable[None]]
+    # Every operation as a server offers it.
+    rest: "Callable[[], Rest]"
     engine: Engine | None = None
     schedules: SchedulesPort | None = None
 
@@ -40,13 +48,25 @@ def settings_for(url: str | None, settings: Settings | None) -> Settings:
         raise ConfigError(fault.detail) from fault
 
 
+async def connect_http(url: str, token: Secret) -> Connection:
+    """Reach a server, which must answer and know the token."""
+    try:
+        from flowfabric.client.connecting import connect
+    except ModuleNotFoundError as fault:
+        raise ConfigError(
+            f"url: a server is reached with the package {fault.name}: install flowfabric[http]"
+        ) from None
+    client = await connect(url, token)
+    return Connection(client.submitter, client.worker, client.rest.close, lambda: client.rest)
+
+
 async def connect_embedded(settings: Settings, *, duties: bool) -> Connection:
     """Open a store in this process; with duties it is also looked after while it is open."""
     engine = await open_engine(settings)
     running = duties_of(engine, settings) if duties else None
     if running is not None:
         running.start()
-    connection = connection_on(engine)
+    connection = connection_on(engine, settings)
 
     async def close() -> None:
         if running is not None:
@@ -58,8 +78,24 @@ async def connect_embedded(settings: Settings, *, duties: bool) -> Connection:
     return msgspec.structs.replace(connection, close=close)
 
 
-def connection_on(engine: Engine) -> Connection:
+def connection_on(engine: Engine, settings: Settings | None = None) -> Connection:
     """The ports over an engine that somebody else opened and will close."""
     submitter = EmbeddedSubmitter(engine)
+
+    @cache
+    def rest() -> "Rest":
+        return _rest_over(engine, settings or Settings())
+
     worker = EmbeddedWorker(engine)
-    return Connection(submitter, worker, submitter.close, engine, engine.schedules)
+    return Connection(submitter, worker, submitter.close, rest, engine, engine.schedules)
+
+
+def _rest_over(engine: Engine, settings: Settings) -> "Rest":
+    """Made when somebody wants it: programs that only submit and work need none of it."""
+    try:
+        from flowfabric.fabric.local import rest_over
+    except ModuleNotFoundError as fault:
+        raise ConfigError(
+            f"admin: needs the package {fault.name}: install flowfabric[http,server]"
+        ) from None
+    return rest_over(engine, settings)

@@ -1,0 +1,29 @@
+"""Both ports on one connection to a server."""
+
+import msgspec
+
+from flowfabric.client.ends import Ends
+from flowfabric.client.families import ChildFlows, Counts
+from flowfabric.client.rest import Rest
+from flowfabric.client.submitter import HttpSubmitter
+from flowfabric.client.worker import HttpWorker
+from flowfabric.core.tokens import Secret
+
+
+class Client(msgspec.Struct, frozen=True):
+    rest: Rest
+    submitter: HttpSubmitter
+    worker: HttpWorker
+
+
+async def connect(url: str, token: Secret) -> Client:
+    """Reach the server once, so that a wrong address or token is known now."""
+    rest = Rest(url, token)
+    try:
+        counts = Counts(rest)
+        await counts.read()
+    except BaseException:
+        await rest.close()
+        raise
+    ends = Ends(rest)
+    return Client(rest, HttpSubmitter(rest, ends), HttpWorker(rest, ends, ChildFlows(rest, counts)))

@@ -1,0 +1,112 @@
+"""How executions ended, seen through a server: at once, or as soon as they have."""
+
+import asyncio
+import logging
+from typing import Final
+from urllib.parse import unquote
+
+import httpx
+
+from flowfabric.client.questions import execution, get, waiting
+from flowfabric.client.rest import Rest
+from flowfabric.errors import ExecutionNotFound, FlowFabricError, NotFound, Unavailable
+from flowfabric.ports.ends import ENDS
+from flowfabric.ports.worker import Ended
+from flowfabric.wire.executions import Execution
+from flowfabric.wire.results import ATTEMPT_HEADER, ENCODING_HEADER
+
+_log = logging.getLogger("flowfabric.client")
+
+_WAIT_MS: Final = 25_000
+# So many waits are under way at once; with more, each waits for a short turn.
+_MOST_WAITS: Final = 100
+_TURN_MS: Final = 1_000
+_LONGEST_PAUSE_S: Final = 2.0
+
+
+class Ends:
+    def __init__(self, rest: Rest) -> None:
+        self._rest = rest
+        self._turns = asyncio.Semaphore(_MOST_WAITS)
+        self._waiting = 0
+
+    async def look(self, execution_id: str, wait_ms: int = 0) -> Ended | None:
+        """How it ended; None while it is live. An unknown one is refused.
+
+        The result says by itself that the execution completed; whatever else there is to tell
+        takes a second question.
+        """
+        try:
+            path = execution(execution_id, "result")
+            response = await self._rest.fetch(waiting(path, "wait_ms", wait_ms))
+        except NotFound:
+            pass
+        else:
+            if ATTEMPT_HEADER in response.headers:
+                return _completed(execution_id, response)
+        return _ended(await self._rest.ask(get(execution(execution_id)), Execution))
+
+    async def wait(self, execution_id: str, timeout_s: float | None) -> Ended | None:
+        """As soon as it has ended; None when the time is up before, or nothing is known of it."""
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(timeout_s or None):
+                return await self._until(execution_id, is_brief=timeout_s == 0)
+        except (TimeoutError, ExecutionNotFound):
+            return None
+        finally:
+            self._waiting -= 1
+
+    async def _until(self, execution_id: str, *, is_brief: bool) -> Ended | None:
+        pause = 0.0
+        while True:
+            try:
+                ended = await self._turn(execution_id, is_brief=is_brief)
+                if ended is not None or is_brief:
+                    return ended
+                pause = 0.0
+            except FlowFabricError as fault:
+                if not may_pass(fault, self._rest):
+                    raise
+                pause = min(_LONGEST_PAUSE_S, pause * 2 or 0.1)
+                _log.warning("waiting for %s goes on after: %s", execution_id, fault)
+                await asyncio.sleep(pause)
+
+    async def _turn(self, execution_id: str, *, is_brief: bool) -> Ended | None:
+        if is_brief:
+            return await self.look(execution_id)
+        async with self._turns:
+            is_crowded = self._waiting > _MOST_WAITS
+            return await self.look(execution_id, _TURN_MS if is_crowded else _WAIT_MS)
+
+
+def may_pass(fault: FlowFabricError, rest: Rest) -> bool:
+    """Whether whoever waits should go on: a server that has been there may come back."""
+    return rest.has_answered and (fault.retryable or isinstance(fault, Unavailable))
+
+
+def _completed(execution_id: str, response: httpx.Response) -> Ended:
+    return Ended(
+        execution_id=execution_id,
+        state="completed",
+        attempt_index=int(response.headers[ATTEMPT_HEADER]),
+        result=response.content,
+        result_encoding=unquote(response.headers.get(ENCODING_HEADER, "")),
+    )
+
+
+def _ended(shown: Execution) -> Ended | None:
+    state = ENDS.get(shown.public_state)
+    if state is None:
+        return None
+    reason, category = shown.failure_reason, shown.failure_category
+    if state == "cancelled":
+        reason, category = shown.cancellation_reason, "cancelled"
+    return Ended(
+        execution_id=shown.execution_id,
+        state=state,
+        attempt_index=shown.current_attempt_index,
+        result_encoding=shown.result_encoding or "",
+        reason=reason or "",
+        category=category or "",
+    )

@@ -1,0 +1,118 @@
+"""What a server shows of executions, output and flows, as an engine in this process shows it."""
+
+from typing import Any
+
+import msgspec
+
+from flowfabric.backend.types import Frame, StoredFrame, Summary
+from flowfabric.client.faults import error_of
+from flowfabric.core.events import HistoryEntry
+from flowfabric.core.record import NO_ATTEMPT, Attempt
+from flowfabric.core.rules.signals import Accepted, Duplicate
+from flowfabric.engine.deliveries import Delivered
+from flowfabric.engine.explanation_types import Explanation
+from flowfabric.engine.flow_reads import FlowSnapshot, Member, MemberPage
+from flowfabric.engine.flow_replay import ReplayedMember
+from flowfabric.engine.flow_types import (
+    CancellationScheduled,
+    Cancelled,
+    FlowCancelled,
+    PartiallyCancelled,
+)
+from flowfabric.engine.snapshots import ExecutionInfo
+from flowfabric.engine.streams import StreamPage
+from flowfabric.errors import MalformedResponse
+from flowfabric.wire import executions, flows, signals, streams
+
+
+def info_of(shown: executions.Execution) -> ExecutionInfo:
+    """Instants are texts on the way."""
+    members = msgspec.structs.asdict(shown)
+    for name in ("created_at", "started_at", "completed_at"):
+        text = members[name]
+        members[name] = None if text is None else int(text)
+    texts = ("result_encoding", "failure_reason", "failure_category", "cancellation_reason")
+    members.update({name: members[name] or "" for name in texts})
+    return ExecutionInfo(**members)
+
+
+def explanation_of(shown: executions.Explanation) -> Explanation:
+    return msgspec.convert(shown, Explanation, from_attributes=True)
+
+
+def attempt_of(shown: executions.Attempt) -> Attempt:
+    members: dict[str, Any] = {
+        name: value
+        for name in Attempt.__struct_fields__
+        if (value := getattr(shown, name, None)) is not None
+    }
+    members.setdefault("previous_attempt", NO_ATTEMPT)
+    members.update(index=shown.attempt_index, type=shown.attempt_type)
+    return Attempt(**members)
+
+
+def history_of(shown: executions.History) -> list[HistoryEntry]:
+    return [HistoryEntry(one.event, one.ts, one.fields) for one in shown.events]
+
+
+def page_of(shown: streams.Frames) -> StreamPage:
+    return StreamPage(
+        frames=tuple(_frame(one) for one in shown.frames),
+        next_after=shown.next_after,
+        closed_at=shown.closed_at,
+        closed_reason=shown.closed_reason,
+    )
+
+
+def _frame(shown: streams.Frame) -> StoredFrame:
+    members: dict[str, Any] = {
+        name: value
+        for name in shown.fields.__struct_fields__
+        if (value := getattr(shown.fields, name)) is not None
+    }
+    return StoredFrame(shown.id, Frame(**members))
+
+
+def summary_of(shown: streams.Summary) -> Summary:
+    members = msgspec.structs.asdict(shown)
+    return Summary(**{**members, "document": msgspec.json.encode(shown.document)})
+
+
+def delivered_of(told: signals.SignalAnswer) -> Delivered:
+    if told.accepted is not None:
+        return Accepted(told.accepted.signal_id, told.accepted.effect)
+    if told.duplicate is None:
+        raise MalformedResponse("a signal that is neither accepted nor known")
+    return Duplicate(told.duplicate.existing_signal_id)
+
+
+def flow_of(shown: flows.Flow) -> FlowSnapshot:
+    """Counters of members stand beside the other members on the way."""
+    members = msgspec.structs.asdict(shown)
+    counts = {name: members.pop(name) for name in list(members) if name.startswith("members_")}
+    return msgspec.convert({**members, "members": counts}, FlowSnapshot, from_attributes=True)
+
+
+def members_of(shown: flows.Members) -> MemberPage:
+    members = tuple(Member(one.execution_id, one.public_state) for one in shown.members)
+    return MemberPage(members, shown.next_cursor or "")
+
+
+def cancelled_of(told: flows.CancelFlowAnswer) -> FlowCancelled:
+    if told.cancelled is not None:
+        return msgspec.convert(told.cancelled, Cancelled, from_attributes=True)
+    if told.cancellation_scheduled is not None:
+        scheduled = told.cancellation_scheduled
+        return msgspec.convert(scheduled, CancellationScheduled, from_attributes=True)
+    if told.partially_cancelled is not None:
+        return msgspec.convert(told.partially_cancelled, PartiallyCancelled, from_attributes=True)
+    raise MalformedResponse("a cancellation without an outcome")
+
+
+def replayed_of(told: flows.ReplayFlowAnswer) -> list[ReplayedMember]:
+    return [
+        ReplayedMember(
+            one.execution_id, one.public_state or "", error_of(one.error) if one.error else None
+        )
+        for one in told.replayed.items
+    ]

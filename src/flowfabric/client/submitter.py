@@ -1,0 +1,281 @@
+"""The submitter's port over HTTP."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from flowfabric.backend.types import Summary
+from flowfabric.client import shown
+from flowfabric.client.ends import Ends
+from flowfabric.client.events import Feed
+from flowfabric.client.outcomes import outcome_of
+from flowfabric.client.questions import attempt, budget, execution, flow, get, post, put, waiting
+from flowfabric.client.rest import Rest
+from flowfabric.client.submissions import (
+    chunks,
+    creation_of,
+    flow_of,
+    graph_of,
+    is_repeatable,
+    submitted_of,
+)
+from flowfabric.core.events import HistoryEntry
+from flowfabric.core.plan import Family
+from flowfabric.core.record import Attempt
+from flowfabric.core.rules.operators import ReplayRequest
+from flowfabric.core.tokens import WaitpointToken
+from flowfabric.engine.budget_types import BudgetCreated, BudgetStatus, NewBudget
+from flowfabric.engine.deliveries import Delivered
+from flowfabric.engine.events import Cursor, EventScope, Subscription
+from flowfabric.engine.executions import Submission, Submitted
+from flowfabric.engine.explanation_types import Explanation
+from flowfabric.engine.flow_reads import FlowSnapshot, MemberPage
+from flowfabric.engine.flow_replay import ReplayedMember
+from flowfabric.engine.flow_types import FlowCancelled
+from flowfabric.engine.graph_types import GraphSubmission, GraphSubmitted
+from flowfabric.engine.quotas import NewQuota, QuotaCreated
+from flowfabric.engine.signals import ApprovalRequest, SignalRequest
+from flowfabric.engine.snapshots import ExecutionInfo
+from flowfabric.engine.streams import StreamPage, Tail
+from flowfabric.engine.waitpoints import OpenWaitpoint
+from flowfabric.errors import (
+    ExecutionNotFound,
+    FlowFabricError,
+    FlowNotFound,
+    MalformedResponse,
+    NotFound,
+)
+from flowfabric.ports.worker import Ended
+from flowfabric.wire import budgets as limits
+from flowfabric.wire import executions as wire
+from flowfabric.wire import flows, signals, streams
+from flowfabric.wire.store import Capabilities
+
+_PAGE: Final = 1_000
+
+
+class HttpSubmitter:
+    def __init__(self, rest: Rest, ends: Ends) -> None:
+        self._rest = rest
+        self._ends = ends
+
+    async def now(self) -> int:
+        return (await self._rest.ask(get("/v1/capabilities"), Capabilities)).now
+
+    # ---- submitting
+
+    async def submit(self, submission: Submission) -> Submitted:
+        """One without a key is not sent twice: whether the first arrived, nobody could tell."""
+        is_safe = is_repeatable(submission)
+        question = post("/v1/executions", creation_of(submission), is_safe=is_safe)
+        return submitted_of(await self._rest.ask(question, wire.CreateAnswer))
+
+    async def submit_many(
+        self, submissions: Sequence[Submission]
+    ) -> list[Submitted | FlowFabricError]:
+        pieces = chunks([len(one.input) for one in submissions])
+        answers: list[Submitted | FlowFabricError] = []
+        for piece in pieces:
+            answers += await self._submit_some(submissions[piece])
+        return answers
+
+    async def _submit_some(
+        self, submissions: Sequence[Submission]
+    ) -> list[Submitted | FlowFabricError]:
+        body = wire.CreateExecutions(executions=[creation_of(one) for one in submissions])
+        is_safe = all(map(is_repeatable, submissions))
+        question = post("/v1/executions:batch", body, is_safe=is_safe)
+        answer = await self._rest.ask(question, wire.CreateAnswers)
+        return [
+            submitted_of(one) if isinstance(one, wire.CreateAnswer) else one
+            for one in map(outcome_of, answer.items)
+        ]
+
+    async def submit_graph(self, graph: GraphSubmission) -> GraphSubmitted:
+        is_safe = bool(graph.idempotency_key or graph.flow_id)
+        question = post("/v1/flows:submit", flow_of(graph), is_safe=is_safe)
+        return graph_of(await self._rest.ask(question, flows.SubmitAnswer))
+
+    # ---- one execution
+
+    async def wait_ended(self, execution_id: str, timeout_s: float | None = None) -> Ended | None:
+        return await self._ends.wait(execution_id, timeout_s)
+
+    async def state(self, execution_id: str) -> str | None:
+        try:
+            return await self._rest.ask(get(execution(execution_id, "state")), str)
+        except ExecutionNotFound:
+            return None
+
+    async def info(self, execution_id: str) -> ExecutionInfo | None:
+        try:
+            found = await self._rest.ask(get(execution(execution_id)), wire.Execution)
+        except ExecutionNotFound:
+            return None
+        return shown.info_of(found)
+
+    async def explain(self, execution_id: str) -> Explanation:
+        question = get(execution(execution_id, "explain"))
+        return shown.explanation_of(await self._rest.ask(question, wire.Explanation))
+
+    async def attempts(self, execution_id: str) -> tuple[Attempt, ...]:
+        question = get(execution(execution_id, "attempts"))
+        found = await self._rest.ask(question, wire.Attempts)
+        return tuple(shown.attempt_of(one) for one in found.attempts)
+
+    async def history(self, execution_id: str) -> tuple[HistoryEntry, ...]:
+        entries: list[HistoryEntry] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            question = get(execution(execution_id, "history"), cursor=cursor, limit=_PAGE)
+            page = await self._rest.ask(question, wire.History)
+            entries += shown.history_of(page)
+            cursor = page.next_cursor
+        return tuple(entries)
+
+    async def tail(self, tail: Tail) -> StreamPage:
+        path = attempt(tail.execution_id, tail.attempt_index, "stream", "tail")
+        question = waiting(
+            path,
+            "block_ms",
+            tail.block_ms,
+            after=tail.after,
+            limit=tail.count_limit,
+            visibility=tail.visibility,
+        )
+        return shown.page_of(await self._rest.ask(question, streams.Frames))
+
+    async def summary(self, execution_id: str, attempt_index: int) -> Summary | None:
+        try:
+            question = get(attempt(execution_id, attempt_index, "summary"))
+            return shown.summary_of(await self._rest.ask(question, streams.Summary))
+        except NotFound:
+            return None
+
+    async def cancel(self, execution_id: str, reason: str) -> None:
+        body = wire.Cancel(reason=reason)
+        await self._rest.fetch(post(execution(execution_id, "cancel"), body, is_safe=False))
+
+    async def replay(self, execution_id: str, request: ReplayRequest) -> str:
+        body = wire.Replay(reason=request.reason, requested_by=request.requested_by)
+        question = post(execution(execution_id, "replay"), body, is_safe=False)
+        return (await self._rest.ask(question, wire.ReplayAnswer)).replayed.public_state
+
+    async def set_tags(self, execution_id: str, tags: Mapping[str, str]) -> None:
+        body = wire.SetTags(tags=dict(tags))
+        await self._rest.fetch(put(execution(execution_id, "tags"), body))
+
+    # ---- signals
+
+    async def signal(self, request: SignalRequest) -> Delivered:
+        # A signal has an id: a repeat is known.
+        members = {
+            name: getattr(request, name)
+            for name in request.__struct_fields__
+            if name in signals.SendSignal.__struct_fields__
+        }
+        members["waitpoint_token"] = request.waitpoint_token.reveal()
+        body = signals.SendSignal(**members)
+        question = post(execution(request.execution_id, "signal"), body)
+        return shown.delivered_of(await self._rest.ask(question, signals.SignalAnswer))
+
+    async def approve(self, request: ApprovalRequest) -> Delivered:
+        body = signals.Approve(
+            signal_name=request.signal_name,
+            source_identity=request.source_identity,
+            payload=request.payload,
+            idempotency_key=request.idempotency_key,
+        )
+        path = execution(request.execution_id, "waitpoints", request.waitpoint_id, "approve")
+        question = post(path, body, is_safe=bool(request.idempotency_key))
+        return shown.delivered_of(await self._rest.ask(question, signals.SignalAnswer))
+
+    async def waitpoints(self, execution_id: str) -> tuple[OpenWaitpoint, ...]:
+        question = get(execution(execution_id, "pending-waitpoints"), limit=_PAGE)
+        found = await self._rest.ask(question, list[signals.OpenWaitpoint])
+        return tuple(msgspec.convert(one, OpenWaitpoint, from_attributes=True) for one in found)
+
+    async def waitpoint_token(self, execution_id: str, waitpoint_id: str) -> WaitpointToken | None:
+        try:
+            question = get(execution(execution_id, "waitpoints", waitpoint_id, "token"))
+            return WaitpointToken((await self._rest.ask(question, signals.TokenAnswer)).token)
+        except NotFound:
+            return None
+
+    # ---- flows
+
+    async def flow(self, flow_id: str) -> FlowSnapshot | None:
+        try:
+            return shown.flow_of(await self._rest.ask(get(flow(flow_id)), flows.Flow))
+        except FlowNotFound:
+            return None
+
+    async def members(self, flow_id: str, cursor: str = "", limit: int = 50) -> MemberPage:
+        question = get(flow(flow_id, "members"), cursor=cursor, limit=limit)
+        return shown.members_of(await self._rest.ask(question, flows.Members))
+
+    async def cancel_flow(
+        self, flow_id: str, reason: str, policy: str, *, wait: bool = False
+    ) -> FlowCancelled:
+        body = flows.CancelFlow(reason=reason, cancellation_policy=policy)
+        question = post(flow(flow_id, "cancel"), body)
+        if wait:
+            question = msgspec.structs.replace(question, query={"wait": "true"})
+        return shown.cancelled_of(await self._rest.ask(question, flows.CancelFlowAnswer))
+
+    async def replay_flow(
+        self, flow_id: str, execution_ids: Sequence[str] | None, request: ReplayRequest
+    ) -> list[ReplayedMember]:
+        body = flows.ReplayFlow(
+            execution_ids=None if execution_ids is None else list(execution_ids),
+            reason=request.reason,
+            requested_by=request.requested_by,
+        )
+        question = post(flow(flow_id, "replay"), body, is_safe=False)
+        return shown.replayed_of(await self._rest.ask(question, flows.ReplayFlowAnswer))
+
+    # ---- limits
+
+    async def create_budget(self, new: NewBudget) -> BudgetCreated:
+        body = limits.CreateBudget(
+            budget_id=new.budget_id or None,
+            parent_id=new.parent_id or None,
+            scope_type=new.scope_type,
+            scope_id=new.scope_id,
+            enforcement_mode=new.enforcement_mode,
+            on_hard_limit=new.on_hard_limit,
+            on_soft_limit=new.on_soft_limit,
+            reset_interval_ms=new.reset_interval_ms,
+            dimensions=list(new.dimensions),
+            hard_limits=list(new.hard_limits),
+            soft_limits=list(new.soft_limits),
+        )
+        question = post("/v1/budgets", body, is_safe=bool(new.budget_id))
+        told = await self._rest.ask(question, limits.CreateBudgetAnswer)
+        made = told.created or told.already_satisfied
+        if made is None:
+            raise MalformedResponse("a budget that is neither made nor known")
+        return BudgetCreated(made.budget_id, told.created is not None)
+
+    async def budget(self, budget_id: str) -> BudgetStatus:
+        found = await self._rest.ask(get(budget(budget_id)), limits.BudgetStatus)
+        return msgspec.convert(found, BudgetStatus, from_attributes=True)
+
+    async def create_quota(self, new: NewQuota) -> QuotaCreated:
+        members: dict[str, Any] = msgspec.structs.asdict(new)
+        members["quota_policy_id"] = new.quota_policy_id or None
+        body = limits.CreateQuota(**members)
+        question = post("/v1/quotas", body, is_safe=bool(new.quota_policy_id))
+        told = await self._rest.ask(question, limits.CreateQuotaAnswer)
+        made = told.created or told.already_satisfied
+        if made is None:
+            raise MalformedResponse("a quota that is neither made nor known")
+        return QuotaCreated(made.quota_policy_id, told.created is not None)
+
+    # ---- events
+
+    async def events(
+        self, families: Collection[Family], scope: EventScope, cursor: Cursor
+    ) -> Subscription:
+        return await Feed(self._rest, families, scope).begin(cursor)
