@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from uuid import uuid4
 
+from bench import valkey_limits
 from bench.cycle import INPUT, RESULT, cycle_of, engine_at
 from bench.measure import Cycle, Measure, measure
 from bench.report import Options, Ratio, Report
@@ -37,7 +38,14 @@ async def run(options: Options) -> Report:
     explained = await _run("sqlite", "explain", _explaining, 1, cycles // 5)
     measures.append(explained)
     ratios.append(Ratio.at_most("sqlite: explain, median ms", explained.median_ms, 20.0))
-    return Report(measures, ratios)
+    kinds: dict[str, Make] = {
+        "no limits": _free,
+        "budget and quota": _gated,
+        "spend, one budget": _spending,
+        "spend, tree of three": _spending_in_a_tree,
+    }
+    on_valkey = await valkey_limits.report(options, kinds, _wide)
+    return Report(measures + on_valkey.measures, ratios + on_valkey.ratios)
 
 
 async def _run(scheme: str, what: str, make: Make, callers: int, cycles: int) -> Measure:

@@ -43,6 +43,7 @@ local function line_up(limits, item, tag, limit, look_ms, cap, changes)
   if limits.restorable then
     remember(limits, changes, { 'w', tag, limit, ff.waiter(tag, limit, item[1]) })
   end
+  limits.lines[limit] = true
   local ends_at = limits.c.now + 2 * (look_ms > 1 and look_ms or 1)
   ff.list_waiter(tag, limit, item[1], { item[5], ends_at, item[6], cap, item[8] })
 end
@@ -116,8 +117,7 @@ local function take(limits, item, pass, changes)
       pass.ends,
     })
   end
-  if pass.slot then ff.put_standing(state, gate, 's', execution, pass.slot, item[3]) end
-  if pass.new_entry then ff.put_standing(state, gate, 'e', execution, limits.c.now, item[3]) end
+  ff.put_standing(state, gate, execution, item[3], pass.slot, pass.new_entry and limits.c.now)
   if pass.new_slot then gate.slots = gate.slots + 1 end
   if pass.new_entry then gate.entries = gate.entries + 1 end
   ff.keep_gate(state, gate, pass.ends)
@@ -133,14 +133,24 @@ local function promise(limits, name, pass)
   if pass.new_entry then promised[2] = promised[2] + 1 end
 end
 
+-- Whether anybody waits at a limit, looked up once per call.
+local function has_line(limits, tag, limit)
+  local found = limits.lines[limit]
+  if found == nil then
+    found = ff.has_waiters(tag, limit)
+    limits.lines[limit] = found
+  end
+  return found
+end
+
 local function unlist(limits, item, changes)
   for i = 1, #item[2] do
     local tag, limit = item[2][i][1], item[2][i][2]
-    if limits.restorable then
-      local listed = ff.waiter(tag, limit, item[1])
+    if has_line(limits, tag, limit) then
+      local listed = limits.restorable and ff.waiter(tag, limit, item[1])
       if listed then remember(limits, changes, { 'w', tag, limit, listed }) end
+      ff.unlist_waiter(tag, limit, item[1])
     end
-    ff.unlist_waiter(tag, limit, item[1])
   end
 end
 
@@ -182,7 +192,7 @@ end
 ff.register('admit', function(_, args)
   local c = ff.open(args)
   local items, promised, restorable = c.request[1], c.request[2], c.request[3]
-  local limits = { c = c, restorable = restorable, budgets = {}, gates = {}, promised = {} }
+  local limits = { c = c, restorable = restorable, budgets = {}, gates = {}, promised = {}, lines = {} }
   for i = 1, #promised do limits.promised[promised[i][1]] = { promised[i][2], promised[i][3] } end
   trim_all(limits, items)
   local answers = ff.each(limits, items, admit)
@@ -197,7 +207,7 @@ local function restore_gate(c, execution, holder, change)
   if not gate then return end
   if change[6] and ff.holder(state, gate, 's', execution) == holder then
     ff.drop_standing(state, gate, 's', execution, holder)
-    if change[4] > 0 then ff.put_standing(state, gate, 's', execution, change[4], change[5]) end
+    if change[4] > 0 then ff.put_standing(state, gate, execution, change[5], change[4]) end
   end
   if change[7] then ff.drop_standing(state, gate, 'e', execution, holder) end
   if gate.ends == change[9] then

@@ -136,9 +136,16 @@ function ff.holder(state, gate, kind, execution)
   return call('HGET', key_of(state, 'h', gate.name), kind .. execution) or ''
 end
 
-function ff.put_standing(state, gate, kind, execution, instant, holder)
-  call('ZADD', key_of(state, kind, gate.name), instant, execution)
-  call('HSET', key_of(state, 'h', gate.name), kind .. execution, holder)
+-- Give a holder a slot that ends then, an entry of that instant, or both.
+function ff.put_standing(state, gate, execution, holder, slot_end, entry_at)
+  local holders = key_of(state, 'h', gate.name)
+  if slot_end then call('ZADD', key_of(state, 's', gate.name), slot_end, execution) end
+  if entry_at then call('ZADD', key_of(state, 'e', gate.name), entry_at, execution) end
+  if slot_end and entry_at then
+    call('HSET', holders, 's' .. execution, holder, 'e' .. execution, holder)
+  elseif slot_end or entry_at then
+    call('HSET', holders, (slot_end and 's' or 'e') .. execution, holder)
+  end
 end
 
 -- Take a slot or an entry away, if this holder has it or none is named; how many that were.

@@ -21,7 +21,7 @@ function acts.extend(state, item)
   if gate.quota and gate.quota[@q.max_concurrent] == 0 then return { 'held', false } end
   local ends_at = state.now + item[4]
   if not ff.standing(state, gate, 's', execution) then gate.slots = gate.slots + 1 end
-  ff.put_standing(state, gate, 's', execution, ends_at, item[3])
+  ff.put_standing(state, gate, execution, item[3], ends_at)
   ff.keep_gate(state, gate, ends_at)
   return { 'held', true }
 end

@@ -18,6 +18,10 @@ function ff.waiter(tag, limit, execution)
   return packed and unpack_message(packed)
 end
 
+function ff.has_waiters(tag, limit)
+  return call('EXISTS', line(tag, limit)) == 1
+end
+
 function ff.list_waiter(tag, limit, execution, waiter)
   call('HSET', details(tag, limit), execution, pack(waiter))
   call('ZADD', line(tag, limit), waiter[1], execution)
