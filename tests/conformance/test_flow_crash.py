@@ -36,7 +36,7 @@ ANY_OF: Final = {"policy": "any_of", "k": 1, "on_satisfied": "cancel_remaining"}
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few things fit a step, so that small graphs need many."""
     monkeypatch.setattr(settle, "EDGES_PER_STEP", 3)
-    monkeypatch.setattr(settle, "_PAGE", 3)
+    monkeypatch.setattr(settle, "PAGE", 3)
     monkeypatch.setattr(flow_cancel, "MEMBERS_PER_STEP", 3)
     tiny = (Size(2, 2, 1_000), Size(2, 3, 1_000))
     monkeypatch.setattr(graph_chunks.births_of, "__defaults__", tiny)

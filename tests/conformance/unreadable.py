@@ -25,11 +25,23 @@ async def unreadable(backend: Backend, execution_id: str, directory: Path) -> As
             whole, rows[execution_id] = rows[execution_id], _Unreadable()
             yield
             rows[execution_id] = whole
+        case "valkey":
+            whole = await _put_row(backend, execution_id, b"\xc1")
+            yield
+            await _put_row(backend, execution_id, whole)
         case _:
             path = str(directory / "conformance.db")
             whole = _swap(path, execution_id, b"\xc1")
             yield
             _swap(path, execution_id, whole)
+
+
+async def _put_row(backend: Backend, execution_id: str, row: bytes) -> bytes:
+    key = f"ff:x:{execution_id}"
+    node = backend._topology.node_of(key)  # type: ignore[attr-defined]
+    old = await node.run("HGET", key, "r")
+    await node.run("HSET", key, "r", row)
+    return bytes(old)
 
 
 def _swap(path: str, execution_id: str, body: bytes) -> bytes:

@@ -18,7 +18,7 @@ def test_flows_go_by_the_book(store: str, steps: str, monkeypatch: pytest.Monkey
     if steps == "small":
         monkeypatch.setattr(settle, "EDGES_PER_STEP", 2)
         monkeypatch.setattr(settle, "LOOKS_PER_STEP", 5)
-        monkeypatch.setattr(settle, "_PAGE", 2)
+        monkeypatch.setattr(settle, "PAGE", 2)
         monkeypatch.setattr(flow_cancel, "MEMBERS_PER_STEP", 2)
     # Each step is several acts, and both sizes of steps share what the profile allows.
     half = settings(max_examples=settings().max_examples // 2)

@@ -19,6 +19,8 @@ CancelPolicy = Literal["", "cancel_all", "cancel_pending", "flow_only"]
 FINISHED: Final = "finished"
 # The data ref whose result replaces the downstream's input.
 INPUT: Final = "input"
+# What the results of a member's upstreams may be in one answer; the rest is read one by one.
+UPSTREAM_BYTES: Final = 4 * 1024 * 1024
 
 
 class Edge(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -128,6 +130,8 @@ class GraphEdit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FINAL_PUBLIC: Final = frozenset[str](FINAL)
+# Ends that make a flow a failed one.
+UNHAPPY: Final = ("failed", "cancelled", "expired")
 LIVE_PUBLIC: Final = tuple(name for name in PUBLIC_STATES if name not in FINAL_PUBLIC)
 
 
@@ -158,7 +162,7 @@ def flow_state(flow: Flow) -> str:
         return "cancelled"
     counts = flow.counts
     if is_over(flow):
-        unhappy = sum(counts.get(name, 0) for name in ("failed", "cancelled", "expired"))
+        unhappy = sum(counts.get(name, 0) for name in UNHAPPY)
         return "failed" if unhappy else "completed"
     if counts.get("active"):
         return "running"

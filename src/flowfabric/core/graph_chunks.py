@@ -24,6 +24,8 @@ class Size(msgspec.Struct, frozen=True):
     bytes: int
 
 
+# A submit that has sent nothing for so long will not go on.
+ABANDONED_AFTER_MS: Final = 600_000
 ONE_STEP: Final = Size(1_000, 5_000, 8 * 1024 * 1024)
 # Smaller than need be: no step of a large graph is to hold up everybody else for long.
 CHUNK: Final = Size(100, 250, 1024 * 1024)

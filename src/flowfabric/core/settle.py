@@ -38,7 +38,7 @@ EDGES_PER_STEP: Final = 50
 BYTES_PER_STEP: Final = 4 * 1024 * 1024
 # Edges a step may look at and leave alone, on its way to those it settles.
 LOOKS_PER_STEP: Final = 1_000
-_PAGE: Final = EDGES_PER_STEP
+PAGE: Final = EDGES_PER_STEP
 _REPLAYED: Final = "replayed"
 
 _replace = msgspec.structs.replace
@@ -169,7 +169,7 @@ class _Walk:
         # A source replayed meanwhile settles its edges when it ends again.
         if source is None or source.state not in FINAL:
             return
-        limit = min(_PAGE, self._edges_left)
+        limit = min(PAGE, self._edges_left)
         edges = self._rows.outgoing(work.execution_id, work.after, limit + 1)
         self._rows.expect([edge.target for edge in edges[:limit] if edge.state == "open"])
         after = work.after
@@ -185,7 +185,7 @@ class _Walk:
 
     def _gather(self, work: Unsettled) -> None:
         replayed = work.note == _REPLAYED
-        limit = min(_PAGE, self._looks_left)
+        limit = min(PAGE, self._looks_left)
         edges = self._rows.incoming(work.execution_id, work.after, limit + 1)
         self._rows.expect([edge.source for edge in edges[:limit] if edge.state == "open"])
         after = work.after
@@ -261,7 +261,7 @@ class _Walk:
 
     def cut_late(self, source: str) -> None:
         after = ""
-        while edges := self._rows.outgoing(source, after, _PAGE):
+        while edges := self._rows.outgoing(source, after, PAGE):
             for edge in edges:
                 group = self._rows.group(edge.target)
                 if group is not None and group.cancel_reason and group.round == edge.round:
@@ -272,7 +272,7 @@ class _Walk:
     def _cut_next(self) -> None:
         work = self._cuts.popleft()
         self._looks_left -= 1
-        limit = min(_PAGE, self._edges_left)
+        limit = min(PAGE, self._edges_left)
         edges = self._rows.incoming(work.execution_id, work.after, limit + 1)
         self._rows.expect([edge.source for edge in edges[:limit]])
         within = work.within
@@ -296,12 +296,12 @@ class _Walk:
         if edge.state == "staged" or source is None or source.state in FINAL:
             return None
         after = within
-        while edges := self._rows.outgoing(edge.source, after, _PAGE):
+        while edges := self._rows.outgoing(edge.source, after, PAGE):
             if any(self._is_needed_for(one) for one in edges):
                 return None
             after = edges[-1].edge_id
             self._looks_left -= len(edges)
-            if len(edges) < _PAGE:
+            if len(edges) < PAGE:
                 break
             if self._looks_left <= 0:
                 return after

@@ -551,7 +551,7 @@ def test_looking_for_who_needs_a_sibling_is_bounded_too() -> None:
     graph.end(2, "success")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(settle, "LOOKS_PER_STEP", 10)
-        patch.setattr(settle, "_PAGE", 4)
+        patch.setattr(settle, "PAGE", 4)
         assert graph.end(0, "success")
         steps = graph.settle()
     assert steps > many // 10

@@ -98,7 +98,7 @@ def test_a_cascade_in_small_steps_comes_to_the_same_end(
     graph, judge = Graph(shape), Judge(shape)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(settle, "EDGES_PER_STEP", edges)
-        patch.setattr(settle, "_PAGE", page)
+        patch.setattr(settle, "PAGE", page)
         while graph.live():
             number, outcome = next_to_end(data, graph)
             more = graph.end(number, outcome)

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
 
 import msgspec
 
@@ -13,12 +12,10 @@ from flowfabric.backend.reference.tables import EDGES, FLOWS, GROUPS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.graph import Edge, Flow, edge_key, ends_of, grown, has_work
+from flowfabric.core.graph_chunks import ABANDONED_AFTER_MS
 from flowfabric.core.members import finish_flow, keep_flow
 from flowfabric.core.settle import cut_late, settle_edges
 from flowfabric.core.states import FINAL
-
-# A submit that has sent nothing for so long will not go on.
-ABANDONED_AFTER_MS: Final = 600_000
 
 _replace = msgspec.structs.replace
 

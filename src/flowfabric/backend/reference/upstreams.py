@@ -6,15 +6,14 @@ from typing import Final
 from flowfabric.backend.reference.tables import BLOBS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.types import Upstream
-from flowfabric.core.graph import INPUT, Edge
+from flowfabric.core.graph import INPUT, UPSTREAM_BYTES, Edge
 
-_RESULT_BYTES: Final = 4 * 1024 * 1024
 _PAGE: Final = 1_000
 
 
 def upstreams_of(tx: Transaction, target: str, *, results: bool) -> tuple[Upstream, ...]:
     """One per counted inbound edge, in edge-id order; results of named ones while they fit."""
-    room = _RESULT_BYTES if results else -1
+    room = UPSTREAM_BYTES if results else -1
     found: list[Upstream] = []
     for edge in incoming_edges(tx, target):
         if edge.state == "staged":

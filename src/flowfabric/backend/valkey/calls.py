@@ -10,13 +10,15 @@ from flowfabric.backend.valkey.loading import Functions
 from flowfabric.backend.valkey.packing import Args, decode, encode
 from flowfabric.backend.valkey.topology import Topology
 from flowfabric.core.partitions import PartitionCounts
-from flowfabric.errors import Bug, FlowFabricError, TransportError
+from flowfabric.errors import Bug, FlowFabricError, InvariantViolation, TransportError
 
 I = TypeVar("I")  # noqa: E741
 A = TypeVar("A")
 
 # A call this long keeps others waiting for about two milliseconds.
 MOST_ITEMS: Final = 64
+# How a function begins its word of stored data that contradicts itself.
+_VIOLATION: Final = "invariant: "
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -114,8 +116,13 @@ class Calls:
         ]
 
 
-def read_answer(item: I, answer: Any, reply: Reply, read: Callable[[I, Any, Reply], A]) -> A | Bug:
-    """An item that failed inside its function is answered by a bug, in its place."""
-    if answer and answer[0] == "bug":
-        return Bug(str(answer[1]))
-    return read(item, answer, reply)
+def read_answer(
+    item: I, answer: Any, reply: Reply, read: Callable[[I, Any, Reply], A]
+) -> A | FlowFabricError:
+    """An item that failed inside its function is answered by its error, in its place."""
+    if not answer or answer[0] != "bug":
+        return read(item, answer, reply)
+    text = str(answer[1])
+    if text.startswith(_VIOLATION):
+        return InvariantViolation(text.removeprefix(_VIOLATION))
+    return Bug(text)

@@ -6,6 +6,7 @@ from typing import Any
 from flowfabric.backend.base import Answered
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offer
 from flowfabric.backend.valkey.calls import Calls, Reply
+from flowfabric.backend.valkey.graph_packing import upstreams_of
 from flowfabric.backend.valkey.keys import execution_partition_key, lane_key
 from flowfabric.backend.valkey.packing import Args, document_from, record_from
 from flowfabric.core.plan import Refused
@@ -73,7 +74,7 @@ def _read_named(_: NamedClaim, answer: Any, reply: Reply) -> Offer | Refused:
 
 
 def _offer(answer: list[Any], reply: Reply) -> Offer:
-    fate, row, static, body, deferred, journal_length, suspension_id, suspension, _ = answer
+    fate, row, static, body, deferred, journal_length, suspension_id, suspension, upstreams = answer
     return Offer(
         fate=fate,
         record=record_from(reply.bodies[row], reply.bodies[static]),
@@ -82,4 +83,5 @@ def _offer(answer: list[Any], reply: Reply) -> Offer:
         journal_length=journal_length,
         suspension_id=suspension_id,
         suspension=document_from(reply.bodies[suspension]) if suspension else None,
+        upstreams=upstreams_of(upstreams, reply),
     )

@@ -6,11 +6,13 @@ from typing import Any
 from flowfabric.backend.base import Answered
 from flowfabric.backend.types import CreateAnswer, Created, Duplicate
 from flowfabric.backend.valkey.calls import Calls, Reply
+from flowfabric.backend.valkey.graph_rows import flow_of
 from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.limit_upkeep import attach
-from flowfabric.backend.valkey.packing import Args, row_of, static_text
+from flowfabric.backend.valkey.packing import Args, decode, row_of, static_text
 from flowfabric.core.birth import Birth, born
 from flowfabric.core.flow_plan import FlowRefused
+from flowfabric.core.graph import Flow
 from flowfabric.errors import Bug
 
 
@@ -35,9 +37,13 @@ class CreateMechanism:
             case "duplicate":
                 return Duplicate(answer[1])
             case "refused":
-                return FlowRefused(None)
+                return FlowRefused(_flow(birth, answer[1], reply))
             case other:
                 raise Bug(f"create: {other!r}")
+
+
+def _flow(birth: Birth, number: int, reply: Reply) -> Flow | None:
+    return flow_of(birth.record.flow_id, decode(reply.bodies[number])) if number else None
 
 
 def _key(birth: Birth) -> str:

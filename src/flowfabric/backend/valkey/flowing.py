@@ -1,6 +1,8 @@
-"""The mechanisms of flows."""
+"""Flows: whole graphs, edits, settling, and their reads."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from flowfabric.backend.flowing import (
     EdgeQuery,
@@ -10,43 +12,215 @@ from flowfabric.backend.flowing import (
     MemberQuery,
 )
 from flowfabric.backend.limiting import Answered
-from flowfabric.backend.valkey.calls import Calls
+from flowfabric.backend.valkey.calls import Calls, Reply
+from flowfabric.backend.valkey.creating import pack_birth
+from flowfabric.backend.valkey.fanning import ask_all
+from flowfabric.backend.valkey.graph_packing import pack_flow_plan
+from flowfabric.backend.valkey.graph_rows import (
+    edge_of,
+    flow_of,
+    flow_or_none,
+    group_of,
+    group_or_none,
+    pack_edge,
+    pack_flow,
+    pack_group,
+)
+from flowfabric.backend.valkey.keys import execution_partition_key, partition_key
+from flowfabric.backend.valkey.limit_upkeep import attach
+from flowfabric.backend.valkey.packing import Args, record_from
 from flowfabric.core.birth import GraphBirth
-from flowfabric.core.flow_plan import FlowAnswer, FlowPlan
+from flowfabric.core.flow_plan import FlowAnswer, FlowApplied, FlowPlan, FlowRefused
 from flowfabric.core.graph import Edge, Flow, Group
-from flowfabric.errors import Unavailable
+from flowfabric.core.record import Record
+from flowfabric.core.states import STATES, public_state
+
+I = TypeVar("I")  # noqa: E741
+A = TypeVar("A")
 
 
 class FlowMechanism:
+    """A flow and all that is its own lies in the partition of its id."""
+
     _calls: Calls
+
+    def _flow_key(self, flow_id: str) -> str:
+        return partition_key(self._calls.counts.of_flow(flow_id))
+
+    def _flow_tag(self, flow_id: str) -> str:
+        return f"{{fp:{self._calls.counts.of_flow(flow_id)}}}"
+
+    # ---- changes
 
     async def create_graph(
         self, items: Sequence[GraphBirth]
     ) -> list[Answered[GraphCreated | GraphRefused]]:
-        raise Unavailable("create_graph")
+        # Each may be as large as a call may be.
+        answers = await asyncio.gather(
+            *(
+                self._calls.batches(
+                    "graph",
+                    [item],
+                    lambda one: self._flow_key(one.flow.flow_id),
+                    self._pack_graph,
+                    _graph_answer,
+                )
+                for item in items
+            )
+        )
+        found = [answer for (answer,) in answers]
+        await attach(self._calls, _new_records(items, found))
+        return found
+
+    def _pack_graph(self, graph: GraphBirth, args: Args) -> list[Any]:
+        searchable, flow = self._calls.searchable, graph.flow
+        return [
+            self._flow_tag(flow.flow_id),
+            flow.flow_id,
+            pack_flow(flow, searchable),
+            [pack_birth(birth, args, searchable) for birth in graph.members],
+            [pack_edge(edge) for edge in graph.edges],
+            [pack_group(group) for group in graph.groups],
+            graph.is_last,
+        ]
 
     async def apply_flows(self, plans: Sequence[FlowPlan]) -> list[Answered[FlowAnswer]]:
-        raise Unavailable("apply_flows")
+        return await self._calls.batches(
+            "flows",
+            plans,
+            lambda plan: self._flow_key(plan.flow_id),
+            lambda plan, args: (
+                self._flow_tag(plan.flow_id),
+                pack_flow_plan(plan, args, self._calls.searchable),
+            ),
+            _flow_answer,
+        )
 
     async def settle(self, flow_ids: Sequence[str]) -> list[Answered[bool]]:
-        raise Unavailable("settle")
+        return await self._calls.batches(
+            "settle",
+            flow_ids,
+            self._flow_key,
+            lambda flow_id, _: (self._flow_tag(flow_id), flow_id),
+            lambda _, answer, __: bool(answer[1]),
+        )
+
+    # ---- reads
+
+    async def _read_each(
+        self,
+        function: str,
+        items: Sequence[I],
+        key: Callable[[I], str],
+        pack: Callable[[I], Any],
+        read: Callable[[I, Any], A],
+    ) -> list[A]:
+        """Items in calls of one partition each (in a cluster) or of all; answers in their order."""
+        answers: list[Any] = [None] * len(items)
+
+        async def run(places: list[int]) -> None:
+            request = [pack(items[place]) for place in places]
+            reply = await self._calls.run(function, key(items[places[0]]), request)
+            for place, answer in zip(places, reply.head, strict=True):
+                answers[place] = read(items[place], answer)
+
+        await asyncio.gather(*map(run, self._calls.parts(items, key)))
+        return answers
 
     async def flows(self, ids: Sequence[str]) -> list[Flow | None]:
-        raise Unavailable("flows")
+        return await self._read_each(
+            "flow_read",
+            ids,
+            self._flow_key,
+            lambda flow_id: (self._flow_tag(flow_id), flow_id),
+            flow_or_none,
+        )
 
     async def flows_in(self, partition: int, after: str, limit: int) -> list[Flow]:
-        raise Unavailable("flows_in")
+        request = (f"{{fp:{partition}}}", after, limit)
+        reply = await self._calls.run("flow_list", partition_key(partition), request)
+        return [flow_of(flow_id, values) for flow_id, values in reply.head]
 
     async def flows_by_age(
         self, after: tuple[int, str] | None, limit: int, *, newest: bool = True
     ) -> list[Flow]:
-        raise Unavailable("flows_by_age")
+        at, behind = after or (False, "")
+        replies = await ask_all(
+            self._calls,
+            "flow_ages",
+            range(self._calls.counts.flow),
+            lambda share: (share, at, behind, limit, newest),
+        )
+        found = [flow_of(*one) for reply in replies for one in reply.head]
+        found.sort(key=lambda flow: (flow.created_at, flow.flow_id), reverse=newest)
+        return found[:limit]
 
     async def members(self, query: MemberQuery) -> list[MemberPlace]:
-        raise Unavailable("members")
+        at, behind = query.after or (False, "")
+        states = list(query.states or sorted(STATES))
+        request = (self._flow_tag(query.flow_id), query.flow_id, states, at, behind, query.limit)
+        reply = await self._calls.run("flow_members", self._flow_key(query.flow_id), request)
+        return [
+            MemberPlace(created_at, execution_id, public_state(state, reason))
+            for created_at, execution_id, state, reason in reply.head
+        ]
 
     async def edges(self, queries: Sequence[EdgeQuery]) -> list[tuple[Edge, ...]]:
-        raise Unavailable("edges")
+        return await self._read_each(
+            "flow_edges",
+            queries,
+            lambda query: self._flow_key(query.flow_id),
+            lambda query: (
+                self._flow_tag(query.flow_id),
+                query.flow_id,
+                query.of,
+                query.id,
+                query.after,
+                query.limit,
+            ),
+            lambda query, answer: tuple(edge_of(query.flow_id, one) for one in answer),
+        )
 
     async def groups(self, targets: Sequence[str]) -> list[Group | None]:
-        raise Unavailable("groups")
+        return await self._read_each(
+            "groups",
+            targets,
+            execution_partition_key,
+            lambda target: target,
+            group_or_none,
+        )
+
+
+def _new_records(
+    items: Sequence[GraphBirth], answers: Sequence[Answered[GraphCreated | GraphRefused]]
+) -> Iterator[Record]:
+    """Members with budgets that are to know of them."""
+    for graph, answer in zip(items, answers, strict=True):
+        if isinstance(answer, GraphCreated) and not answer.was_whole:
+            yield from (one.record for one in graph.members if one.record.budget_ids)
+
+
+def _graph_answer(
+    graph: GraphBirth, answer: list[Any], reply: Reply
+) -> GraphCreated | GraphRefused:
+    flow_id = graph.flow.flow_id
+    if answer[0] == "created":
+        _, flow, is_new, was_whole, more = answer
+        return GraphCreated(flow_of(flow_id, flow), is_new, was_whole, more)
+    _, seen, row, static, edge_id, edge = answer
+    record = record_from(reply.bodies[row], reply.bodies[static]) if row else None
+    taken = edge_of(flow_id, (edge_id, edge)) if edge else None
+    return GraphRefused(flow_or_none(flow_id, seen), record, taken)
+
+
+def _flow_answer(plan: FlowPlan, answer: list[Any], reply: Reply) -> FlowAnswer:
+    if answer[0] == "refused":
+        return FlowRefused(flow_or_none(plan.flow_id, answer[1]))
+    _, flow, groups, cancelled, more = answer
+    return FlowApplied(
+        flow_of(plan.flow_id, flow),
+        reply.now,
+        tuple(group_of(target, values) for target, values in groups),
+        cancelled,
+        more,
+    )

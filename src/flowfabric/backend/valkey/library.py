@@ -12,8 +12,9 @@ from importlib.resources import files
 from typing import Any, Final
 
 from flowfabric.backend.valkey import layout, limit_layout
+from flowfabric.backend.valkey.graph_tables import GRAPH_PLACES, graph_tables, step_bounds
 from flowfabric.backend.valkey.indexing import render_reindex
-from flowfabric.core import events, graph
+from flowfabric.core import events
 from flowfabric.core.plan import OWN_PAUSES
 from flowfabric.core.record import (
     DUE,
@@ -38,6 +39,8 @@ FILES: Final = (
     "hints",
     "views",
     "step",
+    "graph",
+    "members",
     "settle",
     "journal",
     "waiters",
@@ -57,6 +60,9 @@ FILES: Final = (
     "list",
     "flow_purge",
     "purge",
+    "flows",
+    "growing",
+    "graph_read",
     "read",
     "due",
     "presence",
@@ -70,17 +76,22 @@ _PLACES: Final[dict[str, tuple[str, ...]]] = {
     "p": layout.PLAN,
     "b": limit_layout.BUDGET,
     "q": limit_layout.QUOTA,
+    **GRAPH_PLACES,
 }
 _COMMENT: Final = re.compile(r"^ *--.*\n", re.MULTILINE)
 _PLACE: Final = re.compile(r"@(?:([a-z])\.)?([a-z_]+)")
 
 
-@lru_cache
 def library(*, test_mode: bool) -> tuple[str, str]:
     """The text to load and its version."""
+    return _library(step_bounds(), test_mode=test_mode)
+
+
+@lru_cache
+def _library(bounds: tuple[tuple[str, int], ...], *, test_mode: bool) -> tuple[str, str]:
     blocks = [_file(name) if name == "prelude" else _block(_file(name)) for name in FILES]
     blocks.insert(FILES.index("views") + 1, _block(render_reindex()))
-    body = "\n".join([_tables(test_mode=test_mode), *blocks])
+    body = "\n".join([_tables(test_mode=test_mode), f"local BOUNDS = {lua(dict(bounds))}", *blocks])
     digest = sha256(body.encode()).hexdigest()[:16]
     version = f"{INTERFACE}.{digest}"
     return f"#!lua name={NAME}\nlocal LIBRARY_VERSION = {lua(version)}\n{body}", version
@@ -127,7 +138,7 @@ def _tables(*, test_mode: bool) -> str:
         "CLAIM_CLEARED": _at(("detail", "lost_at", "revoke_reason", "wake_at")),
         "OWN_PAUSES": frozenset(OWN_PAUSES),
         "ENDINGS": events.ENDINGS,
-        "COVERED": {policy: frozenset(states) for policy, states in graph.COVERED.items()},
+        **graph_tables(),
     }
     return "\n".join(f"local {name} = {lua(value)}" for name, value in tables.items())
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from flowfabric.backend.valkey.graph_rows import pack_edit
 from flowfabric.backend.valkey.layout import (
     AT,
     ATTEMPT,
@@ -269,6 +270,4 @@ def _timer(timer: Timer | None) -> list[Any] | bool:
 
 def pack_graph(plan: Plan) -> Any:
     """Edges and groups a plan puts beside its record."""
-    if plan.graph is None:
-        return False
-    raise NotImplementedError("plans with a graph")
+    return pack_edit(plan.graph) if plan.graph is not None else False

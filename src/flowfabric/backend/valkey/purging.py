@@ -6,8 +6,8 @@ from typing import Any, Final
 from flowfabric.backend.reference.feed import KEEP_ENTRIES, KEEP_MS
 from flowfabric.backend.reference.purging import MOST_LOOKS
 from flowfabric.backend.valkey.calls import Reply
-from flowfabric.backend.valkey.fanning import ask_each
-from flowfabric.backend.valkey.keys import execution_partition_key, key_at
+from flowfabric.backend.valkey.fanning import ask_all, ask_each
+from flowfabric.backend.valkey.keys import execution_partition_key, key_at, partition_key
 from flowfabric.backend.valkey.limit_upkeep import drop_ended, forget
 from flowfabric.backend.valkey.logs import log_count, log_tag
 from flowfabric.backend.valkey.packing import Args, record_from
@@ -23,6 +23,7 @@ _Purged = tuple[str, Record | None]
 class PurgeMechanism(SearchMechanism):
     async def purge(self, limit: int, partitions: frozenset[int] = frozenset()) -> int:
         purged = await self._purge_executions(limit, partitions)
+        await self._purge_flows(limit)
         await self._trim_logs()
         await drop_ended(self._calls)
         return purged
@@ -50,6 +51,25 @@ class PurgeMechanism(SearchMechanism):
             "purge", items, lambda item: execution_partition_key(item[0]), _same, _fate
         )
         return [_raised(answer) for answer in answers]
+
+    async def _purge_flows(self, limit: int) -> None:
+        """Flows whose members are gone, and with them what told the partition."""
+        replies = await ask_all(
+            self._calls,
+            "purgeable",
+            self._everywhere,
+            lambda share: [limit, *share],
+        )
+        found = sorted((at, flow_id, part) for reply in replies for at, part, flow_id in reply.head)
+        items = [(part, flow_id) for _, flow_id, part in found[:limit]]
+        for answer in await self._calls.batches(
+            "purge_flows",
+            items,
+            lambda item: partition_key(item[0]),
+            _same,
+            lambda _, answer, __: answer,
+        ):
+            _raised(answer)
 
     async def _trim_logs(self) -> None:
         counts = self._calls.counts

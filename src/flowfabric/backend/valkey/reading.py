@@ -16,6 +16,8 @@ from flowfabric.backend.types import (
 )
 from flowfabric.backend.valkey.calls import Calls, Reply
 from flowfabric.backend.valkey.fanning import ask_all
+from flowfabric.backend.valkey.graph_packing import upstreams_of
+from flowfabric.backend.valkey.graph_rows import edge_of, flow_of, group_or_none
 from flowfabric.backend.valkey.keys import CONFIG, execution_partition_key, lane_key
 from flowfabric.backend.valkey.packing import (
     attempt_from,
@@ -68,7 +70,7 @@ class ReadMechanism:
         found = [_due_record(one, reply) for one in records]
         return DuePage(
             tuple(record for record, _ in found),
-            tuple(self._due_flow(one, reply) for one in flows),
+            tuple(flow_of(*one) for one in flows),
             reply.now,
             (next_due, next_id) if next_id else None,
             {record.execution_id: beside for record, beside in found if beside},
@@ -114,7 +116,7 @@ def _due_record(one: list[Any], reply: Reply) -> tuple[Record, dict[str, Documen
 
 
 def _seen(answer: list[Any], reply: Reply, beside: frozenset[With]) -> Seen:
-    row, static, body, result, ended, kept, documents, _upstreams, _group, _incoming = answer
+    row, static, body, result, ended, kept, documents, upstreams, group, incoming = answer
     record = record_from(reply.bodies[row], reply.bodies[static])
     attempts = [attempt_from(reply.bodies[one]) for one in ended]
     told = (entry_of(decode(reply.bodies[one])) for one in kept)
@@ -129,4 +131,7 @@ def _seen(answer: list[Any], reply: Reply, beside: frozenset[With]) -> Seen:
         if "history" in beside
         else (),
         documents=_documents(documents, reply),
+        upstreams=upstreams_of(upstreams, reply),
+        group=group_or_none(record.execution_id, group),
+        incoming=tuple(edge_of(record.flow_id, one) for one in incoming or ()),
     )

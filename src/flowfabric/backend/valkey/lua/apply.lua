@@ -52,9 +52,14 @@ local function replayed(c, id, plan, r, row)
   return answer
 end
 
-local function is_move(rule, source, target)
-  local moves = MOVES[rule]
-  return moves and moves[source .. '>' .. target]
+-- The state a plan would move a record to, if the table does not know that move.
+function ff.bad_move(plan, r)
+  local target, set = r[@state], plan[@p.set]
+  for i = 1, #set, 2 do
+    if set[i] == @state then target = set[i + 1] end
+  end
+  local moves = MOVES[plan[@p.rule]]
+  return not (moves and moves[r[@state] .. '>' .. target]) and target
 end
 
 function ff.apply(c, plan)
@@ -66,12 +71,8 @@ function ff.apply(c, plan)
   if not ff.fits(plan, before, c.now) or not ff.graph_fits(c, ff.tag_of(id), plan, before) then
     return refused(c, id, row)
   end
-  local target = before[@state]
-  local set = plan[@p.set]
-  for i = 1, #set, 2 do
-    if set[i] == @state then target = set[i + 1] end
-  end
-  if not is_move(plan[@p.rule], before[@state], target) then
+  local target = ff.bad_move(plan, before)
+  if target then
     return { 'bug', plan[@p.rule] .. ': ' .. before[@state] .. ' -> ' .. target .. ' is not a move' }
   end
   local after, written = ff.perform(c, id, before, plan, blob_fields(c, id, plan[@p.blobs]))

@@ -1,9 +1,49 @@
--- What a purge asks and tells of flows.
+-- What a purge asks and tells of flows, and their own end.
+--
+-- ff1_purgeable: request {how many, partition, ...}; answers {purge_at, partition, flow id}, ... of flows that are
+--   past their retention and whose members are all gone, the first of each partition
+-- ff1_purge_flows: request {{partition, flow id}, ...}; answers {'purged'} or {'kept'}
+
+-- Edges one step drops; a flow that has more goes over several, itself last.
+local EDGES_AT_ONCE = 1000
 
 -- Whether a member's result may still be somebody's input.
 function ff.is_needed(c, tag, r)
-  return false
+  local flow = r[@flow_id] ~= '' and ff.flow(c, tag, r[@flow_id])
+  return flow and flow[@f.finished_at] == 0
 end
 
 function ff.member_purged(c, tag, r)
+  local flow = r[@flow_id] ~= '' and ff.flow(c, tag, r[@flow_id])
+  if not flow then return end
+  flow[@f.purged_count] = flow[@f.purged_count] + 1
+  flow[@f.version], flow[@f.changed_at] = flow[@f.version] + 1, c.now
+  ff.put_flow(c, tag, r[@flow_id], flow)
 end
+
+ff.register('purgeable', function(_, args)
+  local c = ff.open(args)
+  local most, found = c.request[1], {}
+  for i = 2, #c.request do
+    local key = ff.view('{fp:' .. c.request[i] .. '}', 'flow_purge')
+    local flows = call('ZRANGE', key, '-inf', c.now, 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES')
+    for j = 1, #flows, 2 do found[#found + 1] = { tonumber(flows[j + 1]), c.request[i], flows[j] } end
+  end
+  return ff.answer(c, found)
+end, { 'no-writes', 'allow-cross-slot-keys' })
+
+local function purge_flow(c, item)
+  local tag, flow_id = '{fp:' .. item[1] .. '}', item[2]
+  local flow = ff.flow(c, tag, flow_id)
+  if not flow or flow[@f.purge_at] == 0 or flow[@f.purge_at] > c.now
+    or flow[@f.purged_count] < flow[@f.node_count] then
+    return { 'kept' }
+  end
+  if ff.drop_edges(tag, flow_id, EDGES_AT_ONCE) < EDGES_AT_ONCE then ff.drop_flow(c, tag, flow_id) end
+  return { 'purged' }
+end
+
+ff.register('purge_flows', function(_, args)
+  local c = ff.open(args)
+  return ff.close(c, ff.each(c, c.request, purge_flow))
+end)

@@ -88,6 +88,7 @@ end
 
 -- End a call that wrote: what its items share is written once.
 function ff.close(c, head)
+  ff.write_graph(c)
   ff.write_logs(c)
   ff.write_counts(c)
   ff.write_hints(c)

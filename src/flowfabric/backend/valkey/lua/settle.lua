@@ -1,44 +1,475 @@
--- The graph around a record: what a member's step does to its flow, and what a plan does to edges.
+-- Settling: what the end of a member does to the graph behind it, in the same step.
+--
+-- Edges are settled first, breadth first, and siblings are cut when no edge is left. A step does so
+-- many edges, copies so many bytes and takes so many looks; what is left over is remembered on the
+-- flow as {work, member, after, note, within} and taken up again newest first.
 
--- Whether a plan's groups are still those it was decided from, and its flow is not cancelled.
-function ff.graph_fits(c, tag, plan, r)
+local PAGE = BOUNDS.page
+local WORK, MEMBER, AFTER, NOTE, WITHIN = 1, 2, 3, 4, 5
+
+local function work_of(kind, member, note)
+  return { kind, member, '', note or '', '' }
+end
+
+local function gone_on(work, after, within)
+  return { work[WORK], work[MEMBER], after, work[NOTE], within or work[WITHIN] }
+end
+
+-- Perform one of the plans that settling writes by itself.
+local function write_member(c, w, id, before, plan)
+  local after = ff.perform(c, id, before, plan)
+  if after[@flow_id] ~= '' then ff.member_moved(c, w.tag, id, before, after) end
+  return after
+end
+
+local function release_plan(r, now)
+  return r[@wake_at] > now and RELEASE_LATER or RELEASE_NOW
+end
+
+local function is_blocked(r)
+  return r[@state] == 'blocked' and r[@reason] == 'dependencies'
+end
+
+local function resolved_edges(group)
+  return group[@g.succeeded] + group[@g.failed] + group[@g.skipped]
+end
+
+-- Release a member that waits for dependencies of which none is open any more; nil if one is.
+local function release_if_open(c, tag, id, r)
+  local group = ff.group(c, id)
+  if group and group[@g.state] == 'pending' then
+    if resolved_edges(group) < group[@g.n] or group[@g.staged] ~= 0 then return nil end
+    if group[@g.n] ~= 0 then
+      group[@g.state], group[@g.fired_at] = 'satisfied', c.now
+      ff.put_group(c, id, group)
+    end
+  end
+  return write_member(c, { tag = tag }, id, r, release_plan(r, c.now))
+end
+
+-- ---- groups
+
+-- What the counters of a pending group amount to.
+local function judge(group)
+  local lost = group[@g.failed] + group[@g.skipped]
+  local n, k = group[@g.n], group[@g.k]
+  if group[@g.policy] == 'all_of' then
+    if lost > 0 then return 'impossible' end
+    return group[@g.succeeded] == n and group[@g.staged] == 0 and 'satisfied' or 'pending'
+  end
+  if group[@g.policy] == 'any_of' then k = 1 end
+  if group[@g.succeeded] >= k then return 'satisfied' end
+  if n >= k then return lost > n - k and 'impossible' or 'pending' end
+  local resolved = resolved_edges(group) == n
+  return resolved and group[@g.staged] == 0 and 'impossible' or 'pending'
+end
+
+local function count_outcome(group, edge, outcome)
+  local place = @g.failed
+  if edge[@e.state] == 'satisfied' then
+    place = @g.succeeded
+  elseif outcome == 'skipped' then
+    place = @g.skipped
+  end
+  group[place] = group[place] + 1
+end
+
+-- ---- edges
+
+-- Whether its source has ended in a way that resolves this edge.
+local function end_counts(edge, source)
+  if not FINAL[source[@state]] then return false end
+  return source[@replay_count] >= edge[@e.past_ends] or source[@state] == 'completed'
+    or edge[@e.kind] == 'finished'
+end
+
+local function fire(c, w, target, group)
+  if group[@g.on_satisfied] == 'cancel_remaining' then
+    local reason = 'sibling_quorum_' .. group[@g.state]
+    group[@g.cancel_reason] = reason
+    w.cuts[#w.cuts + 1] = work_of('cut', target, reason)
+  end
+  ff.put_group(c, target, group)
+  local r = ff.load(target)
+  if not r or FINAL[r[@state]] then return end
+  if group[@g.state] == 'impossible' then
+    write_member(c, w, target, r, SKIP)
+    w.fresh[#w.fresh + 1] = work_of('settle', target)
+  elseif is_blocked(r) then
+    write_member(c, w, target, r, release_plan(r, c.now))
+  end
+end
+
+-- Resolve one open edge; it is written with the rest of its page. One more outcome than a group has
+-- edges is left without effect, and the item is answered by that.
+local function resolve(c, w, edge, outcome, replayed)
+  local target = edge[@e.target]
+  local group = ff.group(c, target)
+  if group and group[@g.round] ~= edge[@e.round] then group = nil end
+  if group and resolved_edges(group) >= group[@g.n] then
+    c.violation = 'invariant: group of ' .. target .. ': more outcomes than its ' .. group[@g.n] .. ' edges'
+    return false
+  end
+  local satisfied = outcome == 'success' or edge[@e.kind] == 'finished'
+  edge[@e.state] = satisfied and 'satisfied' or 'impossible'
+  edge[@e.outcome], edge[@e.resolved_at] = outcome, c.now
+  if not group then return true end
+  local pending = group[@g.state] == 'pending'
+  if pending and satisfied and edge[@e.data_ref] == 'input' then
+    w.bytes = w.bytes - ff.copy_result(edge[@e.source], target)
+  end
+  count_outcome(group, edge, outcome)
+  local verdict = pending and judge(group) or 'pending'
+  if verdict == 'pending' or (replayed and verdict == 'impossible') then
+    ff.put_group(c, target, group)
+  else
+    group[@g.state], group[@g.fired_at] = verdict, c.now
+    fire(c, w, target, group)
+  end
   return true
 end
 
--- Carry a member's step over to its flow; `before` is nil for a new member.
-function ff.member_moved(c, tag, id, before, after)
+-- ---- the walk
+
+local function has_room(w)
+  return w.edges > 0 and w.bytes > 0 and w.looks > 0
 end
 
--- Count a new member in; a refusal when its flow is missing, cancelled or another namespace's.
-function ff.join_flow(c, tag, r)
-  return { 'refused', 0 }
+-- The next page of a list: one edge more than is settled tells whether there are others.
+local function page_of(w, list, work, most)
+  local limit = most < PAGE and most or PAGE
+  local ids, edges = ff.edges(w.tag, w.flow_id, list, work[AFTER], limit + 1)
+  return ids, edges, #ids < limit and #ids or limit
 end
 
--- Whether the cancellation of its flow ends the record.
-function ff.is_covered(c, tag, r)
-  return false
+-- Leave the rest of a list, if it has one, to what comes after the newer work.
+local function go_on_behind(w, work, ids, after)
+  local has_rest = #ids > 0 and after ~= ids[#ids]
+  if has_rest then w.left[#w.left + 1] = gone_on(work, after) end
+  return has_rest
+end
+
+local function settle_member(c, w, work)
+  local source = ff.load(work[MEMBER])
+  -- A source replayed meanwhile settles its edges when it ends again.
+  if not source or not FINAL[source[@state]] then return end
+  local ids, edges, size = page_of(w, ff.outgoing(work[MEMBER]), work, w.edges)
+  local after, changed = work[AFTER], {}
+  for i = 1, size do
+    if not has_room(w) then break end
+    w.looks = w.looks - 1
+    after = ids[i]
+    local edge = edges[i]
+    if edge[@e.state] == 'open' and end_counts(edge, source) then
+      w.edges = w.edges - 1
+      if resolve(c, w, edge, OUTCOMES[source[@state]]) then
+        changed[#changed + 1], changed[#changed + 2] = ids[i], pack(edge)
+      end
+    end
+  end
+  ff.update_edges(w.tag, w.flow_id, changed)
+  go_on_behind(w, work, ids, after)
+end
+
+-- One inbound edge of a member; whether it has changed.
+local function gather_edge(c, w, edge, replayed)
+  if edge[@e.state] ~= 'open' then return false end
+  local source = ff.load(edge[@e.source])
+  if not source then return false end
+  local changed = false
+  if replayed and FINAL[source[@state]] then
+    -- Of a source that has ended, only its next end counts for a replayed member.
+    local past = source[@replay_count] + 1
+    changed = edge[@e.past_ends] ~= past
+    edge[@e.past_ends] = past
+  end
+  if end_counts(edge, source) then
+    w.edges = w.edges - 1
+    return resolve(c, w, edge, OUTCOMES[source[@state]], replayed)
+  end
+  if changed then w.edges = w.edges - 1 end
+  return changed
+end
+
+local function gather(c, w, work)
+  local replayed = work[NOTE] == 'replayed'
+  local ids, edges, size = page_of(w, ff.incoming(work[MEMBER]), work, w.looks)
+  local after, changed = work[AFTER], {}
+  for i = 1, size do
+    if not has_room(w) then break end
+    w.looks = w.looks - 1
+    after = ids[i]
+    if gather_edge(c, w, edges[i], replayed) then
+      changed[#changed + 1], changed[#changed + 2] = ids[i], pack(edges[i])
+    end
+  end
+  ff.update_edges(w.tag, w.flow_id, changed)
+  local has_rest = go_on_behind(w, work, ids, after)
+  if replayed and not has_rest then
+    -- It runs when no edge is open any more, whatever its group would say.
+    local r = ff.load(work[MEMBER])
+    if r and is_blocked(r) then release_if_open(c, w.tag, work[MEMBER], r) end
+  end
+end
+
+-- ---- cutting
+
+-- Whether the group an edge leads to has not fired and still waits for it.
+local function is_needed(c, edge)
+  if edge[@e.state] ~= 'open' and edge[@e.state] ~= 'staged' then return false end
+  local group = ff.group(c, edge[@e.target])
+  return group and group[@g.state] == 'pending' and group[@g.round] == edge[@e.round]
+end
+
+-- Cut one sibling unless somebody needs it; how far its edges were looked at when the step became
+-- full before that was known.
+local function cut_source(c, w, edge, reason, within)
+  local id = edge[@e.source]
+  local source = edge[@e.state] ~= 'staged' and ff.load(id)
+  if not source or FINAL[source[@state]] then return nil end
+  local after = within
+  while true do
+    local ids, edges = ff.edges(w.tag, w.flow_id, ff.outgoing(id), after, PAGE)
+    for i = 1, #edges do
+      if is_needed(c, edges[i]) then return nil end
+    end
+    if #ids == 0 then break end
+    after = ids[#ids]
+    w.looks = w.looks - #ids
+    if #ids < PAGE then break end
+    if w.looks <= 0 then return after end
+  end
+  write_member(c, w, id, source, ff.filled(CUT, reason))
+  w.fresh[#w.fresh + 1] = work_of('settle', id)
+  return nil
+end
+
+local function take_first(list)
+  local first = list[1]
+  for i = 1, #list do list[i] = list[i + 1] end
+  return first
+end
+
+local function put_first(list, one)
+  for i = #list, 1, -1 do list[i + 1] = list[i] end
+  list[1] = one
+end
+
+local function cut_next(c, w)
+  local work = take_first(w.cuts)
+  w.looks = w.looks - 1
+  local ids, edges, size = page_of(w, ff.incoming(work[MEMBER]), work, w.edges)
+  local after, within = work[AFTER], work[WITHIN]
+  for i = 1, size do
+    if not has_room(w) then break end
+    w.edges = w.edges - 1
+    local looked = cut_source(c, w, edges[i], work[NOTE], within)
+    if looked then
+      put_first(w.cuts, gone_on(work, after, looked))
+      return
+    end
+    after, within = ids[i], ''
+  end
+  if #ids > 0 and after ~= ids[#ids] then put_first(w.cuts, gone_on(work, after, '')) end
+end
+
+-- Keep what is left on the flow, which wakes its timer; whether anything is left.
+local function remember(c, w)
+  local flow = ff.flow(c, w.tag, w.flow_id)
+  local before = flow[@f.unsettled]
+  if #w.left + #w.fresh - w.first + 1 + #w.cuts == 0 then return #before > 0 end
+  local left = w.cuts
+  for i = 1, #before do left[#left + 1] = before[i] end
+  for i = 1, #w.left do left[#left + 1] = w.left[i] end
+  for i = w.first, #w.fresh do left[#left + 1] = w.fresh[i] end
+  flow[@f.unsettled] = left
+  ff.keep_flow(c, w.tag, w.flow_id, flow)
+  return true
+end
+
+-- `left` holds what earlier steps left, the newest last; `fresh` what this one came upon, in the
+-- order of breadth; `cuts` whose sources are to be cut once neither has anything.
+local function open_walk(tag, flow_id, work)
+  local w = {
+    tag = tag, flow_id = flow_id, left = {}, fresh = {}, first = 1, cuts = {},
+    edges = BOUNDS.edges, bytes = BOUNDS.bytes, looks = BOUNDS.looks,
+  }
+  for i = 1, #work do
+    local list = work[i][WORK] == 'cut' and w.cuts or w.left
+    list[#list + 1] = work[i]
+  end
+  return w
+end
+
+local function settle_next(c, w)
+  local work = w.left[#w.left]
+  if work then
+    w.left[#w.left] = nil
+  else
+    work = w.fresh[w.first]
+    w.first = w.first + 1
+  end
+  w.looks = w.looks - 1
+  if work[WORK] == 'gather' then
+    gather(c, w, work)
+  else
+    settle_member(c, w, work)
+  end
+end
+
+-- Work until nothing is left or the step is full; whether the flow has more to do.
+local function run(c, w)
+  local flow = ff.flow(c, w.tag, w.flow_id)
+  if not flow then return false end
+  -- Siblings wait for all edges, also for those that other steps have left over.
+  local may_cut = true
+  local unsettled = flow[@f.unsettled]
+  for i = 1, #unsettled do may_cut = may_cut and unsettled[i][WORK] == 'cut' end
+  while has_room(w) do
+    if #w.left > 0 or w.first <= #w.fresh then
+      settle_next(c, w)
+    elseif #w.cuts > 0 and may_cut then
+      cut_next(c, w)
+    else
+      break
+    end
+  end
+  return remember(c, w)
+end
+
+-- ---- what others call
+
+-- Settle new or reopened edges whose source has ended already; items are {edge id, edge}. A replayed
+-- member waits again for sources that did not succeed.
+function ff.settle_edges(c, tag, flow_id, items, replayed)
+  local work, seen = {}, {}
+  for i = 1, #items do
+    local edge = items[i][2]
+    local target = edge[@e.target]
+    if edge[@e.state] == 'open' and not seen[target] then
+      seen[target] = true
+      work[#work + 1] = work_of('gather', target, replayed and 'replayed')
+    end
+  end
+  return #work > 0 and run(c, open_walk(tag, flow_id, work))
+end
+
+-- Cut members that came into being after a group had fired that no longer wants them.
+function ff.cut_late(c, tag, flow_id, ids)
+  local w = open_walk(tag, flow_id, {})
+  for i = 1, #ids do
+    local after, more = '', true
+    while more do
+      local edge_ids, edges = ff.edges(tag, flow_id, ff.outgoing(ids[i]), after, PAGE)
+      more = #edge_ids > 0
+      for j = 1, #edges do
+        local group = ff.group(c, edges[j][@e.target])
+        if group and group[@g.cancel_reason] ~= '' and group[@g.round] == edges[j][@e.round] then
+          cut_source(c, w, edges[j], group[@g.cancel_reason], '')
+          more = false
+          break
+        end
+      end
+      after = edge_ids[#edge_ids]
+    end
+  end
+  return run(c, w)
+end
+
+-- Take up what earlier steps left; whether there is still more.
+function ff.continue_flow(c, tag, flow_id)
+  local flow = ff.flow(c, tag, flow_id)
+  local work = flow[@f.unsettled]
+  if #work == 0 then return false end
+  flow[@f.unsettled] = {}
+  ff.keep_flow(c, tag, flow_id, flow)
+  local more = run(c, open_walk(tag, flow_id, work))
+  ff.finish_flow(c, tag, flow_id)
+  return more
+end
+
+-- Fail the item if it met a group that contradicts its edges.
+function ff.check_violation(c)
+  local violation = c.violation
+  if violation then
+    c.violation = nil
+    error(violation, 0)
+  end
+end
+
+-- End a step on a flow: close the flow if that was its last member; whether it has more to do.
+function ff.end_flow_step(c, tag, flow_id)
+  ff.finish_flow(c, tag, flow_id)
+  ff.check_violation(c)
+  local flow = ff.flow(c, tag, flow_id)
+  return flow and ff.has_work(flow) or false
+end
+
+-- Whether a plan's groups are still those it was decided from, and its flow is not cancelled.
+function ff.graph_fits(c, tag, plan, r)
+  if plan[@p.uncancelled] and r[@flow_id] ~= '' then
+    local flow = ff.flow(c, tag, r[@flow_id])
+    if flow and flow[@f.cancelled_at] ~= 0 then return false end
+  end
+  local edit = plan[@p.graph]
+  return not edit or ff.groups_fit(c, edit)
+end
+
+-- An edit is {edges, groups, seen}: {edge id, edge}, {target, group} and {target, group or false}.
+function ff.groups_fit(c, edit)
+  for i = 1, #edit[3] do
+    if not ff.is_same_group(c, edit[3][i][1], edit[3][i][2]) then return false end
+  end
+  return true
+end
+
+function ff.write_edit(c, tag, flow_id, edit)
+  for i = 1, #edit[1] do ff.put_edge(c, tag, flow_id, edit[1][i][1], edit[1][i][2]) end
+  for i = 1, #edit[2] do ff.put_group(c, edit[2][i][1], edit[2][i][2]) end
+end
+
+local function settle_graph(c, tag, id, plan, before, after)
+  local edit, flow_id = plan[@p.graph], after[@flow_id]
+  ff.member_moved(c, tag, id, before, after)
+  if edit then
+    local flow = plan[@p.rule] == 'park' and #edit[1] > 0 and ff.flow(c, tag, flow_id)
+    if flow then
+      ff.grow_flow(flow, 0, #edit[1])
+      ff.keep_flow(c, tag, flow_id, flow)
+    end
+    ff.settle_edges(c, tag, flow_id, edit[1], plan[@p.rule] == 'replay')
+  end
+  if FINAL[after[@state]] and not plan[@p.unsettled] then
+    run(c, open_walk(tag, flow_id, { work_of('settle', id) }))
+  end
+end
+
+-- A record that parks or replays may wait for nothing: the last child ended just before. A repeat is
+-- to be answered like the call that parked and was released in the same step.
+local function release_if_met(c, tag, id, plan)
+  local r, row = ff.load(id)
+  if is_blocked(r) then
+    local released = release_if_open(c, tag, id, r)
+    if not released then return r, row end
+    r, row = released, pack(released)
+  end
+  if not plan[@p.op] or r[@state] == 'blocked' then return r, row end
+  local told = ff.copy(r)
+  ff.put(told, @op_state, told[@state])
+  if told[@op_wake_at] ~= told[@wake_at] then ff.put(told, @op_wake_at, told[@wake_at]) end
+  return told, ff.write(c, id, r, told)
 end
 
 -- What a plan that was performed does to the graph: the record and row as they are afterwards, and
 -- whether the flow has more to do.
 function ff.settle_plan(c, id, plan, before, after, row)
-  return after, row, false
-end
-
--- What a member can read of its upstreams.
-function ff.upstreams(c, id, results)
-  return false
-end
-
-function ff.show_group(c, id)
-  return false
-end
-
-function ff.show_incoming(c, id)
-  return false
-end
-
--- A flow that is due, as a number of its raw element; `due` is {due_at, flow id, key of the view}.
-function ff.show_flow(c, due)
-  return 0
+  local flow_id, edit = after[@flow_id], plan[@p.graph]
+  if flow_id == '' and after[@state] ~= 'blocked' then return after, row, false end
+  local tag = ff.tag_of(id)
+  if edit and flow_id ~= '' then ff.write_edit(c, tag, flow_id, edit) end
+  local moved = edit or before[@state] ~= after[@state] or before[@reason] ~= after[@reason]
+  if moved and flow_id ~= '' then settle_graph(c, tag, id, plan, before, after) end
+  if is_blocked(after) then after, row = release_if_met(c, tag, id, plan) end
+  if not moved or flow_id == '' then return after, row, false end
+  return after, row, ff.end_flow_step(c, tag, flow_id)
 end

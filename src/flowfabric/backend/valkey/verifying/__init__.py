@@ -7,6 +7,7 @@ tests, and for times when nothing else runs.
 
 from flowfabric.backend.reference.memory_tables import MemoryTables
 from flowfabric.backend.reference.transaction import Transaction
+from flowfabric.backend.reference.verifying.graph import check_graph
 from flowfabric.backend.reference.verifying.limits import check_limits
 from flowfabric.backend.reference.verifying.records import check_records
 from flowfabric.backend.reference.verifying.rows import check_rows
@@ -31,7 +32,8 @@ async def verify(calls: Calls, now: int) -> list[Discrepancy]:
     return [
         *rows.faults,
         *check_records(tx),
-        *(found for found in check_rows(tx) if found.kind != "flow"),
+        *check_graph(tx),
+        *check_rows(tx),
         *check_limits(tx),
         *check_places(dumped, tables),
     ]

@@ -44,12 +44,11 @@ KINDS: Final[dict[str, tuple[Word, ...]]] = {
     "fair": (),
     "w": (),
     "wn": (),
-    # graphs
-    "f": (),
-    "e": (),
-    "el": (),
-    "eo": (),
-    "ei": (),
+    "f": _STRING,
+    "e": _HASH,
+    "el": _ZSET,
+    "eo": _ZSET,
+    "ei": _ZSET,
     # limits
     "b": _STRING,
     "ba": _ZSET,

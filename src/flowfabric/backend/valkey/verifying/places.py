@@ -10,13 +10,14 @@ from flowfabric.backend.reference.verifying.walking import rows_of
 from flowfabric.backend.types import Discrepancy
 from flowfabric.backend.valkey.keys import state_view, tag_view
 from flowfabric.backend.valkey.verifying.dumping import Dump, scores
+from flowfabric.backend.valkey.verifying.graphs import edge_lists, flow_views
 from flowfabric.core.ids import uuid_of
 from flowfabric.core.record import Record
 from flowfabric.core.states import CLAIMABLE
 from flowfabric.core.views import Entry, bucket_of, entries, tag_entries
 
-# Views of flows and budgets.
-_OTHERS: Final = frozenset({"flows", "flows_by_age", "flow_timers", "flow_purge", "budget_timers"})
+# Views of budgets.
+_OTHERS: Final = frozenset({"budget_timers"})
 
 # By the rest of a sorted set's name, its members with their scores.
 _Sets = defaultdict[str, dict[str, int]]
@@ -27,12 +28,16 @@ def check_places(dumped: Dump, tables: MemoryTables) -> Iterator[Discrepancy]:
     expected: _Sets = defaultdict(dict)
     for record in records:
         _expect(expected, record, tables.searchable)
+    expected.update(flow_views(dumped, tables))
     found = {
         name: scores(pairs)
         for name, pairs in dumped.get("v", {}).items()
         if name[len(_tag(name)) + 1 :] not in _OTHERS
     }
     yield from _differences("view", found, expected)
+    for kind, lists in edge_lists(dumped, tables).items():
+        shown = {name: scores(pairs) for name, pairs in dumped.get(kind, {}).items()}
+        yield from _differences(kind, shown, lists)
     yield from _check_counters(dumped, records)
     yield from _check_queues(dumped, records)
     yield from _check_timers(dumped, expected)

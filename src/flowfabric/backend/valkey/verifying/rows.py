@@ -11,7 +11,10 @@ from flowfabric.backend.reference.tables import (
     BLOBS,
     CONFIG,
     DOCUMENTS,
+    EDGES,
+    FLOWS,
     FRAMES,
+    GROUPS,
     JOURNAL,
     KEPT,
     NUMBERS,
@@ -36,6 +39,7 @@ from flowfabric.backend.valkey.packing import (
 )
 from flowfabric.backend.valkey.streaming import MODES, frames_from
 from flowfabric.backend.valkey.verifying.dumping import KINDS, Dump
+from flowfabric.backend.valkey.verifying.graphs import edge_rows, flow_row, group_row
 from flowfabric.errors import Corruption
 
 _BLOBS: Final = {b"in": "input", b"out": "result"}
@@ -71,6 +75,8 @@ def rows_from(dumped: Dump, now: int) -> Rows:
         "j": _journal,
         "s": _frames,
         "p": _partition,
+        "f": _flow,
+        "e": _edges,
     }
     for kind, read in readers.items():
         for rest, value in dumped.get(kind, {}).items():
@@ -91,7 +97,9 @@ def _execution(rows: Rows, execution_id: str, fields: dict[bytes, bytes]) -> Non
             rows.put(BLOBS, (execution_id, _BLOBS[name]), value)
         elif name[:1] == b"a":
             rows.put(ATTEMPTS, (execution_id, int(name[1:])), attempt_from(value))
-        elif name not in (b"r", b"s", b"g"):
+        elif name == b"g":
+            rows.put(GROUPS, *group_row(execution_id, value))
+        elif name not in (b"r", b"s"):
             rows.fault("field", execution_id, name.decode(), "nothing")
 
 
@@ -167,6 +175,15 @@ def _is_over(dumped: Dump, rest: str, fields: dict[bytes, bytes], now: int) -> b
 def _partition(rows: Rows, tag: str, fields: dict[bytes, bytes]) -> None:
     for name in fields.keys() - {b"log", b"hints"}:
         rows.fault("field", tag, name.decode(), "nothing")
+
+
+def _flow(rows: Rows, rest: str, value: bytes) -> None:
+    rows.put(FLOWS, *flow_row(rest, value))
+
+
+def _edges(rows: Rows, rest: str, fields: dict[bytes, bytes]) -> None:
+    for key, edge in edge_rows(rest, fields):
+        rows.put(EDGES, key, edge)
 
 
 def _config(rows: Rows, dumped: Dump) -> None:

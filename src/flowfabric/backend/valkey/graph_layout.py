@@ -1,0 +1,77 @@
+"""The order of packed arrays of a graph: flows, edges, groups and flow plans."""
+
+from typing import Final
+
+FLOW: Final = (
+    "namespace",
+    "kind",
+    "partition",
+    "graph_revision",
+    "version",
+    "node_count",
+    "edge_count",
+    # one number for each public state
+    "counts",
+    "purged_count",
+    "cancelled_at",
+    "cancel_reason",
+    "cancel_policy",
+    "unsettled",
+    "incomplete",
+    "submit_until",
+    "digest",
+    "due_at",
+    "finished_at",
+    "retention_ms",
+    "purge_at",
+    "created_at",
+    "changed_at",
+    # name, value, whether the deployment searches by it, in turn
+    "tags",
+)
+
+EDGE: Final = (
+    "source",
+    "target",
+    "kind",
+    "data_ref",
+    "round",
+    "state",
+    "outcome",
+    "past_ends",
+    "resolved_at",
+    "created_at",
+    "created_by",
+)
+
+GROUP: Final = (
+    "flow_id",
+    "policy",
+    "k",
+    "on_satisfied",
+    "n",
+    "staged",
+    "succeeded",
+    "failed",
+    "skipped",
+    "round",
+    "state",
+    "fired_at",
+    "cancel_reason",
+)
+
+FLOW_PLAN: Final = (
+    "flow_id",
+    "uncancelled",
+    "graph_revision",
+    "version",
+    "create",
+    "set",
+    "stamp",
+    "tags",
+    "requires",
+    "members",
+    "graph",
+    "event",
+    "cancels",
+)

@@ -1,0 +1,61 @@
+"""What `core` knows about graphs, for the library: the plans that settling writes by itself among
+it."""
+
+from typing import Any, Final
+
+from flowfabric.backend.valkey.graph_layout import EDGE, FLOW, FLOW_PLAN, GROUP
+from flowfabric.backend.valkey.packing import Args, pack_plan
+from flowfabric.core import flow_cancel, graph, settle
+from flowfabric.core.graph_chunks import ABANDONED_AFTER_MS
+from flowfabric.core.plan import Plan
+from flowfabric.core.record import Record
+from flowfabric.core.rules.operators import cancel
+from flowfabric.core.states import OUTCOMES, PUBLIC_BLOCKED, PUBLIC_STATES
+from flowfabric.core.templates import cut_plan, release_plan, skip_plan
+
+# `@f.name` in a file is the place of a field of a flow, and so on.
+GRAPH_PLACES: Final = {"f": FLOW, "e": EDGE, "g": GROUP, "c": FLOW_PLAN}
+
+# Stands in a template for the words that are known only when it is used.
+_MARK: Final = "\x01"
+
+
+def _template(plan: Plan) -> list[Any]:
+    return pack_plan(plan, Args(), frozenset())
+
+
+def _places(names: tuple[str, ...] | frozenset[str]) -> tuple[int, ...]:
+    return tuple(PUBLIC_STATES.index(name) + 1 for name in PUBLIC_STATES if name in names)
+
+
+def step_bounds() -> tuple[tuple[str, int], ...]:
+    """How much one step may do."""
+    return (
+        ("edges", settle.EDGES_PER_STEP),
+        ("bytes", settle.BYTES_PER_STEP),
+        ("looks", settle.LOOKS_PER_STEP),
+        ("page", settle.PAGE),
+        ("cancels", flow_cancel.MEMBERS_PER_STEP),
+        ("cancel_looks", flow_cancel.LOOKS_PER_STEP),
+    )
+
+
+def graph_tables() -> dict[str, Any]:
+    """By the names they have in the library."""
+    waiting = Record(execution_id="", namespace="", lane="")
+    return {
+        "MARK": _MARK,
+        "RELEASE_NOW": _template(release_plan(waiting, 1)),
+        "RELEASE_LATER": _template(release_plan(waiting, -1)),
+        "SKIP": _template(skip_plan("")),
+        "CUT": _template(cut_plan("", _MARK)),
+        "CANCEL": _template(cancel("", _MARK, "flow_cascade", None)),
+        "OUTCOMES": OUTCOMES,
+        "PUBLIC_BLOCKED": PUBLIC_BLOCKED,
+        "COUNT_PLACES": {name: place for place, name in enumerate(PUBLIC_STATES, 1)},
+        "LIVE_PLACES": _places(graph.LIVE_PUBLIC),
+        "UNHAPPY_PLACES": _places(graph.UNHAPPY),
+        "COVERED": graph.COVERED,
+        "ABANDONED_AFTER_MS": ABANDONED_AFTER_MS,
+        "UPSTREAM_BYTES": graph.UPSTREAM_BYTES,
+    }

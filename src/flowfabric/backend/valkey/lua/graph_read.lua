@@ -1,0 +1,230 @@
+-- Reads of graphs; flows, edges and groups are answered as they are packed.
+--
+-- ff1_flow_read: request {{tag, flow id}, ...}; answers flow or false
+-- ff1_flow_list: request {tag, after, limit}; answers {flow id, flow}, ... by id
+-- ff1_flow_ages: request {partitions, after created_at or false, after flow id, limit, newest}; answers
+--   {flow id, flow}, ... of all these partitions by (created_at, flow id)
+-- ff1_flow_members: request {tag, flow id, states, after created_at or false, after id, limit};
+--   answers {created_at, id, state, reason}, ... in that order
+-- ff1_flow_edges: request {{tag, flow id, of, id, after, limit}, ...}; answers {{edge id, edge}, ...}
+-- ff1_groups: request {target, ...}; answers group or false
+
+local RESULT_BYTES = UPSTREAM_BYTES
+local PAGE = 1000
+
+-- The members of a flow in one state, by creation.
+function ff.members_view(tag, flow_id, state)
+  return ff.view(tag, 'flow:' .. flow_id .. ':' .. state)
+end
+
+-- How many members of a view stand before (at, member), and whether it is there itself: all of a
+-- flow may share an instant.
+local function rank_of(key, at, member)
+  local rank = call('ZRANK', key, member)
+  if rank then return rank, 1 end
+  local low, high = call('ZCOUNT', key, '-inf', '(' .. at), call('ZCOUNT', key, '-inf', at)
+  while low < high do
+    local middle = floor((low + high) / 2)
+    if call('ZRANGE', key, middle, middle)[1] < member then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  return low, 0
+end
+
+-- Member, score, ... in turn, strictly behind a place if one is given.
+function ff.places_behind(key, at, member, limit)
+  if limit < 1 then return {} end
+  local from = 0
+  if at then
+    local before, itself = rank_of(key, at, member)
+    from = before + itself
+  end
+  return call('ZRANGE', key, from, from + limit - 1, 'WITHSCORES')
+end
+
+-- All edges that lead to a member, by edge id: ids, edges.
+local function inbound(tag, flow_id, id)
+  local all_ids, all, after = {}, {}, ''
+  repeat
+    local ids, edges = ff.edges(tag, flow_id, ff.incoming(id), after, PAGE)
+    for i = 1, #ids do all_ids[#all_ids + 1], all[#all + 1] = ids[i], edges[i] end
+    after = ids[#ids]
+  until #ids < PAGE
+  return all_ids, all
+end
+
+-- One per counted inbound edge, in edge-id order; results of named ones while they fit:
+-- {edge id, source, data ref, outcome, satisfied_at, result, encoding, deferred}, where result is the
+-- number of a raw element, 0 when there is none.
+function ff.upstreams(c, id, results)
+  local tag, r = ff.tag_of(id), ff.load(id)
+  local room, found = RESULT_BYTES, {}
+  if not r or r[@flow_id] == '' then return found end
+  local ids, edges = inbound(tag, r[@flow_id], id)
+  for i = 1, #ids do
+    local edge = edges[i]
+    if edge[@e.state] ~= 'staged' then
+      local satisfied = edge[@e.state] == 'satisfied'
+      local one = {
+        ids[i], edge[@e.source], edge[@e.data_ref], edge[@e.outcome],
+        satisfied and edge[@e.resolved_at] or 0, 0, '', false,
+      }
+      local named = edge[@e.data_ref] ~= '' and edge[@e.data_ref] ~= 'input'
+      local result = results and satisfied and named and call('HGET', 'ff:x:' .. edge[@e.source], 'out')
+      if result then
+        local source = ff.load(edge[@e.source])
+        one[7], one[8] = source[@result_encoding], #result > room
+        if not one[8] then
+          room = room - #result
+          one[6] = ff.attach(c, result)
+        end
+      end
+      found[#found + 1] = one
+    end
+  end
+  return found
+end
+
+-- A flow whose time has come, found in a partition's view: {flow id, flow}.
+function ff.show_flow(c, place)
+  local flow_id, view = place[2], place[3]
+  return { flow_id, ff.flow(c, sub(view, 6, find(view, '}', 6, true)), flow_id) }
+end
+
+function ff.show_group(c, id)
+  return ff.group(c, id) or false
+end
+
+function ff.show_incoming(_, id)
+  local r, shown = ff.load(id), {}
+  if not r or r[@flow_id] == '' then return shown end
+  local ids, edges = inbound(ff.tag_of(id), r[@flow_id], id)
+  for i = 1, #ids do shown[i] = { ids[i], edges[i] } end
+  return shown
+end
+
+ff.register('flow_read', function(_, args)
+  local c = ff.open(args)
+  local answers = {}
+  for i = 1, #c.request do answers[i] = ff.flow(c, c.request[i][1], c.request[i][2]) or false end
+  return ff.answer(c, answers)
+end, { 'no-writes' })
+
+ff.register('flow_list', function(_, args)
+  local c = ff.open(args)
+  local tag, after, limit = c.request[1], c.request[2], c.request[3]
+  local from = after == '' and '-' or '(' .. after
+  local ids = call('ZRANGE', ff.view(tag, 'flows'), from, '+', 'BYLEX', 'LIMIT', 0, limit)
+  for i = 1, #ids do ids[i] = { ids[i], ff.flow(c, tag, ids[i]) } end
+  return ff.answer(c, ids)
+end, { 'no-writes' })
+
+-- The next of several lists of member, score, ... by (score, member), backwards if so asked.
+local function next_place(lists, newest)
+  local best
+  for i = 1, #lists do
+    local list = lists[i]
+    local member = list.places[list.at]
+    if not member and list.more then
+      list.more(list)
+      member = list.places[list.at]
+    end
+    if member then
+      list.score = list.score or tonumber(list.places[list.at + 1])
+      local is_before = not best or list.score < best.score
+        or (list.score == best.score and member < best.places[best.at])
+      if not best or is_before ~= newest then best = list end
+    end
+  end
+  return best
+end
+
+local AGES = 32
+
+local function more_ages(list)
+  list.places = call(list.command, list.key, list.from, list.from + AGES - 1, 'WITHSCORES')
+  list.at, list.from = 1, list.from + AGES
+  if #list.places < 2 * AGES then list.more = nil end
+end
+
+-- The flows of a partition by age, read as far as they are asked for.
+local function ages_of(tag, at, flow_id, newest)
+  local key, from = ff.view(tag, 'flows_by_age'), 0
+  if at then
+    local before, itself = rank_of(key, at, flow_id)
+    from = newest and call('ZCARD', key) - before or before + itself
+  end
+  local command = newest and 'ZREVRANGE' or 'ZRANGE'
+  return { tag = tag, key = key, command = command, from = from, places = {}, at = 1, more = more_ages }
+end
+
+ff.register('flow_ages', function(_, args)
+  local c = ff.open(args)
+  local partitions, at, flow_id, limit, newest = unpack(c.request)
+  local lists, found = {}, {}
+  for i = 1, #partitions do lists[i] = ages_of('{fp:' .. partitions[i] .. '}', at, flow_id, newest) end
+  while #found < limit do
+    local list = next_place(lists, newest)
+    if not list then break end
+    local next_id = list.places[list.at]
+    found[#found + 1] = { next_id, ff.flow(c, list.tag, next_id) }
+    list.at, list.score = list.at + 2, nil
+  end
+  return ff.answer(c, found)
+end, { 'no-writes', 'allow-cross-slot-keys' })
+
+ff.register('flow_members', function(_, args)
+  local c = ff.open(args)
+  local tag, flow_id, states, limit = c.request[1], c.request[2], c.request[3], c.request[6]
+  local lists, found = {}, {}
+  local after = c.request[4] and ff.member_of(c.request[5])
+  for i = 1, #states do
+    local places = ff.places_behind(ff.members_view(tag, flow_id, states[i]), c.request[4], after, limit)
+    lists[i] = { state = states[i], places = places, at = 1 }
+  end
+  while #found < limit do
+    local list = next_place(lists, false)
+    if not list then break end
+    local id, reason = tag .. ':' .. list.places[list.at], ''
+    if list.state == 'blocked' then reason = ff.load(id)[@reason] end
+    found[#found + 1] = { list.score, id, list.state, reason }
+    list.at, list.score = list.at + 2, nil
+  end
+  return ff.answer(c, found)
+end, { 'no-writes' })
+
+local function edges_of(query)
+  local tag, flow_id, of, id = query[1], query[2], query[3], query[4]
+  if of == 'edge' then
+    local edge = ff.edge(tag, flow_id, id)
+    return edge and { { id, edge } } or {}
+  end
+  local list = ff.edge_list(tag, flow_id)
+  if of ~= 'flow' then
+    list = of == 'source' and ff.outgoing(id) or ff.incoming(id)
+    -- A member's edges are all of its flow; a stranger to the asked one has none there.
+    local first = call('ZRANGE', list, 0, 0)[1]
+    local edge = first and ff.edge(tag, flow_id, first)
+    if not edge or edge[of == 'source' and @e.source or @e.target] ~= id then return {} end
+  end
+  local ids, edges = ff.edges(tag, flow_id, list, query[5], query[6])
+  for i = 1, #ids do ids[i] = { ids[i], edges[i] } end
+  return ids
+end
+
+ff.register('flow_edges', function(_, args)
+  local c = ff.open(args)
+  local answers = {}
+  for i = 1, #c.request do answers[i] = edges_of(c.request[i]) end
+  return ff.answer(c, answers)
+end, { 'no-writes' })
+
+ff.register('groups', function(_, args)
+  local c = ff.open(args)
+  local answers = {}
+  for i = 1, #c.request do answers[i] = ff.show_group(c, c.request[i]) end
+  return ff.answer(c, answers)
+end, { 'no-writes' })

@@ -1,0 +1,136 @@
+-- A flow's side of its members' moves: counters, timer, and the end.
+
+-- Where the counters of a flow count a member in this state.
+local function place_of(state, reason)
+  if state == 'blocked' then state = PUBLIC_BLOCKED[reason] or 'waiting' end
+  if state == 'lost' then state = 'active' end
+  return COUNT_PLACES[state]
+end
+
+local function live_members(flow)
+  local counts, live = flow[@f.counts], 0
+  for i = 1, #LIVE_PLACES do live = live + counts[LIVE_PLACES[i]] end
+  return live
+end
+
+local function covered_states(flow)
+  return flow[@f.cancelled_at] ~= 0 and COVERED[flow[@f.cancel_policy]] or nil
+end
+ff.covered_states = covered_states
+
+-- How many members the flow's cancellation still has to end, by its counters.
+local function covered_members(flow)
+  if not covered_states(flow) then return 0 end
+  local spared = flow[@f.cancel_policy] == 'cancel_pending' and flow[@f.counts][COUNT_PLACES.active] or 0
+  return live_members(flow) - spared
+end
+ff.covered_members = covered_members
+
+-- Whether a bounded step left something over that the flow's timer would go on with.
+local function has_work(flow)
+  return #flow[@f.unsettled] > 0 or covered_members(flow) > 0
+end
+ff.has_work = has_work
+
+local function flow_due_at(flow, now)
+  if has_work(flow) then
+    local due_at = flow[@f.due_at]
+    return due_at ~= 0 and due_at < now and due_at or now
+  end
+  return flow[@f.incomplete] and flow[@f.cancelled_at] == 0 and flow[@f.submit_until] or 0
+end
+ff.flow_due_at = flow_due_at
+
+-- Keep a flow that has changed, with its timer, which follows from the rest.
+function ff.keep_flow(c, tag, flow_id, flow)
+  flow[@f.due_at] = flow_due_at(flow, c.now)
+  flow[@f.changed_at] = c.now
+  flow[@f.version] = flow[@f.version] + 1
+  ff.put_flow(c, tag, flow_id, flow)
+end
+
+-- Its revision tells editors that a flow was changed.
+function ff.grow_flow(flow, members, edges)
+  flow[@f.node_count] = flow[@f.node_count] + members
+  flow[@f.edge_count] = flow[@f.edge_count] + edges
+  flow[@f.graph_revision] = flow[@f.graph_revision] + members + edges
+end
+
+-- Carry a member's step over to its flow; `before` is nil for a new member. A member that the
+-- flow's cancellation covers from now on sets the flow's timer by this.
+function ff.member_moved(c, tag, _, before, after)
+  local flow_id = after[@flow_id]
+  local flow = ff.flow(c, tag, flow_id)
+  if not flow then return end
+  local left = before and before[@flow_id] ~= '' and place_of(before[@state], before[@reason])
+  local entered = place_of(after[@state], after[@reason])
+  if left == entered then return end
+  local counts = flow[@f.counts]
+  if left then counts[left] = counts[left] - 1 end
+  counts[entered] = counts[entered] + 1
+  if flow[@f.finished_at] ~= 0 and not FINAL[after[@state]] then
+    flow[@f.finished_at], flow[@f.purge_at] = 0, 0
+  end
+  ff.keep_flow(c, tag, flow_id, flow)
+end
+
+-- Whether all members have ended and no more are on their way. A graph that was cancelled before it
+-- was whole ends without the rest.
+local function is_over(flow)
+  local whole = not flow[@f.incomplete] or flow[@f.cancelled_at] ~= 0
+  return flow[@f.node_count] > 0 and whole and live_members(flow) == 0
+end
+
+-- The public state of a flow that is over.
+local function end_state(flow)
+  if flow[@f.cancelled_at] ~= 0 then return 'cancelled' end
+  local counts = flow[@f.counts]
+  for i = 1, #UNHAPPY_PLACES do
+    if counts[UNHAPPY_PLACES[i]] > 0 then return 'failed' end
+  end
+  return 'completed'
+end
+
+-- What the log tells about a flow as such; event is {kind, families, details}.
+function ff.tell_flow(c, tag, flow_id, flow, event)
+  local tags, shown = flow[@f.tags], {}
+  for i = 1, #tags, 3 do
+    if tags[i + 2] then shown[#shown + 1], shown[#shown + 2] = tags[i], tags[i + 1] end
+  end
+  ff.log(c, tag, {
+    c.now, '', flow_id, flow[@f.namespace], event[1], event[2],
+    '', 0, '', -1, '', '', shown, event[3],
+  })
+end
+
+-- Close the flow when its last live member has ended.
+function ff.finish_flow(c, tag, flow_id)
+  local flow = ff.flow(c, tag, flow_id)
+  if not flow or flow[@f.finished_at] ~= 0 or not is_over(flow) then return end
+  flow[@f.finished_at], flow[@f.purge_at] = c.now, c.now + flow[@f.retention_ms]
+  ff.keep_flow(c, tag, flow_id, flow)
+  ff.tell_flow(c, tag, flow_id, flow, { 'finished', 'flow', { 'state', end_state(flow) } })
+end
+
+-- Count a new member in; a refusal when its flow is missing, cancelled or another namespace's.
+function ff.join_flow(c, tag, r)
+  local flow_id = r[@flow_id]
+  local flow = ff.flow(c, tag, flow_id)
+  if not flow or flow[@f.cancelled_at] ~= 0 or flow[@f.namespace] ~= r[@namespace] then
+    return { 'refused', flow and ff.attach(c, pack(flow)) or 0 }
+  end
+  ff.grow_flow(flow, 1, 0)
+  ff.keep_flow(c, tag, flow_id, flow)
+  return nil
+end
+
+-- Whether the cancellation of its flow ends the record.
+function ff.is_covered(c, tag, r)
+  local flow = ff.flow(c, tag, r[@flow_id])
+  local states = flow and covered_states(flow)
+  if not states then return false end
+  for i = 1, #states do
+    if states[i] == r[@state] then return true end
+  end
+  return false
+end
