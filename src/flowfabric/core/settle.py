@@ -62,11 +62,19 @@ def settle_edges(
 
 
 def cut_late(rows: Rows, flow_id: str, sources: Iterable[str]) -> bool:
-    """Cut members that came into being after a group had fired that no longer wants them."""
+    """Cut members that came into being after a group had fired that no longer wants them. While no
+    member has ended none has fired, and the edges of a wide source need no look."""
+    flow = rows.flow(flow_id)
+    if flow is None or not _has_ended_members(flow):
+        return False
     walk = _Walk(rows, flow_id, [])
     for source in sources:
         walk.cut_late(source)
     return walk.run()
+
+
+def _has_ended_members(flow: Flow) -> bool:
+    return bool(flow.purged_count) or any(flow.counts.get(state) for state in FINAL)
 
 
 def continue_flow(rows: Rows, flow: Flow) -> bool:

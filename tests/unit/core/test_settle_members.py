@@ -1,5 +1,6 @@
 """Releases, skips, cuts, data passing, parking and replay, one small graph at a time."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -330,6 +331,26 @@ def test_no_step_of_a_wide_flow_touches_more_than_its_bound(outcome: Outcome) ->
     assert steps > 20
     ended = {"skipped"} if outcome == "failed" else {"cancelled"}
     assert {graph.state(number) for number in range(2, width + 1)} == ended
+
+
+class _Looked(FakeRows):
+    """Counts the edges a step looks at."""
+
+    def __init__(self, rows: FakeRows) -> None:
+        vars(self).update(vars(rows))
+        self.looked = 0
+
+    def outgoing(self, source: str, after: str, limit: int) -> Sequence[Edge]:
+        found = super().outgoing(source, after, limit)
+        self.looked += len(found)
+        return found
+
+
+def test_a_wide_source_that_comes_last_needs_no_look_while_nothing_has_ended() -> None:
+    graph = _fan(20 * settle.EDGES_PER_STEP, "cancel_remaining")
+    rows = _Looked(graph.rows)
+    assert not settle.cut_late(rows, FLOW, [member(0)])
+    assert rows.looked == 0
 
 
 # ---- replay

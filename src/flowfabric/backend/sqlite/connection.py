@@ -11,7 +11,9 @@ Durability = Literal["normal", "fsync"]
 MAX_VALUE_BYTES: Final = 32 * 1024 * 1024
 BUSY_MS: Final = 5_000
 _PAGE_BYTES: Final = 8_192
-_CHECKPOINT_PAGES: Final = 1_000
+# Merging the log is the upkeep's; a writer does it only when writing never pauses, so that the log
+# does not grow for ever.
+_CHECKPOINT_PAGES: Final = 16_000
 _WRITER_CACHE_KIB: Final = 64 * 1024
 _READER_CACHE_KIB: Final = 8 * 1024
 _MMAP_BYTES: Final = 128 * 1024 * 1024

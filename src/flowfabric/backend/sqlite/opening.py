@@ -39,6 +39,7 @@ class Opened(NamedTuple):
 
     writing: sqlite3.Connection
     reading: list[sqlite3.Connection]
+    tending: sqlite3.Connection
     token: str
 
 
@@ -68,7 +69,9 @@ def _open(opening: Opening, undo: ExitStack) -> Opened:
     writing.execute("BEGIN IMMEDIATE")
     with writing:
         prepare_tags(SqliteTables(writing), opening.searchable)
-    return Opened(writing, [_open_reader(opening, undo) for _ in range(READERS)], token)
+    reading = [_open_reader(opening, undo) for _ in range(READERS)]
+    tending = undo.enter_context(closing(connect(path, opening.busy_ms)))
+    return Opened(writing, reading, tending, token)
 
 
 def _open_reader(opening: Opening, undo: ExitStack) -> sqlite3.Connection:

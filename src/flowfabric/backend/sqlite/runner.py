@@ -14,7 +14,7 @@ from flowfabric.backend.sqlite.groups import Committer
 from flowfabric.backend.sqlite.mail import Inbox, in_thread
 from flowfabric.backend.sqlite.opening import Opened, Opening, open_file
 from flowfabric.backend.sqlite.readers import Read, Readers
-from flowfabric.backend.sqlite.sync import Sync
+from flowfabric.backend.sqlite.upkeep import Upkeep
 from flowfabric.backend.sqlite.writer import Hearers, Writer
 from flowfabric.errors import FlowFabricError
 
@@ -60,8 +60,9 @@ class SqliteRunner:
     def _start(self, opened: Opened) -> None:
         path, clock, searchable = self._opening.path, self._opening.clock, self._opening.searchable
         committer = Committer(opened.writing, path, clock, searchable)
-        sync = Sync(path) if self._opening.durability == "normal" else None
-        writer = Writer(opened.writing, committer, opened.token, self._hearers, sync)
+        upkeep = Upkeep(opened.tending, path)
+        writer = Writer(opened.writing, committer, opened.token, self._hearers, upkeep)
+        upkeep.start()
         self._works.open()
         self._reads.open()
         self._writing = [writer.start(self._works)]

@@ -13,7 +13,7 @@ from flowfabric.backend.reference.work import AnyWork
 from flowfabric.backend.sqlite import presence
 from flowfabric.backend.sqlite.groups import Committer
 from flowfabric.backend.sqlite.mail import Call, Inbox, deliver, post
-from flowfabric.backend.sqlite.sync import Sync
+from flowfabric.backend.sqlite.upkeep import Upkeep
 from flowfabric.backend.sqlite.watch import Watch
 from flowfabric.errors import Bug
 
@@ -43,13 +43,13 @@ class Writer:
         committer: Committer,
         token: str,
         hearers: Hearers,
-        sync: Sync | None,
+        upkeep: Upkeep,
     ) -> None:
         self._connection = connection
         self._committer = committer
         self._token = token
         self._hearers = hearers
-        self._sync = sync
+        self._upkeep = upkeep
         self._watch = Watch(connection)
         self._is_blind = False
         self._last: Call[None] | None = None
@@ -96,18 +96,15 @@ class Writer:
             _log.exception("sqlite: a group of %d calls failed", len(group))
             for call in group:
                 call.error = Bug(f"sqlite: {type(fault).__name__}")
-        if self._sync is not None:
-            self._sync.note_commit()
+        self._upkeep.note_commit()
         deliver(group, partial(self._hearers.on_commit, rings) if rings else None)
 
     def _look_around(self) -> None:
         try:
-            if self._sync is not None:
-                self._sync.run_if_due()
             changed = self._watch.has_changed()
-        except (sqlite3.Error, OSError):
+        except sqlite3.Error:
             if not self._is_blind:
-                _log.exception("sqlite: cannot look after the file; will go on trying")
+                _log.exception("sqlite: cannot look for changes; will go on trying")
             self._is_blind = True
             return
         self._is_blind = False
@@ -115,6 +112,7 @@ class Writer:
             post(self._hearers.loop, self._hearers.on_foreign_change)
 
     def _shut(self) -> None:
+        self._upkeep.stop()
         try:
             if self._committer.broken is None:
                 presence.leave(self._connection, self._token)

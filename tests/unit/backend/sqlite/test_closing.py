@@ -39,7 +39,7 @@ async def test_closing_finishes_what_waits_and_leaves_nothing(file: Path) -> Non
     gate = Gate()
     home = Home(Opening(str(file), Clock()))
     await home.prepare()
-    assert len(store_threads()) == 4
+    assert len(store_threads()) == 5
     first = home.write(work(gate))
     await asyncio.to_thread(gate.entered.wait, PATIENCE)
     waiting = home.write(work(put("a")))
@@ -73,7 +73,7 @@ async def test_nothing_works_before_the_file_is_open(file: Path) -> None:
 async def test_preparing_twice_is_preparing_once(file: Path) -> None:
     home = Home(Opening(str(file), Clock()))
     await asyncio.gather(home.prepare(), home.prepare())
-    assert len(store_threads()) == 4
+    assert len(store_threads()) == 5
     await home.close()
 
 

@@ -84,6 +84,10 @@ def rows_from(dumped: Dump, now: int) -> Rows:
                 read(rows, rest, value)
             except (Corruption, msgspec.MsgspecError, ValueError, TypeError, KeyError) as fault:
                 rows.fault(kind, rest, f"unreadable: {fault}", "readable")
+    for rest in dumped.get("s", {}):
+        stream = rest.rpartition(":")[0]
+        if stream not in dumped.get("m", {}):
+            rows.fault("frames", rest, "no counters", f"ff:m:{stream}")
     for rest, value in dumped.get("m", {}).items():
         _stream(rows, rest, value, is_empty=_is_over(dumped, rest, value, now))
     _config(rows, dumped)

@@ -1,0 +1,73 @@
+"""Whatever is wrong with what a server holds is found, and named."""
+
+import pytest
+
+from flowfabric.backend.types import JournalEntry
+from tests.conformance.driver import Driver
+from tests.conformance.streaming import append, frame, live, patch
+from tests.valkey_server import ValkeyServer
+
+ID = "{fp:9}:0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b"
+UUID = ID[-36:]
+
+
+@pytest.fixture
+async def filled(driver: Driver) -> Driver:
+    """One execution of a bit of everything, and another that waits."""
+    await driver.submit(execution_id=ID, tags={"app.team": "red"}, lane="any")
+    held = (await driver.take(ID)).held
+    await append(driver, held, frame(b"a", seq=1), live(b"b"), patch(b"{}"))
+    await driver.engine.journals.append(held, [JournalEntry("step", 0, "d", b"x")])
+    await driver.submit()
+    backend = driver.engine.deps.store.backend
+    assert await backend.verify() == []
+    return driver
+
+
+@pytest.mark.parametrize(
+    ("damage", "kinds"),
+    [
+        (("ZREM", "ff:v:{fp:9}:all", UUID), {"view"}),
+        (("ZADD", "ff:v:{fp:9}:timers", "1", UUID), {"view"}),
+        (("ZADD", "ff:v:{fp:9}:final", "1", UUID), {"view"}),
+        (("ZADD", "ff:v:{fp:3}:partition", "0", UUID), {"view"}),
+        (("ZREM", "ff:v:{fp:9}:by_state:active:default:any", UUID), {"view"}),
+        (("DEL", "ff:v:{fp:9}:tag:default:8:app.team:red"), {"view"}),
+        (("HINCRBY", "ff:c:{fp:9}:default", "any,active", "1"), {"count"}),
+        (("DEL", "ff:r:{l:default:default}:-"), {"hint"}),
+        (("DEL", "ff:rs:{l:default:default}"), {"set"}),
+        (("DEL", "ff:t:{cfg}"), {"timer hint"}),
+        (("SET", "ff:zz:{fp:9}", "1"), {"key"}),
+        (("HSET", f"ff:x:{ID}", "zz", "1"), {"field"}),
+        (("HSET", "ff:p:{fp:9}", "zz", "1"), {"field"}),
+        (("HSET", "ff:d:{fp:9}:" + "0" * 36, "wp/1", "1 1 x"), {"document"}),
+        (("RPUSH", f"ff:h:{ID}", "\x01"), {"h"}),
+        (("DEL", f"ff:m:{ID}:0"), {"frames"}),
+        (("XTRIM", f"ff:s:{ID}:0:1", "MAXLEN", "0"), {"retained"}),
+        (("HDEL", f"ff:m:{ID}:0", "d"), {"summary"}),
+        (("HDEL", f"ff:j:{ID}", "a0:step"), {"journal address"}),
+        (("HSET", f"ff:j:{ID}", "a9:other", "9 d"), {"journal address"}),
+        (("INCR", "ff:rev:{cfg}"), {"config_revision"}),
+        (("DEL", "ff:cfgn:{cfg}"), {"config order"}),
+    ],
+)
+async def test_damage_is_found(
+    filled: Driver, server: ValkeyServer, damage: tuple[str, ...], kinds: set[str]
+) -> None:
+    server.run(*damage)
+    found = await filled.engine.deps.store.backend.verify()
+    assert {one.kind for one in found} == kinds
+
+
+async def test_what_belongs_to_nobody_is_found(filled: Driver, server: ValkeyServer) -> None:
+    server.run("DEL", f"ff:x:{ID}")
+    found = await filled.engine.deps.store.backend.verify()
+    kinds = {one.kind for one in found if one.found == "no owner"}
+    assert kinds == {"frame", "frame_number", "journal", "stream", "summary"}
+
+
+async def test_a_record_that_cannot_be_read_is_named(filled: Driver, server: ValkeyServer) -> None:
+    server.run("HSET", f"ff:x:{ID}", "r", "\x01")
+    found = await filled.engine.deps.store.backend.verify()
+    (unreadable,) = [one for one in found if one.found.startswith("unreadable")]
+    assert (unreadable.kind, unreadable.subject) == ("x", ID)
