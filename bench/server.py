@@ -10,6 +10,7 @@ import msgspec
 
 from bench.http import Connection, Server, get, post, server
 from bench.measure import Cycle, Measure, measure, median
+from bench.raw_valkey import valkey_server
 from bench.report import Options, Ratio, Report
 
 CALLERS = 64
@@ -17,31 +18,36 @@ STREAMS = 500
 POLLS = 200
 _BODY = b'{"lane_id":"bench","execution_kind":"greet","input_payload":"aGVsbG8="}'
 _SUBMIT = post("/v1/executions", _BODY)
-_HEALTH = get("/v1/partitions")
+_BARE = get("/v1/partitions")
 
 
 async def run(options: Options) -> Report:
     with tempfile.TemporaryDirectory() as directory:
-        url = f"sqlite:///{Path(directory) / 'bench.db'}"
-        async with server(url) as running:
-            bare = await _run(running, "bare answer", _HEALTH, options.cycles)
-            alone = [
-                await _run(running, "sqlite: submit", _SUBMIT, options.cycles)
-                for _ in range(options.rounds)
-            ]
+        file = await _report(f"sqlite:///{Path(directory) / 'bench.db'}", 2_000, options)
+    with valkey_server() as store:
+        other = await _report(f"valkey://127.0.0.1:{store.port}", 4_000, options)
+    return Report(file.measures + other.measures, file.ratios + other.ratios)
+
+
+async def _report(url: str, wanted: float, options: Options) -> Report:
+    name = url.partition(":")[0]
+    alone: list[Measure] = []
+    crowded: list[Measure] = []
+    async with server(url, FF_WAITPOINT_HMAC_SECRET="5e" * 32) as running:
+        bare = await _run(running, f"{name}: bare answer", _BARE, options.cycles)
+        for _ in range(options.rounds):
+            alone.append(await _run(running, f"{name}: submit", _SUBMIT, options.cycles))
             async with _crowd(running):
-                crowded = [
-                    await _run(running, "sqlite: submit beside waiting", _SUBMIT, options.cycles)
-                    for _ in range(options.rounds)
-                ]
-    plain, beside = median(alone), median(crowded)
-    slowdown = 1 - beside.per_second / plain.per_second
+                beside = f"{name}: submit beside waiting"
+                crowded.append(await _run(running, beside, _SUBMIT, options.cycles))
+    plain, slowed = median(alone), median(crowded)
+    slowdown = 1 - slowed.per_second / plain.per_second
     return Report(
-        [bare, plain, beside],
+        [bare, plain, slowed],
         [
-            Ratio.at_least("sqlite: submits per second", plain.per_second, 2_000),
-            Ratio.at_most("sqlite: submit, p99 ms", plain.p99_ms, 40),
-            Ratio.at_most("slowdown by 500 streams and 200 polls", slowdown, 0.2),
+            Ratio.at_least(f"{name}: submits per second", plain.per_second, wanted),
+            Ratio.at_most(f"{name}: submit, p99 ms", plain.p99_ms, 40),
+            Ratio.at_most(f"{name}: slowdown by 500 streams and 200 polls", slowdown, 0.2),
         ],
     )
 

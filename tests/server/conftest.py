@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from flowfabric.config import Settings
+from flowfabric.core.tokens import Secret
 from flowfabric.server import booted
 from tests.server.driving import Served
 from tests.server.stores import STORES
@@ -20,7 +21,9 @@ BASE = "http://127.0.0.1:9090"
 @pytest.fixture(params=sorted(STORES))
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     store = STORES[request.param](tmp_path)
-    return Settings(store=store, searchable_tags=frozenset({"app.team"}))
+    return Settings(
+        store=store, searchable_tags=frozenset({"app.team"}), waitpoint_secret=Secret("5e" * 32)
+    )
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.server.processes import client, running, start
+from tests.valkey_server import shared_server
 
 BODY = {"lane_id": "default", "execution_kind": "greet"}
 WORKER = {"worker_id": "pool", "worker_instance_id": "pool-1", "lanes": ["idle"]}
@@ -231,3 +232,19 @@ async def test_settings_come_from_a_file_and_the_environment_wins(tmp_path: Path
         assert "lanes three" in process.messages()
         async with client(process) as http:
             assert (await http.get("/v1/partitions")).status_code == 401
+
+
+async def test_a_server_on_valkey(tmp_path: Path) -> None:
+    store = shared_server()
+    store.clean()
+    variables = {
+        "FF_URL": f"valkey://127.0.0.1:{store.port}",
+        "FF_SQLITE_PATH": "",
+        "FF_WAITPOINT_HMAC_SECRET": "5e" * 32,
+    }
+    async with running(tmp_path, **variables) as process, client(process) as http:
+        own = await _submitted(http)
+        claim = {**WORKER, "lanes": ["default"]}
+        (claimed,) = (await http.post("/v1/worker/claim", json=claim)).json()["items"]
+        assert claimed["execution_id"] == own
+        assert (await http.get("/v1/capabilities")).json()["family"] == "valkey"

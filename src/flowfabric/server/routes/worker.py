@@ -1,6 +1,7 @@
 """What a remote worker does to get and finish work."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -25,6 +26,8 @@ from flowfabric.server.route import WORKER, Routes
 from flowfabric.wire import workers as wire
 from flowfabric.wire.errors import item_of
 from flowfabric.wire.scalars import some_bytes
+
+_log = logging.getLogger("flowfabric.server")
 
 routes: Final = Routes()
 
@@ -260,10 +263,20 @@ class _Batch:
         together = {at: end for at, one in enumerate(items) if (end := self._plain(one))}
         rest = [at for at in range(len(items)) if at not in together]
         others = await asyncio.gather(*(self._one(items[at]) for at in rest))
+        if not together:
+            return list(others), await self._claim(order)
         done = await self._call.engine.finishing.finish_and_claim(list(together.values()), order)
         found = dict(zip(rest, others, strict=True))
         found.update(zip(together, done.done, strict=True))
         return [found[at] for at in range(len(items))], done.claimed
+
+    async def _claim(self, order: ClaimOrder) -> list[Claimed]:
+        """What was finished is finished, whatever becomes of the claim."""
+        try:
+            return await self._call.engine.claims.claim(order)
+        except FlowFabricError as fault:
+            _log.warning("nothing claimed behind finished attempts: %s", fault)
+            return []
 
     def _plain(self, item: wire.Finish) -> Finish | None:
         outcome = item.outcome
