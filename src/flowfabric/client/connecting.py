@@ -5,6 +5,7 @@ import msgspec
 from flowfabric.client.ends import Ends
 from flowfabric.client.families import ChildFlows, Counts
 from flowfabric.client.rest import Rest
+from flowfabric.client.schedules import HttpSchedules
 from flowfabric.client.submitter import HttpSubmitter
 from flowfabric.client.worker import HttpWorker
 from flowfabric.core.tokens import Secret
@@ -14,6 +15,7 @@ class Client(msgspec.Struct, frozen=True):
     rest: Rest
     submitter: HttpSubmitter
     worker: HttpWorker
+    schedules: HttpSchedules
 
 
 async def connect(url: str, token: Secret) -> Client:
@@ -26,4 +28,5 @@ async def connect(url: str, token: Secret) -> Client:
         await rest.close()
         raise
     ends = Ends(rest)
-    return Client(rest, HttpSubmitter(rest, ends), HttpWorker(rest, ends, ChildFlows(rest, counts)))
+    worker = HttpWorker(rest, ends, ChildFlows(rest, counts))
+    return Client(rest, HttpSubmitter(rest, ends), worker, HttpSchedules(rest))

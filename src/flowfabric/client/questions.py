@@ -69,5 +69,9 @@ def budget(budget_id: str, *rest: str) -> str:
     return "/".join(("/v1/budgets", segment(budget_id), *rest))
 
 
+def schedule(schedule_id: str, *rest: str) -> str:
+    return "/".join(("/v1/schedules", segment(schedule_id), *rest))
+
+
 def reservation(budget_id: str, reservation_id: str, act: str) -> str:
     return budget(budget_id, "reservations", segment(reservation_id), act)

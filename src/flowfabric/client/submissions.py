@@ -28,8 +28,8 @@ def creation_of(asked: Submission, flow_id: str = "") -> wire.CreateExecution:
         creator_identity=asked.creator,
         flow_id=flow_id or asked.flow_id or None,
         idempotency_key=asked.idempotency_key,
-        tags=_tags(asked.tags),
-        policy=_policy(asked.policy),
+        tags=tags_of(asked.tags),
+        policy=policy_of(asked.policy),
         delay_until=asked.delay_until,
         execution_deadline_at=asked.deadline_at,
         partition_id=asked.partition,
@@ -70,7 +70,7 @@ def flow_of(graph: GraphSubmission) -> flows.SubmitFlow:
         namespace=graph.namespace,
         flow_id=graph.flow_id or None,
         idempotency_key=graph.idempotency_key,
-        tags=_tags(graph.tags),
+        tags=tags_of(graph.tags),
     )
 
 
@@ -91,8 +91,8 @@ def _node(node: GraphNode) -> flows.Node:
         input_payload=node.input,
         payload_encoding=node.payload_encoding,
         priority=node.priority,
-        policy=_policy(node.policy),
-        tags=_tags(node.tags),
+        policy=policy_of(node.policy),
+        tags=tags_of(node.tags),
         delay_until=node.delay_until,
         execution_deadline_at=node.deadline_at,
     )
@@ -115,12 +115,12 @@ def _built(policy: object) -> dict[str, object]:
     return built
 
 
-def _tags(tags: Mapping[str, object] | None) -> dict[str, str] | None:
+def tags_of(tags: Mapping[str, object] | None) -> dict[str, str] | None:
     """As they were given: whether values are texts is for the engine to say."""
     return None if tags is None else dict(tags)  # type: ignore[arg-type]
 
 
-def _policy(policy: bytes | str | Mapping[str, object] | None) -> msgspec.Raw | msgspec.UnsetType:
+def policy_of(policy: bytes | str | Mapping[str, object] | None) -> msgspec.Raw | msgspec.UnsetType:
     if policy is None or policy in ("", b""):
         return msgspec.UNSET
     if isinstance(policy, bytes | str):

@@ -57,7 +57,13 @@ async def connect_http(url: str, token: Secret) -> Connection:
             f"url: a server is reached with the package {fault.name}: install flowfabric[http]"
         ) from None
     client = await connect(url, token)
-    return Connection(client.submitter, client.worker, client.rest.close, lambda: client.rest)
+    return Connection(
+        client.submitter,
+        client.worker,
+        client.rest.close,
+        lambda: client.rest,
+        schedules=client.schedules,
+    )
 
 
 async def connect_embedded(settings: Settings, *, duties: bool) -> Connection:
