@@ -23,7 +23,6 @@ from flowfabric import (
     TaskInfo,
     resource,
 )
-from flowfabric.client.questions import execution, post
 from flowfabric.errors import ExecutionExpired
 from tests.sdk.until import reaches
 
@@ -259,11 +258,6 @@ async def test_a_handler_that_blocks_the_loop_loses_its_lease_and_nothing_else(
         assert await block.call() == entered[-1]
 
 
-async def revoke(fabric: FlowFabric, execution_id: str) -> None:
-    rest = (await fabric.open()).rest()
-    await rest.fetch(post(execution(execution_id, "revoke-lease")))
-
-
 async def test_a_lost_lease_cancels_the_handler_and_nothing_is_reported(
     fabric: FlowFabric,
 ) -> None:
@@ -285,7 +279,7 @@ async def test_a_lost_lease_cancels_the_handler_and_nothing_is_reported(
     async with fabric.worker(lease="1s"):
         run = await work.submit()
         await asyncio.wait_for(began.wait(), 20)
-        await revoke(fabric, run.id)
+        await fabric.admin.revoke_lease(run.id)
         assert await run.result(timeout="20s") == 1
         await asyncio.wait_for(lost.wait(), 20)
 
@@ -308,7 +302,7 @@ async def test_no_call_of_a_context_succeeds_after_the_lease_was_lost(
     async with fabric.worker():
         run = await work.submit()
         await asyncio.wait_for(began.wait(), 20)
-        await revoke(fabric, run.id)
+        await fabric.admin.revoke_lease(run.id)
         go_on.set()
         assert await run.result(timeout="20s") == 1
     assert done == []

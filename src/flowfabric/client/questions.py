@@ -36,8 +36,8 @@ def get(path: str, **query: Any) -> Question:
 
 def waiting(path: str, parameter: str, ms: int, **query: Any) -> Question:
     """A read that the server may answer so much later, as the parameter says."""
-    query[parameter] = ms or None
-    return Question(method="GET", path=path, query=query, timeout_s=ms / 1_000 + _MARGIN_S)
+    given = {**query, parameter: ms or None}
+    return Question(method="GET", path=path, query=given, timeout_s=ms / 1_000 + _MARGIN_S)
 
 
 def post(path: str, body: object = None, *, is_safe: bool = True) -> Question:

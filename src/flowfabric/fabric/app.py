@@ -11,11 +11,11 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing
+from functools import cached_property
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, overload
 
-from flowfabric.client.addresses import checked_token
-from flowfabric.config import SERVER_SCHEMES, Settings
+from flowfabric.config import Settings
 from flowfabric.core.ids import check_namespace
 from flowfabric.core.plan import Family
 from flowfabric.core.schedules import Schedule
@@ -24,13 +24,8 @@ from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.events import Cursor, EventScope, Item
 from flowfabric.engine.executions import Submission
 from flowfabric.errors import ConfigError, FlowFabricError, InvalidInput
-from flowfabric.fabric.connecting import (
-    Connect,
-    Connection,
-    connect_embedded,
-    connect_http,
-    settings_for,
-)
+from flowfabric.fabric.admin import admin_of
+from flowfabric.fabric.connecting import Connect, Connection, connector
 from flowfabric.fabric.limits import Budget, BudgetTerms, Quota, quota_of
 from flowfabric.fabric.options import Options, settled
 from flowfabric.fabric.runs import Run
@@ -49,6 +44,9 @@ from flowfabric.worker.layers import Hook, layered
 from flowfabric.worker.runtime import Worker
 from flowfabric.worker.spending import limit_id
 from flowfabric.worker.worker_options import WorkerOptions
+
+if TYPE_CHECKING:
+    from flowfabric.client.admin import Admin
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -70,7 +68,7 @@ class FlowFabric:
         settings: Settings | None = None,
     ) -> None:
         self.namespace = _namespace(namespace)
-        self._connect = _connect(url, token, duties, settings)
+        self._connect = connector(url, token, settings, duties=duties)
         self._opening: asyncio.Future[Connection] | None = None
         self._handlers: dict[str, Handler] = {}
         self._lanes: dict[str, None] = {}
@@ -83,6 +81,11 @@ class FlowFabric:
         fabric = cls(settings=Settings(), namespace=namespace)
         fabric._connect = connect
         return fabric
+
+    @cached_property
+    def admin(self) -> "Admin":
+        """Everything a server offers, one typed method per route."""
+        return admin_of(self.open)
 
     # ---- life
 
@@ -376,19 +379,3 @@ def _namespace(text: str) -> str:
         return check_namespace(text)
     except InvalidInput as fault:
         raise ConfigError(fault.detail) from fault
-
-
-def _connect(
-    url: str | None, token: str | None, duties: bool, settings: Settings | None
-) -> Connect:
-    shown = None if token is None else checked_token(token)
-
-    async def connect() -> Connection:
-        chosen = settings_for(url, settings)
-        if chosen.store.scheme in SERVER_SCHEMES:
-            return await connect_http(chosen.store.path, shown or chosen.api_token)
-        if shown is not None:
-            raise ConfigError("token: a store needs none; only a server asks for one")
-        return await connect_embedded(chosen, duties=duties)
-
-    return connect

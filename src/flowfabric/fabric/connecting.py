@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from flowfabric.app import duties_of, open_engine
-from flowfabric.config import Settings, parse_store_url, settings_from
+from flowfabric.client.addresses import checked_token
+from flowfabric.config import SERVER_SCHEMES, Settings, parse_store_url, settings_from
 from flowfabric.core.tokens import Secret
 from flowfabric.engine import Engine
 from flowfabric.errors import ConfigError, InvalidInput
@@ -35,6 +36,23 @@ class Connection(msgspec.Struct, frozen=True):
 
 
 Connect = Callable[[], Awaitable[Connection]]
+
+
+def connector(
+    url: str | None, token: str | None, settings: Settings | None, *, duties: bool
+) -> Connect:
+    """How to reach what the address names, once somebody wants to."""
+    shown = None if token is None else checked_token(token)
+
+    async def connect() -> Connection:
+        chosen = settings_for(url, settings)
+        if chosen.store.scheme in SERVER_SCHEMES:
+            return await connect_http(chosen.store.path, shown or chosen.api_token)
+        if shown is not None:
+            raise ConfigError("token: a store needs none; only a server asks for one")
+        return await connect_embedded(chosen, duties=duties)
+
+    return connect
 
 
 def settings_for(url: str | None, settings: Settings | None) -> Settings:

@@ -1,0 +1,116 @@
+"""Budgets, quotas, lanes and schedules."""
+
+from collections.abc import Mapping
+
+from flowfabric.client.admin.asking import Asking
+from flowfabric.client.questions import (
+    Question,
+    budget,
+    get,
+    post,
+    put,
+    reservation,
+    schedule,
+    segment,
+)
+from flowfabric.wire import budgets as wire
+from flowfabric.wire import lanes, schedules
+from flowfabric.wire.workers import Usage
+
+
+class LimitAdmin(Asking):
+    # ---- budgets and quotas
+
+    async def create_budget(self, body: wire.CreateBudget) -> wire.CreateBudgetAnswer:
+        question = post("/v1/budgets", body, is_safe=bool(body.budget_id))
+        return await self._ask(question, wire.CreateBudgetAnswer)
+
+    async def describe_budget(self, budget_id: str) -> wire.BudgetStatus:
+        return await self._ask(get(budget(budget_id)), wire.BudgetStatus)
+
+    async def report_usage(
+        self, budget_id: str, amounts: Mapping[str, int], dedup_key: str = ""
+    ) -> Usage:
+        body = wire.BudgetUsage(dimensions=dict(amounts), dedup_key=dedup_key)
+        question = post(budget(budget_id, "usage"), body, is_safe=bool(dedup_key))
+        answer: Usage = await self._ask_union(question, Usage)
+        return answer
+
+    async def reserve(self, budget_id: str, body: wire.ReserveBudget) -> wire.ReserveAnswer:
+        question = post(budget(budget_id, "reserve"), body)
+        answer: wire.ReserveAnswer = await self._ask_union(question, wire.ReserveAnswer)
+        return answer
+
+    async def commit_reservation(
+        self, budget_id: str, reservation_id: str, amounts: Mapping[str, int]
+    ) -> Usage:
+        body = wire.CommitReservation(dimensions=dict(amounts))
+        question = post(reservation(budget_id, reservation_id, "commit"), body)
+        answer: Usage = await self._ask_union(question, Usage)
+        return answer
+
+    async def cancel_reservation(self, budget_id: str, reservation_id: str) -> Usage:
+        question = post(reservation(budget_id, reservation_id, "cancel"))
+        answer: Usage = await self._ask_union(question, Usage)
+        return answer
+
+    async def reset_budget(self, budget_id: str) -> wire.Reset:
+        """Begin a new period now, with nothing used."""
+        question = post(budget(budget_id, "reset"), is_safe=False)
+        return (await self._ask(question, wire.ResetAnswer)).reset
+
+    async def create_quota(self, body: wire.CreateQuota) -> wire.CreateQuotaAnswer:
+        question = post("/v1/quotas", body, is_safe=bool(body.quota_policy_id))
+        return await self._ask(question, wire.CreateQuotaAnswer)
+
+    # ---- lanes
+
+    async def list_lanes(
+        self, namespace: str = "default", cursor: str = "", limit: int = 50
+    ) -> lanes.Lanes:
+        question = get("/v1/lanes", namespace=namespace, cursor=cursor, limit=limit)
+        return await self._ask(question, lanes.Lanes)
+
+    async def set_lane(self, lane: str, body: lanes.SetLane) -> lanes.Lane:
+        """Change a lane; it takes hold everywhere within a second."""
+        return await self._ask(put(f"/v1/lanes/{segment(lane)}", body), lanes.Lane)
+
+    async def lane_queues(self, lane: str, namespace: str = "default") -> lanes.Queues:
+        question = get(f"/v1/lanes/{segment(lane)}/queues", namespace=namespace)
+        return await self._ask(question, lanes.Queues)
+
+    # ---- schedules
+
+    async def put_schedule(
+        self, schedule_id: str, body: schedules.PutSchedule
+    ) -> schedules.Schedule:
+        return await self._ask(put(schedule(schedule_id), body), schedules.Schedule)
+
+    async def describe_schedule(self, schedule_id: str) -> schedules.Schedule:
+        return await self._ask(get(schedule(schedule_id)), schedules.Schedule)
+
+    async def list_schedules(
+        self, namespace: str = "", cursor: str = "", limit: int = 50
+    ) -> schedules.Schedules:
+        question = get("/v1/schedules", namespace=namespace, cursor=cursor, limit=limit)
+        return await self._ask(question, schedules.Schedules)
+
+    async def delete_schedule(self, schedule_id: str) -> None:
+        await self._fetch(Question(method="DELETE", path=schedule(schedule_id), is_safe=False))
+
+    async def pause_schedule(self, schedule_id: str) -> schedules.Schedule:
+        return await self._ask(post(schedule(schedule_id, "pause")), schedules.Schedule)
+
+    async def resume_schedule(self, schedule_id: str) -> schedules.Schedule:
+        return await self._ask(post(schedule(schedule_id, "resume")), schedules.Schedule)
+
+    async def trigger_schedule(self, schedule_id: str) -> str:
+        """Submit now; the id of what was submitted."""
+        question = post(schedule(schedule_id, "trigger"), is_safe=False)
+        return (await self._ask(question, schedules.Triggered)).execution_id
+
+    async def backfill_schedule(self, schedule_id: str, first: int, last: int) -> list[str]:
+        """Submit for the times between two instants that have no execution yet."""
+        body = schedules.Backfill(first=first, last=last)
+        question = post(schedule(schedule_id, "backfill"), body)
+        return (await self._ask(question, schedules.Backfilled)).execution_ids

@@ -1,0 +1,420 @@
+"""Every method of `fabric.admin`, on a server and on an engine in this process, which must reach
+every route there is."""
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+
+from flowfabric import FlowFabric
+from flowfabric.client.admin import Admin
+from flowfabric.client.questions import Question
+from flowfabric.client.rest import Rest
+from flowfabric.config import Settings
+from flowfabric.core.condition_checks import Fresh
+from flowfabric.core.conditions import signal_set
+from flowfabric.core.tokens import WaitpointToken
+from flowfabric.engine.claims import ClaimOrder
+from flowfabric.engine.frames import NewFrame
+from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.engine.workers import Registration
+from flowfabric.errors import (
+    BudgetNotFound,
+    ExecutionNotFound,
+    ExecutionNotTerminal,
+    FlowNotFound,
+    InvalidInput,
+    NotFound,
+)
+from flowfabric.ports.worker import Claim, Complete, Fail, Finish, Suspended
+from flowfabric.server.router import Router
+from flowfabric.server.routes import ROUTES
+from flowfabric.wire import budgets, executions, flows, lanes, schedules, signals, streams
+from tests.serving import TOKEN, serving
+
+NOBODY = "{fp:1}:00000000-0000-4000-8000-000000000000"
+# Workers have a port of their own; pages and endless answers are for browsers.
+ELSEWHERE = {"claim_grant", "follow_stream", "docs"}
+SETTINGS = Settings(searchable_tags=frozenset({"app.team"}))
+
+
+@asynccontextmanager
+async def _embedded() -> AsyncIterator[FlowFabric]:
+    async with FlowFabric("memory://", settings=SETTINGS) as fabric:
+        yield fabric
+
+
+@asynccontextmanager
+async def _http() -> AsyncIterator[FlowFabric]:
+    async with (
+        serving(SETTINGS) as server,
+        FlowFabric(server.url, token=TOKEN, settings=Settings()) as fabric,
+    ):
+        yield fabric
+
+
+@pytest.fixture(params=[_embedded, _http], ids=["embedded", "http"])
+async def fabric(request: pytest.FixtureRequest) -> AsyncIterator[FlowFabric]:
+    async with request.param() as opened:
+        yield opened
+
+
+class World:
+    """A fabric with one worker, which does what the test says."""
+
+    def __init__(self, fabric: FlowFabric) -> None:
+        self.fabric = fabric
+        self.admin = fabric.admin
+
+    async def submit(self, lane: str = "default", **members: Any) -> str:
+        body = executions.CreateExecution(lane_id=lane, execution_kind="k", **members)
+        told = await self.admin.submit(body)
+        assert told.created is not None
+        return told.created.execution_id
+
+    async def claim(self, lane: str = "default") -> Claim:
+        worker = (await self.fabric.open()).worker
+        order = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=(lane,))
+        (claim,) = await worker.claim(order)
+        return claim
+
+    async def finish(self, claim: Claim, outcome: Complete | Fail) -> None:
+        worker = (await self.fabric.open()).worker
+        (done,) = (await worker.finish([Finish(claim, outcome)], None)).items
+        assert not isinstance(done, Exception)
+
+    async def ended(self, outcome: Complete | Fail, lane: str) -> str:
+        await self.submit(lane)
+        claim = await self.claim(lane)
+        await self.finish(claim, outcome)
+        return claim.execution_id
+
+    async def suspended(self, lane: str) -> tuple[str, Suspended]:
+        await self.submit(lane)
+        claim = await self.claim(lane)
+        condition = signal_set("go")
+        order = SuspendOrder(resume_condition=condition, waitpoints=(Fresh(waitpoint_key="k"),))
+        done = await (await self.fabric.open()).worker.suspend(claim, order)
+        assert isinstance(done, Suspended)
+        return claim.execution_id, done
+
+
+async def _reads(world: World) -> None:
+    admin = world.admin
+    done = await world.ended(Complete(b"out", "json"), "reads")
+    assert (await admin.describe_execution(done)).result_encoding == "json"
+    assert await admin.state(done) == "completed"
+    assert await admin.result(done) == b"out"
+    ended = await admin.wait_for_terminal(done)
+    assert ended is not None
+    assert (ended.state, ended.result) == ("completed", b"out")
+    waiting = await world.submit("reads", input_payload=b"in", tags={"app.team": "red"})
+    assert await admin.wait_for_terminal(waiting, 0) is None
+    assert await admin.result(waiting) is None
+    assert await admin.input(waiting) == b"in"
+    assert [one.state for one in (await admin.attempts(done)).attempts] == ["ended_success"]
+    assert [one.event for one in (await admin.history(done)).events] == ["acquired", "released"]
+    assert (await admin.upstreams(done, results=True)).upstreams == []
+    assert (await admin.journal(done)).entries == []
+    assert (await admin.resume_signals(done)).signals == []
+    assert [one.code for one in (await admin.explain(waiting)).blockers] == ["no_worker"]
+    found = await admin.search(executions.SearchQuery(tag=("app.team=red",), state=("waiting",)))
+    assert [one.execution_id for one in found.items] == [waiting]
+    partition = int(done[4 : done.index("}")])
+    assert done in (await admin.list_executions(partition)).executions
+    listed = await admin.list_lane("reads", "eligible")
+    assert [one.execution_id for one in listed.executions] == [waiting]
+    assert (await admin.count("reads")).counts["completed"] == 1
+    many = await admin.submit_many(
+        [executions.CreateExecution(lane_id="reads", execution_kind="k") for _ in range(3)]
+    )
+    assert all(item.ok and item.ok.created for item in many.items)
+
+
+async def _acts(world: World) -> None:
+    admin = world.admin
+    waiting = await world.submit("acts")
+    assert (await admin.set_execution_tags(waiting, {"app.team": "red"})).count == 1
+    assert (await admin.set_priority(waiting, 7)).execution_id == waiting
+    assert (await admin.cancel(waiting, "enough")).public_state == "cancelled"
+    assert (await admin.describe_execution(waiting)).cancellation_reason == "enough"
+    assert (await admin.replay(waiting, "again", "me")).public_state == "waiting"
+    held = (await world.claim("acts")).execution_id
+    assert (await admin.revoke_lease(held)).revoked is not None
+    assert (await admin.revoke_lease(held)).already_satisfied is not None
+    body = executions.Reclaim(
+        worker_id="w", worker_instance_id="w-1", lane_id="acts", grant_ttl_ms=1_000
+    )
+    assert isinstance(await admin.reclaim(held, body), executions.Granted)
+    paused, _ = await world.suspended("paused")
+    found = await admin.list_suspended()
+    assert [one.execution_id for one in found.items] == [paused]
+    assert (await admin.resume(paused)).public_state == "waiting"
+
+
+async def _signals(world: World) -> None:
+    admin = world.admin
+    paused, suspension = await world.suspended("signals")
+    (issued,) = suspension.waitpoints
+    (shown,) = await admin.list_pending_waitpoints(paused)
+    assert (shown.waitpoint_id, shown.required_signal_names) == (issued.waitpoint_id, ["go"])
+    token = await admin.waitpoint_token(paused, shown.waitpoint_id)
+    assert isinstance(token, WaitpointToken)
+    assert token.reveal() not in repr(token)
+    assert await admin.waitpoint_token(paused, str(uuid4())) is None
+    send = signals.SendSignal(
+        waitpoint_id=shown.waitpoint_id,
+        signal_id=str(uuid4()),
+        signal_name="other",
+        signal_category="c",
+        source_type="s",
+        source_identity="me",
+        target_scope="waitpoint",
+        waitpoint_token=token.reveal(),
+    )
+    assert (await admin.signal(paused, send)).accepted is not None
+    approve = signals.Approve(signal_name="go", source_identity="me")
+    told = await admin.approve(paused, shown.waitpoint_id, approve)
+    assert told.accepted is not None
+    assert told.accepted.effect == "resume_condition_satisfied"
+    assert await admin.state(paused) == "waiting"
+
+
+async def _output(world: World) -> None:
+    admin = world.admin
+    own = await world.submit("output")
+    worker = (await world.fabric.open()).worker
+    claim = await world.claim("output")
+    patch = NewFrame(
+        frame_type="s", payload=b'{"a":1}', mode="summary", patch_kind="json-merge-patch"
+    )
+    await worker.append(claim, [NewFrame(frame_type="t", payload=b"hello", seq=1), patch])
+    read = await admin.read_stream(own, 0, streams.RangeQuery(visibility="exclude_best_effort"))
+    assert read.frames[0].fields.payload == b"hello"
+    tail = await admin.tail_stream(own, 0, streams.TailQuery(after=read.next_after, block_ms=1))
+    assert tail.frames == []
+    summary = await admin.read_summary(own, 0)
+    assert summary is not None
+    assert summary.document == {"a": 1}
+    assert await admin.read_summary(own, 7) is None
+    begin = await admin.events(["completion"])
+    await world.finish(claim, Complete())
+    query = streams.EventsQuery(cursor=begin.next_cursor, wait_ms=5_000)
+    (event,) = (await admin.events(["completion"], query)).events
+    assert (event.execution_id, event.outcome) == (own, "success")
+
+
+def _graph() -> flows.SubmitFlow:
+    nodes = [flows.Node(name=name, lane_id="flows", execution_kind="k") for name in ("a", "b", "c")]
+    return flows.SubmitFlow(
+        flow_kind="etl", nodes=nodes, edges=(flows.Arrow(source="a", target="b"),)
+    )
+
+
+async def _flows(world: World) -> None:
+    admin = world.admin
+    told = await admin.submit_flow(_graph())
+    assert told.submitted is not None
+    own, ids = told.submitted.flow_id, told.submitted.executions
+    assert (await admin.describe_flow(own)).total_members == 3
+    assert (await admin.set_flow_tags(own, {"app.team": "red"})).count == 1
+    found = await admin.search_flows(flows.FlowsQuery(tag=("app.team=red",)))
+    assert [one.flow_id for one in found.items] == [own]
+    partition = int(ids["a"][4 : ids["a"].index("}")])
+    assert own in [one.flow_id for one in (await admin.list_flows(partition)).flows]
+    assert len((await admin.list_members(own)).members) == 3
+    (edge,) = (await admin.list_edges(own)).edges
+    assert [one.edge_id for one in (await admin.list_incoming_edges(ids["b"])).edges] == [
+        edge.edge_id
+    ]
+    assert (await admin.list_outgoing_edges(ids["b"])).edges == []
+    policy = flows.SetEdgePolicy(kind="any_of", on_satisfied="let_run")
+    assert await admin.set_edge_group_policy(own, ids["c"], policy) == "Set"
+    revision = (await admin.describe_flow(own)).graph_revision
+    staged = await admin.stage_edge(
+        own,
+        flows.StageEdge(
+            edge_id=str(uuid4()),
+            upstream_execution_id=ids["b"],
+            downstream_execution_id=ids["c"],
+            expected_graph_revision=revision,
+        ),
+    )
+    apply = flows.ApplyEdge(edge_id=staged.edge_id, downstream_execution_id=ids["c"])
+    applied = await admin.apply_edge(own, apply)
+    assert not isinstance(applied, str)
+    assert applied.applied.unsatisfied_count == 1
+    assert await admin.apply_edge(own, apply) == "AlreadyApplied"
+    await world.finish(await world.claim("flows"), Fail("no", retryable=False))
+    replayed = await admin.replay_flow(own, reason="again")
+    assert ids["a"] in [one.execution_id for one in replayed.items]
+    cancelled = await admin.cancel_flow(own, "enough", wait=True)
+    assert cancelled.cancelled is not None
+    assert set(cancelled.cancelled.member_execution_ids) == set(ids.values())
+
+
+async def _built(world: World) -> None:
+    admin = world.admin
+    made = await admin.create_flow("etl")
+    assert made.created is not None
+    member = await admin.mint_for_flow(made.created.flow_id, UUID(int=7))
+    await world.submit("built", execution_id=member)
+    assert (await admin.add_member(made.created.flow_id, member)).added is not None
+    assert (await admin.add_member(made.created.flow_id, member)).already_member is not None
+    await world.submit("built", execution_id=await admin.mint_for_lane("built"))
+    key = await admin.mint_for_key("order 7")
+    await world.submit("built", execution_id=key, idempotency_key="order 7")
+    assert (await admin.list_outgoing_edges(key)).edges == []
+
+
+async def _limits(world: World) -> None:
+    admin = world.admin
+    body = budgets.CreateBudget(
+        scope_type="global",
+        scope_id="",
+        enforcement_mode="strict",
+        on_hard_limit="reject",
+        on_soft_limit="warn",
+        reset_interval_ms=0,
+        dimensions=["tokens"],
+        hard_limits=[100],
+        soft_limits=[0],
+    )
+    made = await admin.create_budget(body)
+    assert made.created is not None
+    own = made.created.budget_id
+    assert await admin.report_usage(own, {"tokens": 40}, "k") == "Ok"
+    assert await admin.report_usage(own, {"tokens": 40}, "k") == "AlreadyApplied"
+    breach = await admin.report_usage(own, {"tokens": 61})
+    assert not isinstance(breach, str)
+    assert breach.hard_breach is not None
+    for name in ("r/1", "r2"):
+        hold = budgets.ReserveBudget(reservation_id=name, dimensions={"tokens": 30}, ttl_ms=60_000)
+        assert await admin.reserve(own, hold) == "Reserved"
+    assert await admin.commit_reservation(own, "r/1", {"tokens": 10}) == "Ok"
+    assert await admin.cancel_reservation(own, "r2") == "Ok"
+    assert (await admin.describe_budget(own)).usage == {"tokens": 50}
+    assert (await admin.reset_budget(own)).next_reset_at == 0
+    quota = budgets.CreateQuota(window_seconds=1, max_requests_per_window=1, max_concurrent=1)
+    assert (await admin.create_quota(quota)).created is not None
+
+
+async def _lanes(world: World) -> None:
+    admin = world.admin
+    await world.submit("a lane/x")
+    changed = await admin.set_lane("a lane/x", lanes.SetLane(state="paused"))
+    assert (changed.lane_id, changed.state) == ("a lane/x", "paused")
+    assert "a lane/x" in [one.lane_id for one in (await admin.list_lanes()).lanes]
+    assert (await admin.lane_queues("a lane/x")).state == "paused"
+
+
+async def _schedules(world: World) -> None:
+    admin = world.admin
+    body = schedules.PutSchedule(kind="k", lane="scheduled", every_ms=3_600_000)
+    made = await admin.put_schedule("nightly", body)
+    assert await admin.describe_schedule("nightly") == made
+    assert (await admin.list_schedules()).schedules == [made]
+    assert (await admin.pause_schedule("nightly")).paused
+    assert not (await admin.resume_schedule("nightly")).paused
+    assert await admin.state(await admin.trigger_schedule("nightly")) == "waiting"
+    assert made.next_at is not None
+    first = made.next_at - 7_200_000
+    filled = await admin.backfill_schedule("nightly", first, made.next_at - 1)
+    assert filled == await admin.backfill_schedule("nightly", first, made.next_at - 1)
+    await admin.delete_schedule("nightly")
+    with pytest.raises(NotFound):
+        await admin.describe_schedule("nightly")
+
+
+async def _service(world: World) -> None:
+    admin = world.admin
+    worker = (await world.fabric.open()).worker
+    await worker.register(
+        Registration(
+            worker_id="w",
+            worker_instance_id="w-1",
+            lanes=frozenset({"default"}),
+            capabilities=frozenset({"gpu"}),
+            liveness_ttl_ms=60_000,
+        )
+    )
+    (shown,) = (await admin.list_workers()).workers
+    assert (shown.worker_instance_id, shown.capabilities) == ("w-1", ["gpu"])
+    described = await admin.describe()
+    assert described.family == "memory"
+    assert described.now > 0
+    assert (await admin.partitions()).num_flow_partitions == 256
+    rotated = await admin.rotate_waitpoint_hmac_secret("k2", "5e" * 32)
+    assert rotated.new_kid == "k2"
+    assert (await admin.health()).status == "ok"
+    assert (await admin.readiness()).status == "ready"
+    figures = await admin.metrics()
+    assert figures is None or "ff_http_requests_total" in figures
+    assert "/v1/executions" in (await admin.openapi())["paths"]
+
+
+PARTS: list[Callable[[World], Awaitable[None]]] = [
+    _reads,
+    _acts,
+    _signals,
+    _output,
+    _flows,
+    _built,
+    _limits,
+    _lanes,
+    _schedules,
+    _service,
+]
+
+
+async def test_every_method_works_and_reaches_every_route(
+    fabric: FlowFabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: set[str] = set()
+    called: set[str] = set()
+    router, fetch = Router(ROUTES), Rest.fetch
+
+    async def noted(rest: Rest, question: Question) -> httpx.Response:
+        route = router.find(question.method, question.path.encode()).route
+        assert route is not None, question
+        asked.add(route.name)
+        return await fetch(rest, question)
+
+    monkeypatch.setattr(Rest, "fetch", noted)
+    methods = {name for name, _ in inspect.getmembers(Admin) if not name.startswith("_")}
+
+    class Spy:
+        def __getattr__(self, name: str) -> Any:
+            called.add(name)
+            return getattr(fabric.admin, name)
+
+    world = World(fabric)
+    world.admin = Spy()  # type: ignore[assignment]
+    for part in PARTS:
+        await part(world)
+    assert called == methods
+    worker = {route.name for route in ROUTES if route.path.startswith("/v1/worker/")}
+    assert {route.name for route in ROUTES} - worker - ELSEWHERE <= asked
+
+
+async def test_refusals_are_the_errors_of_the_engine(fabric: FlowFabric) -> None:
+    admin = fabric.admin
+    with pytest.raises(ExecutionNotFound):
+        await admin.describe_execution(NOBODY)
+    with pytest.raises(InvalidInput, match="execution_id"):
+        await admin.describe_execution("not an id")
+    with pytest.raises(InvalidInput, match="limit"):
+        await admin.search(executions.SearchQuery(limit=0))
+    with pytest.raises(InvalidInput, match="execution_kind"):
+        await admin.submit(executions.CreateExecution(lane_id="x", execution_kind="k" * 2_000))
+    with pytest.raises(FlowNotFound):
+        await admin.describe_flow(str(uuid4()))
+    with pytest.raises(BudgetNotFound):
+        await admin.describe_budget(str(uuid4()))
+    world = World(fabric)
+    with pytest.raises(ExecutionNotTerminal):
+        await admin.replay(await world.submit())
