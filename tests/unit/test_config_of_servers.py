@@ -1,0 +1,156 @@
+"""Settings of a server: addresses, tokens, the file beside the environment, and what is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from flowfabric.config import SCOPES, Address, Settings, StoreUrl, settings_from, token_digest
+from flowfabric.errors import InvalidInput
+from flowfabric.server.settings import dev
+
+DIGEST = "ab" * 32
+
+
+def problems_of(environment: dict[str, str], file: Path | None = None) -> tuple[str, ...]:
+    with pytest.raises(InvalidInput) as caught:
+        settings_from(environment, file)
+    problems = caught.value.details["problems"]
+    assert isinstance(problems, tuple)
+    return problems
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:9090", Address("127.0.0.1", 9090)),
+        ("0.0.0.0:80", Address("0.0.0.0", 80)),
+        ("[::1]:9090", Address("::1", 9090)),
+        ("localhost:0", Address("localhost", 0)),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(text: str, expected: Address) -> None:
+    assert settings_from({"FF_LISTEN_ADDR": text}).listen == expected
+
+
+@pytest.mark.parametrize("text", ["9090", ":9090", "host", "host:", "host:x", "host:65536"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    (problem,) = problems_of({"FF_LISTEN_ADDR": text})
+    assert problem.startswith("invalid value for FF_LISTEN_ADDR: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1", True), ("true", True), ("TRUE", True), ("0", False), ("False", False), ("", False)],
+)
+def test_a_switch_has_four_spellings(text: str, expected: bool) -> None:
+    assert settings_from({"FF_ALLOW_INSECURE": text}).allow_insecure is expected
+
+
+@pytest.mark.parametrize("text", ["yes", "on", "2", " ", "tru"])
+def test_any_other_spelling_of_a_switch_is_refused(text: str) -> None:
+    (problem,) = problems_of({"FF_ALLOW_INSECURE": text})
+    assert problem.startswith("invalid value for FF_ALLOW_INSECURE: expected 1, true, 0 or false")
+
+
+def test_lists_are_trimmed_and_their_empty_entries_dropped() -> None:
+    settings = settings_from(
+        {
+            "FF_LANES": " a , b,,",
+            "FF_ALLOWED_HOSTS": "One.Example,,two",
+            "FF_CORS_ORIGINS": "https://a, https://b",
+        }
+    )
+    assert settings.lanes == ("a", "b")
+    assert settings.allowed_hosts == frozenset({"one.example", "two"})
+    assert settings.cors_origins == ("https://a", "https://b")
+
+
+def test_seconds_take_fractions() -> None:
+    given = settings_from({"FF_RETENTION_TRIMMER_INTERVAL_S": "1.5"})
+    assert given.retention_trimmer_interval_s == 1.5
+    for text in ("x", "nan", "inf", "-1", "0"):
+        assert len(problems_of({"FF_RETENTION_TRIMMER_INTERVAL_S": text})) == 1
+
+
+def test_the_one_token_has_every_scope_and_is_kept_as_its_digest() -> None:
+    settings = settings_from({"FF_API_TOKEN": "secret-token"})
+    (token,) = settings.tokens
+    assert (token.digest, token.scopes) == (token_digest("secret-token"), SCOPES)
+    assert token.namespaces is None
+    assert "secret-token" not in repr(settings)
+    assert token.digest not in repr(settings)
+
+
+@pytest.mark.parametrize("text", ["two words", "ümlaut", "tab\tbed"])
+def test_a_token_that_cannot_be_sent_is_refused_without_being_shown(text: str) -> None:
+    (problem,) = problems_of({"FF_API_TOKEN": text})
+    assert problem.startswith("invalid value for FF_API_TOKEN: ")
+    assert text not in problem
+
+
+def test_a_file_speaks_where_the_environment_is_silent(tmp_path: Path) -> None:
+    file = tmp_path / "ff.toml"
+    file.write_text(
+        'lanes = ["one", "two"]\nallow_insecure = true\nmax_sse_streams = 7\n'
+        "retention_trimmer_interval_s = 2.5\n"
+        f'[[token]]\nname = "ci"\nsha256 = "{DIGEST}"\nscopes = ["read", "submit"]\n'
+        f'[[token]]\nsha256 = "{DIGEST.upper()}"\nscopes = ["worker"]\nnamespaces = ["a"]\n'
+    )
+    settings = settings_from({"FF_CONFIG": str(file), "FF_MAX_SSE_STREAMS": "8"})
+    assert settings.lanes == ("one", "two")
+    assert settings.allow_insecure is True
+    assert settings.max_sse_streams == 8
+    assert settings.retention_trimmer_interval_s == 2.5
+    first, second = settings.tokens
+    assert (first.name, first.scopes) == ("ci", frozenset({"read", "submit"}))
+    assert (second.digest, second.namespaces) == (DIGEST, frozenset({"a"}))
+    assert settings_from({}, file).max_sse_streams == 7
+
+
+def test_everything_wrong_with_a_file_is_told_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "ff.toml"
+    file.write_text(
+        'lane = "x"\nFF_LANES = "x"\nmax_sse_streams = 0\n[listen_addr]\nhost = "x"\n'
+        '[[token]]\nsha256 = "short"\nscopes = ["read"]\n'
+        f'[[token]]\nsha256 = "{DIGEST}"\nscopes = ["everything"]\n'
+        f'[[token]]\nsha256 = "{DIGEST}"\nscopes = ["read"]\nsecret = "x"\n'
+        f'[[token]]\nsha256 = "{DIGEST}"\nscopes = ["read"]\nnamespaces = ["a:b"]\n'
+    )
+    problems = "\n".join(problems_of({}, file))
+    for told in (
+        "FF_CONFIG: unknown key 'lane'",
+        "FF_CONFIG: unknown key 'FF_LANES'",
+        "FF_MAX_SSE_STREAMS: expected an integer",
+        "FF_LISTEN_ADDR: expected a value, got a table",
+        "token[0]: sha256: expected 64 hexadecimal digits",
+        "token[1]: scopes",
+        "token[2]: secret: unknown member",
+        "token[3]: namespaces",
+    ):
+        assert f"invalid value for {told}" in problems
+
+
+@pytest.mark.parametrize("content", ["lanes = [", "\x00", "a = 1\na = 2"])
+def test_a_file_that_is_no_toml_is_refused(content: str, tmp_path: Path) -> None:
+    file = tmp_path / "ff.toml"
+    file.write_text(content)
+    (problem,) = problems_of({"FF_CONFIG": str(file)})
+    assert problem.startswith("invalid value for FF_CONFIG: ")
+
+
+def test_a_url_and_other_variables_name_the_same_store_or_none() -> None:
+    url = {"FF_URL": "sqlite:///a.db"}
+    assert settings_from({**url, "FF_BACKEND": "SQLite", "FF_SQLITE_PATH": "a.db"}).store == (
+        StoreUrl("sqlite", "a.db")
+    )
+    for other in ({"FF_BACKEND": "memory"}, {"FF_SQLITE_PATH": "b.db"}):
+        (problem,) = problems_of({**url, **other})
+        assert problem.startswith("invalid value for FF_URL: ")
+
+
+def test_trying_out_needs_nothing() -> None:
+    settings = dev()
+    assert settings.store.scheme == "memory"
+    assert (settings.listen.host, settings.listen.port) == ("127.0.0.1", 0)
+    assert settings.tokens == ()
+    assert dev(Settings(lanes=("x",))).lanes == ("x",)
