@@ -43,6 +43,10 @@ class Waits:
         finally:
             self._leave(execution_id, ended)
 
+    async def listening(self) -> None:
+        """Until the log is being read for those who wait: what ends from now on wakes them."""
+        await self._start()
+
     async def close(self) -> None:
         if self._reader is not None:
             self._reader.cancel()

@@ -1,0 +1,122 @@
+"""Waiting for an end, for a page of the log, and for work that one may lose interest in."""
+
+import asyncio
+
+import pytest
+
+from flowfabric.core.rules.attempts import Failure
+from flowfabric.engine import events as events_module
+from flowfabric.engine import waits as waits_module
+from flowfabric.engine.claims import ClaimOrder
+from flowfabric.engine.event_types import CompletionEvent
+from flowfabric.engine.events import EventScope
+from flowfabric.engine.streams import Tail
+from flowfabric.errors import ExecutionNotFound, InvalidInput
+from tests.conformance.driver import Driver
+from tests.conformance.streaming import SOON_S, append, frame, payloads
+
+NOBODY = "{fp:3}:11111111-2222-4333-8444-555555555555"
+
+
+@pytest.fixture(autouse=True)
+def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the log wakes a wait here."""
+    monkeypatch.setattr(waits_module, "SAFETY_NET_S", 600.0)
+    monkeypatch.setattr(events_module, "SAFETY_NET_S", 600.0)
+
+
+async def test_a_wait_ends_with_the_execution(driver: Driver) -> None:
+    waits, outcomes = driver.engine.waits, driver.engine.outcomes
+    good, bad = await driver.started(), await driver.started()
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        waiting = [
+            group.create_task(waits.until_final(one.execution_id, 30_000))
+            for one in (good, good, bad)
+        ]
+        await waits.listening()
+        await outcomes.complete(good.held)
+        await outcomes.fail(bad.held, Failure("x", "permanent"))
+    assert [task.result() for task in waiting] == ["completed", "completed", "failed"]
+
+
+async def test_what_has_ended_is_not_waited_for(driver: Driver) -> None:
+    started = await driver.started()
+    await driver.engine.outcomes.complete(started.held)
+    async with asyncio.timeout(SOON_S):
+        state = await driver.engine.waits.until_final(started.execution_id, 30_000)
+    assert state == "completed"
+
+
+async def test_a_wait_whose_time_is_up_answers_the_present_state(driver: Driver) -> None:
+    own = await driver.submit()
+    assert await driver.engine.waits.until_final(own, 0) == "waiting"
+    assert await driver.engine.waits.until_final(own, 1) == "waiting"
+
+
+async def test_waiting_for_nothing_is_refused(driver: Driver) -> None:
+    with pytest.raises(ExecutionNotFound):
+        await driver.engine.waits.until_final(NOBODY, 10)
+    for wait_ms in (-1, 30_001):
+        with pytest.raises(InvalidInput):
+            await driver.engine.waits.until_final(NOBODY, wait_ms)
+
+
+async def test_a_page_of_the_log_is_read_without_waiting(driver: Driver) -> None:
+    events = driver.engine.events
+    start = (await events.read({"completion"})).next_cursor
+    assert (await events.read({"completion"}, cursor=start)).items == ()
+    ids = []
+    for namespace in ("alpha", "beta"):
+        own = await driver.submit(namespace=namespace)
+        claimed = await driver.take(own)
+        await driver.engine.outcomes.complete(claimed.held)
+        ids.append(own)
+    page = await events.read({"completion"}, cursor=start)
+    told = [one.execution_id for one in page.items if isinstance(one, CompletionEvent)]
+    assert told == ids
+    assert (await events.read({"completion"}, cursor=page.next_cursor)).items == ()
+    scope = EventScope(namespaces=frozenset({"beta"}))
+    some = await events.read({"completion"}, scope, cursor=start)
+    (only,) = some.items
+    assert isinstance(only, CompletionEvent)
+    assert only.execution_id == ids[1]
+
+
+async def test_a_follower_takes_no_permit_of_the_tails(driver: Driver) -> None:
+    held = (await driver.started()).held
+    await append(driver, held, frame(b"a"))
+    streams = driver.engine.streams
+    before = streams.permits.taken
+    asked = Tail(execution_id=held.execution_id, attempt_index=0, block_ms=1)
+    page = await streams.follow_stream(asked)
+    assert payloads(page) == [b"a"]
+    assert streams.permits.taken == before
+
+
+async def test_a_claim_is_left_by_who_lost_interest(driver: Driver) -> None:
+    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("idle",), wait_ms=30_000)
+    leaving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        claim = group.create_task(driver.engine.claims.claim(order, leaving))
+        leaving.set_result(None)
+    assert claim.result() == []
+
+
+async def test_a_partition_is_listed_for_some_namespaces(driver: Driver) -> None:
+    own = await driver.submit(namespace="alpha", lane="same")
+    other = await driver.submit(namespace="beta", lane="same")
+    partition = int(own[4:].partition("}")[0])
+    reads = driver.engine.reads
+    everything = await reads.list_executions(partition)
+    assert set(everything.execution_ids) == {own, other}
+    some = await reads.list_executions(partition, namespaces=frozenset({"alpha"}))
+    assert some.execution_ids == (own,)
+
+
+async def test_lanes_of_all_namespaces_are_listed(driver: Driver) -> None:
+    for namespace in ("alpha", "beta"):
+        await driver.submit(namespace=namespace, lane="work")
+    await driver.engine.lanes.drain()
+    found = await driver.engine.lanes.list_all(10)
+    assert {("alpha", "work"), ("beta", "work")} <= set(found)
+    assert len(await driver.engine.lanes.list_all(1)) == 1
