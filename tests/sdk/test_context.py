@@ -98,6 +98,41 @@ async def test_a_step_is_tried_again_and_timed(fabric: FlowFabric) -> None:
     assert len(tries) == 3
 
 
+async def test_waiting_inside_a_step_is_refused(fabric: FlowFabric) -> None:
+    @fabric.task(retries=2)
+    async def muddled(ctx: Context) -> None:
+        await ctx.step("nap", lambda: ctx.sleep("1s"))
+
+    async with fabric.worker():
+        run = await muddled.submit()
+        with pytest.raises(ExecutionFailed, match="a step cannot wait"):
+            await run.result(timeout="20s")
+
+
+async def test_a_pause_waits_for_the_steps_beside_it(fabric: FlowFabric) -> None:
+    done: list[str] = []
+
+    @fabric.task()
+    async def both(ctx: Context) -> str:
+        async def slow() -> str:
+            await asyncio.sleep(0.02)
+            done.append("slow")
+            return "kept"
+
+        value, _ = await asyncio.gather(ctx.step("slow", slow), ctx.sleep("30ms"))
+        return value
+
+    @fabric.task()
+    async def grouped(ctx: Context) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ctx.sleep("1ms"))
+
+    async with fabric.worker():
+        assert await both.call() == "kept"
+        await grouped.call()
+    assert done == ["slow"]
+
+
 # ---- time
 
 

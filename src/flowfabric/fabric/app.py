@@ -37,6 +37,7 @@ from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.ports.worker import WorkerPort
 from flowfabric.worker import codecs
 from flowfabric.worker.children import BoundCall
+from flowfabric.worker.claiming import Claimer
 from flowfabric.worker.context import Context, SyncContext
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.handlers import ExtractingHandler, Handler, Middleware, TaskHandler
@@ -207,6 +208,26 @@ class FlowFabric:
             resources=tuple(resources),
         )
         return Worker(self._worker_port, self._handlers, options)
+
+    def claimer(
+        self,
+        lanes: Sequence[str] = ("default",),
+        capabilities: Sequence[str] = (),
+        *,
+        permits: int = 1,
+        lease: Duration = "30s",
+        worker_id: str = "flowfabric",
+    ) -> Claimer:
+        """Claims by hand, for programs with a loop of their own."""
+        options = WorkerOptions(
+            worker_id=worker_id,
+            namespace=self.namespace,
+            lanes=tuple(lanes),
+            capabilities=tuple(capabilities),
+            concurrency=permits,
+            lease_ms=milliseconds(lease, "lease"),
+        )
+        return Claimer(self._worker_port, options)
 
     # ---- submitting
 

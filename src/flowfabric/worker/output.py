@@ -81,6 +81,10 @@ class Output:
             counted[0] += frames
 
 
+def is_in_step() -> bool:
+    return _in_step.get() is not None
+
+
 def counting() -> list[int]:
     """Begin to count the frames of the step that runs in this task."""
     counted = [0]

@@ -12,6 +12,7 @@ from flowfabric.backend.types import JournalEntry
 from flowfabric.core.policy import ExecutionPolicy, read_policy
 from flowfabric.engine.frames import NewFrame
 from flowfabric.errors import (
+    ConfigError,
     ExecutionNotActive,
     ExecutionNotFound,
     FlowFabricError,
@@ -24,7 +25,7 @@ from flowfabric.errors import (
     TransportError,
 )
 from flowfabric.ports.worker import Claim, Delay, WaitChildren, WorkerPort
-from flowfabric.worker.output import Output
+from flowfabric.worker.output import Output, is_in_step
 
 T = TypeVar("T")
 
@@ -182,6 +183,8 @@ class Session:
 
     async def land(self) -> None:
         """Wait for running steps and send what they put out: nothing may be lost by leaving."""
+        if is_in_step():
+            raise ConfigError("a step cannot wait: sleep, wait_for and call belong outside of it")
         while self._flying:
             await asyncio.wait(set(self._flying))
         await self.held(self.output.flush())

@@ -1,0 +1,251 @@
+"""A claimed task by hand: all a lease holder may do, for programs with a loop of their own."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from flowfabric.core.condition_checks import UsePending
+from flowfabric.core.conditions import Condition, signal_set
+from flowfabric.core.suspend_outcomes import Issued
+from flowfabric.core.suspensions import ReceivedSignal, ResumePolicy
+from flowfabric.engine.budget_types import Usage
+from flowfabric.engine.frames import NewFrame
+from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.errors import (
+    AlreadySatisfied,
+    ConfigError,
+    FlowFabricError,
+    TransportError,
+)
+from flowfabric.ports.worker import (
+    Appended,
+    Cancel,
+    Claim,
+    Complete,
+    Delay,
+    Fail,
+    Finish,
+    Finished,
+    Outcome,
+    Satisfied,
+    SpendReport,
+    Suspended,
+    WaitChildren,
+    WorkerPort,
+)
+from flowfabric.worker.durations import Duration, instant_ms, milliseconds
+from flowfabric.worker.jobs import Job
+from flowfabric.worker.session import Session
+
+_log = logging.getLogger("flowfabric.worker")
+_CONSUMED: Final = "this task was finished or suspended already"
+
+
+class SuspendTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What to wait for, why, and what happens when time runs out."""
+
+    condition: Condition
+    reason_code: str = "waiting_for_signal"
+    timeout: Duration | None = None
+    timeout_behavior: str = "fail"
+    resume_policy: ResumePolicy = ResumePolicy()
+
+    def order(self) -> SuspendOrder:
+        return SuspendOrder(
+            resume_condition=self.condition,
+            reason_code=self.reason_code,
+            timeout_ms=None if self.timeout is None else milliseconds(self.timeout, "timeout"),
+            timeout_behavior=self.timeout_behavior,
+            resume_policy=self.resume_policy,
+        )
+
+
+class ClaimedTask:
+    """A consuming call lands when the engine has answered it, with success or a typed refusal. One
+    that fails on the way does not land: the lease is kept and the call may be repeated."""
+
+    def __init__(self, claim: Claim, port: WorkerPort) -> None:
+        self._claim = claim
+        self._port = port
+        self._session = Session(claim, port)
+        self.job = Job(claim, self._session)
+        self._is_consumed = False
+
+    # ---- what it is
+
+    @property
+    def claim(self) -> Claim:
+        return self._claim
+
+    @property
+    def execution_id(self) -> str:
+        return self._claim.execution_id
+
+    @property
+    def execution_kind(self) -> str:
+        return self._claim.execution_kind
+
+    @property
+    def input_payload(self) -> bytes:
+        return self._claim.input or b""
+
+    @property
+    def attempt_index(self) -> int:
+        return self._claim.attempt_index
+
+    @property
+    def attempt_type(self) -> str:
+        return self._claim.attempt_type
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        return self._claim.tags
+
+    @property
+    def is_consumed(self) -> bool:
+        return self._is_consumed
+
+    def is_lease_healthy(self) -> bool:
+        return not self._session.has_left and not self._session.is_overdue
+
+    def consecutive_renewal_failures(self) -> int:
+        return self._session.failures
+
+    def __repr__(self) -> str:
+        return f"ClaimedTask({self.execution_id!r}, attempt {self.attempt_index})"
+
+    # ---- calls that end its life
+
+    async def complete(
+        self, result: bytes | None = None, encoding: str = "", *, retries: int = 0
+    ) -> None:
+        """Complete; on a fault on the way the call is repeated up to `retries` times."""
+        for turn in range(retries + 1):
+            try:
+                await self._consume(Complete(result, encoding))
+                return
+            except TransportError:
+                if turn == retries:
+                    raise
+
+    async def fail(
+        self, reason: str, error_category: str = "transient", retryable: bool | None = None
+    ) -> Finished:
+        """Fail: a retry is scheduled by the stored policy, or the execution has failed."""
+        return await self._consume(Fail(reason, error_category, retryable))
+
+    async def cancel(self, reason: str = "") -> None:
+        await self._consume(Cancel(reason))
+
+    async def delay_execution(self, delay: Duration | datetime) -> None:
+        """Go on later, in the same attempt; a delay of 0 hands the work back."""
+        if isinstance(delay, datetime):
+            await self._consume(Delay(until=instant_ms(delay, "delay")))
+        else:
+            await self._consume(Delay(for_ms=milliseconds(delay, "delay")))
+
+    async def move_to_waiting_children(self, children: Sequence[str] = ()) -> None:
+        await self._consume(WaitChildren(tuple(children)))
+
+    async def suspend(self, terms: SuspendTerms) -> Suspended:
+        """Suspend; a condition that was met before is an error, and the lease is kept."""
+        outcome = await self.try_suspend(terms)
+        if isinstance(outcome, Satisfied):
+            raise AlreadySatisfied(f"{len(outcome.signals)} signals had come before")
+        return outcome
+
+    async def try_suspend(self, terms: SuspendTerms) -> Suspended | Satisfied:
+        return await self._suspend(terms.order())
+
+    async def try_suspend_on_pending(
+        self, pending: Issued, terms: SuspendTerms
+    ) -> Suspended | Satisfied:
+        """Suspend on a waitpoint that was handed out before."""
+        order = msgspec.structs.replace(
+            terms.order(), waitpoints=(UsePending(pending.waitpoint_id),)
+        )
+        return await self._suspend(order)
+
+    async def suspend_for_signals(
+        self, names: Sequence[str], timeout: Duration | None = None, behavior: str = "fail"
+    ) -> Suspended:
+        """No name: any signal; one: that; several: all of them."""
+        condition = signal_set(*names, mode="all" if len(names) > 1 else "")
+        return await self.suspend(
+            SuspendTerms(condition=condition, timeout=timeout, timeout_behavior=behavior)
+        )
+
+    # ---- calls that do not
+
+    async def update_progress(self, pct: int | None = None, message: str | None = None) -> None:
+        """Told with the next renewal."""
+        self._check()
+        if pct is not None and not 0 <= pct <= 100:
+            raise ConfigError(f"pct: expected 0..100, got {pct}")
+        self._session.progress = (pct, message)
+
+    async def report_usage(
+        self, budget_id: str, amounts: Mapping[str, int], dedup_key: str = ""
+    ) -> Usage:
+        self._check()
+        return await self._port.spend(self._claim, SpendReport(budget_id, amounts, dedup_key))
+
+    async def create_pending_waitpoint(self, key: str, expires_in: Duration) -> Issued:
+        self._check()
+        return await self._port.waitpoint(self._claim, key, milliseconds(expires_in, "expires_in"))
+
+    async def append_frames(self, frames: Sequence[NewFrame]) -> Appended:
+        self._check()
+        return await self._port.append(self._claim, frames)
+
+    async def resume_signals(self) -> tuple[ReceivedSignal, ...]:
+        """The signals that ended the last suspension; ask before the next one."""
+        self._check()
+        return (await self._port.resume_signals(self.execution_id)).signals
+
+    # ---- landing
+
+    async def _consume(self, outcome: Outcome) -> Finished:
+        self._check()
+        reply = await self._port.finish([Finish(self._claim, outcome)], None)
+        (answer,) = reply.items
+        if isinstance(answer, FlowFabricError):
+            if not isinstance(answer, TransportError):
+                self._land()
+            raise answer
+        self._land()
+        return answer
+
+    async def _suspend(self, order: SuspendOrder) -> Suspended | Satisfied:
+        self._check()
+        try:
+            outcome = await self._port.suspend(self._claim, order)
+        except TransportError:
+            raise
+        except FlowFabricError:
+            self._land()
+            raise
+        if isinstance(outcome, Suspended):
+            self._land()
+        return outcome
+
+    def _check(self) -> None:
+        if self._is_consumed:
+            raise ConfigError(f"{self.execution_id}: {_CONSUMED}")
+
+    def _land(self) -> None:
+        self._is_consumed = True
+        self._session.left()
+        self.landed()
+
+    def landed(self) -> None:
+        """Called once the task is out of its holder's hands; whoever gave the permit listens."""
+
+    def drop(self) -> None:
+        """Let go without a word to the engine: the lease runs out and the work is offered anew."""
+        if not self._is_consumed:
+            _log.warning("ClaimedTask dropped without terminal operation: %s", self.execution_id)
+            self._land()

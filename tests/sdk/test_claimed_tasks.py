@@ -1,0 +1,133 @@
+"""Tasks claimed by hand: permits, landing, and what becomes of dropped ones."""
+
+import gc
+import logging
+
+import pytest
+
+from flowfabric import ConfigError, ExecutionFailed, FlowFabric
+from flowfabric.core.conditions import signal_set
+from flowfabric.engine.frames import NewFrame
+from flowfabric.errors import ExecutionNotActive, TransportFault
+from flowfabric.ports.worker import Satisfied
+from flowfabric.worker.claimed import SuspendTerms
+from flowfabric.worker.claiming import Claimer
+from tests.sdk.dropping import dropping
+from tests.sdk.until import reaches
+
+
+async def test_a_permit_comes_first_and_is_given_back(fabric: FlowFabric) -> None:
+    runs = [await fabric.submit("k", {"n": n}, priority=3 - n) for n in range(3)]
+    async with fabric.claimer(permits=2) as claimer:
+        first, second = await claimer.claim(10)
+        assert claimer.free_permits == 0
+        assert await claimer.claim_next() is None
+        assert first.input_payload == b'{"n":0}'
+        await first.complete(b"1", "json")
+        assert claimer.free_permits == 1
+        third = await claimer.claim_next()
+        assert third is not None
+        assert third.execution_id == runs[2].id
+        await second.fail("no", "permanent", retryable=False)
+        await third.delay_execution(0)
+    assert await runs[0].result() == 1
+    with pytest.raises(ExecutionFailed):
+        await runs[1].result()
+    assert await runs[2].state() == "waiting"
+
+
+async def test_a_consumed_task_refuses_further_calls(fabric: FlowFabric) -> None:
+    await fabric.submit("k")
+    async with fabric.claimer() as claimer:
+        task = await claimer.claim_next()
+        assert task is not None
+        await task.append_frames([NewFrame(frame_type="x", payload=b"1", seq=1)])
+        await task.complete()
+        for call in (task.complete(), task.fail("x"), task.resume_signals()):
+            with pytest.raises(ConfigError):
+                await call
+
+
+async def test_a_lost_answer_does_not_land_and_the_repeat_gets_it(fabric: FlowFabric) -> None:
+    unreliable, _ = await dropping(fabric, "finish", 1)
+    run = await fabric.submit("k")
+    async with unreliable.claimer() as claimer:
+        task = await claimer.claim_next()
+        assert task is not None
+        with pytest.raises(TransportFault):
+            await task.complete(b"1", "json")
+        assert not task.is_consumed
+        assert claimer.free_permits == 0
+        await task.complete(b"1", "json")
+        assert claimer.free_permits == 1
+    assert await run.result() == 1
+
+
+async def test_a_refusal_lands(fabric: FlowFabric) -> None:
+    run = await fabric.submit("k")
+    async with fabric.claimer() as claimer:
+        task = await claimer.claim_next()
+        assert task is not None
+        await run.cancel("enough")
+        with pytest.raises(ExecutionNotActive):
+            await task.complete()
+        assert task.is_consumed
+        assert not task.is_lease_healthy()
+
+
+async def test_suspending_by_hand(fabric: FlowFabric) -> None:
+    run = await fabric.submit("k")
+    terms = SuspendTerms(condition=signal_set("go"))
+    async with fabric.claimer() as claimer:
+        task = await claimer.claim_next()
+        assert task is not None
+        waitpoint = await task.create_pending_waitpoint("here", "1h")
+        await fabric.signal(run.id, waitpoint.waitpoint_id, waitpoint.waitpoint_token, "go")
+        met = await task.try_suspend_on_pending(waitpoint, terms)
+        assert isinstance(met, Satisfied)
+        assert not task.is_consumed
+        suspended = await task.suspend(terms)
+        assert task.is_consumed
+        await reaches(fabric, run, "suspended")
+        (own,) = suspended.waitpoints
+        await fabric.signal(run.id, own.waitpoint_id, own.waitpoint_token.reveal(), "go", 7)
+        again = await claimer.claim_next()
+        assert again is not None
+        assert again.attempt_type == "resumed"
+        assert [signal.payload for signal in await again.resume_signals()] == [b"7"]
+        await again.complete()
+
+
+async def test_dropped_tasks_are_reported_and_free_their_permit(
+    fabric: FlowFabric, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        await fabric.submit("k")
+    with caplog.at_level(logging.WARNING):
+        async with fabric.claimer() as claimer:
+            async with claimer.claim_one() as task:
+                assert task is not None
+            assert claimer.free_permits == 1
+            assert "dropped without terminal operation" in caplog.text
+            caplog.clear()
+            lost = await claimer.claim_next()
+            assert lost is not None
+            del lost
+            gc.collect()
+            assert claimer.free_permits == 1
+            assert "dropped without terminal operation" in caplog.text
+
+
+async def test_an_exception_in_the_block_fails_the_task(fabric: FlowFabric) -> None:
+    run = await fabric.submit("k")
+
+    async def stumble(claimer: Claimer) -> None:
+        async with claimer.claim_one():
+            raise KeyError("oh")
+
+    async with fabric.claimer() as claimer:
+        with pytest.raises(KeyError):
+            await stumble(claimer)
+    with pytest.raises(ExecutionFailed) as caught:
+        await run.result()
+    assert (caught.value.reason, caught.value.category) == ("KeyError('oh')", "handler_error")
