@@ -142,7 +142,7 @@ async def test_sleeping_delays_the_execution_and_goes_on_in_place(fabric: FlowFa
     @fabric.task()
     async def nap(ctx: Context) -> int:
         entered.append(ctx.info.attempt_index)
-        await ctx.sleep("50ms")
+        await ctx.sleep("1s")
         await ctx.sleep_until(datetime.now(UTC) - timedelta(days=1))
         return ctx.info.attempt_index
 

@@ -351,7 +351,7 @@ async def test_drain_lets_running_work_end_and_hands_back_the_rest(fabric: FlowF
     assert not stopping.done()
     go_on.set()
     await stopping
-    assert await runs[0].result(timeout="1s") == 0
+    assert await runs[0].result(timeout="20s") == 0
     async with fabric.worker():
         assert [await run.result(timeout="20s") for run in runs] == [0, 1, 2]
 
