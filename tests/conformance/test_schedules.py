@@ -13,6 +13,7 @@ from flowfabric.core.schedules import Schedule
 from flowfabric.duties.filter import DutyFilter
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
+from flowfabric.engine.executions import Submission, Submitted
 from flowfabric.engine.schedule_orders import ScheduleOrder
 from flowfabric.errors import InvalidInput, NotFound, PayloadTooLarge
 from tests.clock import VirtualClock
@@ -314,6 +315,25 @@ async def test_a_trigger_submits_now_and_leaves_the_times_alone(driver: Driver) 
     now = await driver.engine.schedules.get("tick")
     assert (now.next_at, now.last_execution_id) == (made.next_at, second)
     assert now.last_fired_at == driver.clock()
+
+
+async def test_a_trigger_of_what_is_deleted_meanwhile_still_submits(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedules = driver.engine.schedules
+    await put(driver)
+    create = driver.engine.executions.create
+
+    async def created_and_deleted(submission: Submission) -> Submitted:
+        submitted = await create(submission)
+        await schedules.delete("tick")
+        return submitted
+
+    monkeypatch.setattr(driver.engine.executions, "create", created_and_deleted)
+    own = await schedules.trigger("tick")
+    assert [record.execution_id for record in await fired(driver)] == [own]
+    with refused(NotFound):
+        await schedules.get("tick")
 
 
 async def test_a_backfill_submits_each_time_once(driver: Driver) -> None:

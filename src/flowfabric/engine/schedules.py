@@ -1,6 +1,7 @@
 """Schedules: put, paused, triggered, and fired when they are due."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -126,7 +127,9 @@ class Schedules:
                 last_execution_id=submitted.execution_id,
             )
 
-        await self._change(schedule_id, decision)
+        # One that was deleted meanwhile has nothing to remember; what it submitted lives on.
+        with suppress(NotFound):
+            await self._change(schedule_id, decision)
         return submitted.execution_id
 
     async def backfill(self, schedule_id: str, first: int, last: int) -> tuple[str, ...]:

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from typing import Final
 
 from flowfabric.backend.base import CONFIG_BELL
 from flowfabric.backend.reference.tables import CONFIG
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.types import ConfigDocument, ConfigPut, PutAnswer
+
+_MOST_ROWS: Final = 1_000
 
 
 def get(tx: Transaction, names: Sequence[str]) -> list[ConfigDocument | None]:
@@ -54,3 +57,5 @@ def _under(tx: Transaction, prefix: str, after: str, page: int) -> Iterator[Conf
                 return
             if document.body:
                 yield document
+        # Many in a row may have been removed.
+        page = min(2 * page, _MOST_ROWS)

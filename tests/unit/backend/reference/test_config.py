@@ -80,3 +80,4 @@ def test_removed_documents_do_not_shorten_a_page(world: World) -> None:
         world.do(start_put, ConfigPut(name, 0, b"x"))
     world.answers(start_put, ConfigPut("a", 1, b""), ConfigPut("b", 1, b""))
     assert names(world, "", limit=2) == ["c", "d"]
+    assert names(world, "", limit=1) == ["c"]
