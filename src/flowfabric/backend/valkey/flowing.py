@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from flowfabric.backend.flowing import (
     EdgeQuery,
     GraphCreated,
@@ -32,6 +34,7 @@ from flowfabric.backend.valkey.packing import Args, record_from
 from flowfabric.core.birth import GraphBirth
 from flowfabric.core.flow_plan import FlowAnswer, FlowApplied, FlowPlan, FlowRefused
 from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
 from flowfabric.core.states import STATES, public_state
 
@@ -166,20 +169,21 @@ class FlowMechanism:
         ]
 
     async def edges(self, queries: Sequence[EdgeQuery]) -> list[tuple[Edge, ...]]:
-        return await self._read_each(
+        # Whoever lives elsewhere is no member, and must not be looked for beside the flow.
+        here = [query for query in queries if not self._is_elsewhere(query)]
+        found = await self._read_each(
             "flow_edges",
-            queries,
+            here,
             lambda query: self._flow_key(query.flow_id),
-            lambda query: (
-                self._flow_tag(query.flow_id),
-                query.flow_id,
-                query.of,
-                query.id,
-                query.after,
-                query.limit,
-            ),
+            lambda query: (self._flow_tag(query.flow_id), *msgspec.structs.astuple(query)),
             lambda query, answer: tuple(edge_of(query.flow_id, one) for one in answer),
         )
+        pages = dict(zip(here, found, strict=True))
+        return [pages.get(query, ()) for query in queries]
+
+    def _is_elsewhere(self, query: EdgeQuery) -> bool:
+        is_of_member = query.of in ("source", "target")
+        return is_of_member and partition_of(query.id) != self._calls.counts.of_flow(query.flow_id)
 
     async def groups(self, targets: Sequence[str]) -> list[Group | None]:
         return await self._read_each(

@@ -78,9 +78,6 @@ class ReadMechanism:
             config_due(config, reply),
         )
 
-    def _due_flow(self, one: Any, reply: Reply) -> Any:
-        raise NotImplementedError("flows that are due")
-
     async def count(self, namespace: str, lane: str) -> dict[str, int]:
         everywhere = range(self._calls.counts.flow)
         found: Counter[str] = Counter()
