@@ -95,11 +95,16 @@ class _Uvicorn(uvicorn.Server):
         self._ready.set()
 
 
+def tokened(settings: Settings | None = None) -> Settings:
+    """For a server in memory that wants the token."""
+    token = ApiToken(name="tests", digest=token_digest(TOKEN))
+    return msgspec.structs.replace(dev(settings), tokens=(token,))
+
+
 @asynccontextmanager
 async def serving(settings: Settings | None = None) -> AsyncIterator[Server]:
     """A server that wants the token; its views must agree with its records in the end."""
-    token = ApiToken(name="tests", digest=token_digest(TOKEN))
-    server = Server(msgspec.structs.replace(dev(settings), tokens=(token,)))
+    server = Server(tokened(settings))
     await server.start()
     try:
         yield server

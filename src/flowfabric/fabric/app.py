@@ -48,6 +48,7 @@ from flowfabric.worker.worker_options import WorkerOptions
 
 if TYPE_CHECKING:
     from flowfabric.client.admin import Admin
+    from flowfabric.fabric.sync import SyncFabric
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -88,7 +89,19 @@ class FlowFabric:
         """Everything a server offers, one typed method per route."""
         return admin_of(self.open)
 
+    @cached_property
+    def sync(self) -> "SyncFabric":
+        """The same for code that blocks."""
+        from flowfabric.fabric.sync import SyncFabric
+
+        return SyncFabric(self)
+
     # ---- life
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop it is open on."""
+        return None if self._opening is None else self._opening.get_loop()
 
     async def open(self) -> Connection:
         """The connection, made by whoever comes first; one that failed is tried anew."""
