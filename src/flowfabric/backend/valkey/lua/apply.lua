@@ -86,6 +86,10 @@ end
 ff.register('apply', function(_, args)
   local c = ff.open(args)
   local answers = ff.each(c, c.request[1], ff.apply)
-  local claimed = c.request[2] and ff.claim(c, c.request[2]) or false
+  local claimed = false
+  if c.request[2] then
+    ff.hint_queues(c)
+    claimed = ff.claim(c, c.request[2])
+  end
   return ff.close(c, { answers, claimed })
 end)

@@ -74,6 +74,13 @@ local function write_queue_hint(c, queue)
   end
 end
 
+-- A claim in the same call finds by hints what the call itself has queued.
+function ff.hint_queues(c)
+  if c.cluster then return end
+  for _, queue in pairs(c.queues) do write_queue_hint(c, queue) end
+  c.queues = {}
+end
+
 function ff.write_hints(c)
   for _, queue in pairs(c.queues) do write_queue_hint(c, queue) end
   for tag, due_at in pairs(c.timers) do
