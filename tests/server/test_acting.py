@@ -25,6 +25,8 @@ from tests.server.samples import EXECUTION
         ("GET /v1/executions/{}/history", None),
         ("GET /v1/executions/{}/upstreams", None),
         ("GET /v1/executions/{}/explain", None),
+        ("GET /v1/executions/{}/journal", None),
+        ("GET /v1/executions/{}/resume-signals?attempt_index=0", None),
         ("GET /v1/executions/{}/pending-waitpoints", None),
         ("GET /v1/executions/{}/attempts/latest/stream/sse", None),
     ],

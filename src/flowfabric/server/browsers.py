@@ -46,7 +46,9 @@ class Doorkeeper:
 
     def _is_known(self, host: bytes, local: str) -> bool:
         name = _without_port(host.decode("latin-1").lower())
-        return name in self._hosts or (self._is_wildcard and name == local.lower())
+        # A socket for both kinds of address shows the older kind inside the newer.
+        own = local.lower().removeprefix("::ffff:")
+        return name in self._hosts or (self._is_wildcard and name == own)
 
 
 def _without_port(host: str) -> str:

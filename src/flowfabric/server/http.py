@@ -28,7 +28,7 @@ from flowfabric.server.replies import EventStream, Headers, Reply
 from flowfabric.server.route import REQUEST_S, Route
 from flowfabric.server.router import Match, Router
 from flowfabric.server.services import Services
-from flowfabric.telemetry.logs import REQUEST_ID
+from flowfabric.telemetry.logs import CALLER, REQUEST_ID
 from flowfabric.telemetry.traces import given_parent
 
 Scope = MutableMapping[str, Any]
@@ -120,6 +120,7 @@ class Http:
             caller = STRANGER
         else:
             caller = self.services.tokens.caller_of(request.headers.get(b"authorization"))
+            CALLER.set(caller.name)
         if route is None:
             raise _no_route(match)
         if route.scopes:

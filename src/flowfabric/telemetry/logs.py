@@ -8,6 +8,8 @@ from typing import Any, Final
 import msgspec
 
 REQUEST_ID: Final = ContextVar("request_id", default="")
+# The name of the token a request came with.
+CALLER: Final = ContextVar("caller", default="")
 
 # What every record has; anything else was given with the message.
 _OWN: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
@@ -22,8 +24,9 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        if request_id := REQUEST_ID.get():
-            line["request_id"] = request_id
+        for told in (REQUEST_ID, CALLER):
+            if value := told.get():
+                line[told.name] = value
         line |= {name: value for name, value in record.__dict__.items() if name not in _OWN}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)

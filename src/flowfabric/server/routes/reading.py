@@ -123,11 +123,18 @@ async def get_upstreams(call: Call[None, wire.UpstreamsQuery]) -> Reply:
     )
 
 
-@routes.add("GET /v1/executions/{execution_id}/journal", READ_OR_WORKER, {200: wire.Journal})
+@routes.add(
+    "GET /v1/executions/{execution_id}/journal",
+    READ_OR_WORKER,
+    {200: wire.Journal},
+    ExecutionNotFound,
+)
 async def get_journal(call: Call[None, wire.JournalQuery]) -> Reply:
     """The steps recorded so far, in order of arrival."""
     await call.need_execution(call.execution_id)
     page = await call.engine.journals.read(call.execution_id, call.query.after, call.query.limit)
+    if not page.entries:
+        await call.engine.deps.record(call.execution_id)
     entries = [
         wire.JournalEntry(name=e.name, seq=e.seq, digest=e.digest, outcome=e.outcome)
         for e in page.entries
