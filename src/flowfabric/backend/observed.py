@@ -44,11 +44,12 @@ class _Observed:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._backend, name)
-        if not inspect.iscoroutinefunction(found):
-            return found
-        watched = self._watched(name, found)
-        setattr(self, name, watched)
-        return watched
+        if inspect.iscoroutinefunction(found):
+            found = self._watched(name, found)
+        if callable(found):
+            # Looked up once; from then on it is an attribute like others.
+            setattr(self, name, found)
+        return found
 
     async def apply(self, plans: Sequence[Plan]) -> list[Answered[Answer]]:
         answers = await self._call("apply", self._backend.apply(plans))
