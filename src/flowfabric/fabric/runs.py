@@ -14,7 +14,7 @@ from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.explanation_types import Explanation
 from flowfabric.engine.snapshots import ExecutionInfo
 from flowfabric.engine.streams import Tail
-from flowfabric.engine.tails import MOST_BLOCK_MS, Visibility
+from flowfabric.engine.tails import Visibility
 from flowfabric.errors import ExecutionNotFound, ResultTimeout, WaitpointNotFound
 from flowfabric.fabric.signalling import SignalCall, deliver
 from flowfabric.ports.submitter import SubmitterPort
@@ -25,6 +25,8 @@ from flowfabric.worker.ends import TRACEBACK, value_of_end
 R = TypeVar("R")
 
 _FRAMES: Final = 200
+# A stream that will never open tells nobody: so often the execution itself is looked at.
+_BLOCK_MS: Final = 5_000
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +116,7 @@ class Run(Generic[R]):
                     execution_id=self.id,
                     attempt_index=index,
                     after=position,
-                    block_ms=MOST_BLOCK_MS,
+                    block_ms=_BLOCK_MS,
                     count_limit=_FRAMES,
                     visibility=visibility,
                 )
