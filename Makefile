@@ -19,8 +19,8 @@ help: ## List the targets
 	@echo '  PARALLEL="-n 2"     how pytest spreads tests; "-n 0" for a debugger'
 	@echo '  ARGS="..."          handed on to run, test, bench, chaos and model'
 
-run: $(VENV)/.installed ## Show real work on SQLite; sets everything up first
-	@$(BIN)/python -m flowfabric.demo $(ARGS)
+run: $(VENV)/.installed ## Start everything with a sample app; sets it up first
+	@$(BIN)/flowfabric dev --sample $(ARGS)
 
 test: check ## The whole proof: every check, then every test; what CI runs
 	$(BIN)/pytest $(PARALLEL) $(ARGS)
@@ -61,10 +61,10 @@ $(BIN)/pip:
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/pip
 	@echo "Installing flowfabric"
-	@$(BIN)/python -m pip install --quiet --editable .
+	@$(BIN)/python -m pip install --quiet --editable '.[all]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/pip
 	@echo "Installing flowfabric and its development tools"
-	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --editable '.[all,dev]'
 	@touch $@ $(VENV)/.installed

@@ -1,1 +1,1 @@
-"""`make run`: real work on a SQLite file, with real worker processes, one of which is killed."""
+"""A sample app: what `flowfabric dev --sample` runs for a newcomer to play with."""

@@ -1,0 +1,74 @@
+"""What `flowfabric dev` does beside serving: greet, run the app's worker, tell what happens."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+
+from flowfabric.cli import show
+from flowfabric.cli.live import follow
+from flowfabric.config import Settings
+from flowfabric.errors import FlowFabricError, Unavailable
+
+
+class Development:
+    def __init__(self, settings: Settings, target: str, *, is_sample: bool) -> None:
+        self._settings = settings
+        self._target = target
+        self._is_sample = is_sample
+        self._children: list[asyncio.subprocess.Process] = []
+        self._beside: asyncio.Task[None] | None = None
+
+    def begin(self, url: str) -> None:
+        """The server is up."""
+        store = self._settings.store
+        show.console.print(f"[bold]FlowFabric[/] on {store.scheme} {store.path}".rstrip())
+        show.facts([("api", url), ("docs", f"{url}/docs"), ("metrics", f"{url}/metrics")])
+        self._beside = asyncio.ensure_future(self._accompany(url))
+
+    async def end(self) -> None:
+        if self._beside is not None:
+            self._beside.cancel()
+            await asyncio.wait([self._beside])
+        for child in self._children:
+            with contextlib.suppress(ProcessLookupError):
+                child.send_signal(signal.SIGTERM)
+            await child.wait()
+
+    async def _accompany(self, url: str) -> None:
+        watching = asyncio.ensure_future(follow(url))
+        try:
+            if self._target:
+                await self._start(
+                    "flowfabric.cli", "worker", self._target, "--reload", "--url", url
+                )
+            if self._is_sample:
+                await self._start("flowfabric.demo", url)
+            show.console.print(_HINTS if self._is_sample else _PLAIN_HINTS)
+            await watching
+        except Unavailable:
+            # The server is ending, and so are we.
+            return
+        except FlowFabricError as fault:
+            show.console.print(f"what happens cannot be shown: {fault}", style="yellow")
+        finally:
+            watching.cancel()
+
+    async def _start(self, module: str, *arguments: str) -> None:
+        # A group of its own, or Ctrl-C would reach it twice.
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", module, *arguments, env=dict(os.environ), start_new_session=True
+        )
+        self._children.append(child)
+
+
+_HINTS = """
+Try in a second terminal:
+  flowfabric list                                   what there is
+  flowfabric submit greet '{"name": "Ada"}' --wait  run something
+  flowfabric watch                                  see it happen
+  flowfabric approve                                say yes to the deploy that waits
+Ctrl-C ends it. What happens:
+"""
+_PLAIN_HINTS = "\nCtrl-C ends it. What happens:\n"

@@ -1,0 +1,244 @@
+"""Executions: submit, look, act."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from flowfabric.cli import show
+from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, ending, fabric_at, fail
+from flowfabric.client.admin import Admin
+from flowfabric.wire import executions as wire
+
+app = typer.Typer()
+
+Execution = Annotated[str, typer.Argument(help="An execution id, {fp:N}:uuid.")]
+Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it is kept.")]
+
+
+@app.command()
+def submit(
+    kind: Annotated[str, typer.Argument(help="What to run: the name of a task.")],
+    payload: Annotated[
+        str,
+        typer.Argument(help='Its arguments as JSON, e.g. \'{"name": "Ada"}\'; @file reads one.'),
+    ] = "{}",
+    lane: Annotated[str, typer.Option("--lane", "-l")] = "default",
+    key: Annotated[str, typer.Option("--key", help="Submit once under this key.")] = "",
+    priority: Annotated[int | None, typer.Option("--priority", "-p")] = None,
+    tag: Annotated[list[str] | None, typer.Option("--tag", help="name=value, repeatable.")] = None,
+    retries: Annotated[int, typer.Option("--retries", min=0, help="Tries after the first.")] = 0,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait and print the result.")] = False,
+    namespace: Namespace = "default",
+    url: Url = DEFAULT_URL,
+    json: Json = False,
+) -> None:
+    """Submit an execution."""
+    given = _payload(payload)
+    creation = wire.CreateExecution(
+        lane_id=lane,
+        execution_kind=kind,
+        namespace=namespace,
+        input_payload=given,
+        payload_encoding="json" if given else "",
+        priority=priority,
+        idempotency_key=key,
+        tags=_tags(tag or []),
+        creator_identity="cli",
+        policy=_policy(retries),
+    )
+
+    async def question(admin: Admin) -> tuple[wire.CreateAnswer, Any]:
+        answer = await admin.submit(creation)
+        ended = await admin.wait_for_terminal(_id_of(answer)) if wait else None
+        return answer, ended
+
+    answer, ended = ask(url, question)
+    if json:
+        show.as_json(ended if wait else answer)
+    else:
+        show.console.print(_id_of(answer))
+        if answer.duplicate is not None:
+            show.console.print("the key was known: nothing new was submitted", style="yellow")
+        if ended is not None:
+            show.console.print(show.state(ended.state), show.body(ended.result) or ended.reason)
+    if wait and ended is not None and ended.state != "completed":
+        raise typer.Exit(1)
+
+
+def _policy(retries: int) -> msgspec.Raw | msgspec.UnsetType:
+    if not retries:
+        return msgspec.UNSET
+    return msgspec.Raw(msgspec.json.encode({"retry_policy": {"max_retries": retries}}))
+
+
+def _payload(text: str) -> bytes:
+    raw = Path(text[1:]).read_bytes() if text.startswith("@") else text.encode()
+    try:
+        if raw:
+            msgspec.json.decode(raw)
+    except msgspec.DecodeError as fault:
+        fail(f"payload: not JSON: {fault}")
+    return raw
+
+
+def _tags(given: list[str]) -> dict[str, str] | None:
+    tags: dict[str, str] = {}
+    for one in given:
+        name, found, value = one.partition("=")
+        if not found:
+            fail(f"tag: expected name=value, got {one!r}")
+        tags[name] = value
+    return tags or None
+
+
+def _id_of(answer: wire.CreateAnswer) -> str:
+    made = answer.created or answer.duplicate
+    assert made is not None
+    return made.execution_id
+
+
+@app.command()
+def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> None:
+    """Show one execution, its attempts and its result."""
+
+    async def question(admin: Admin) -> tuple[wire.Execution, wire.Attempts, bytes | None]:
+        found = await admin.describe_execution(execution_id)
+        attempts = await admin.attempts(execution_id)
+        return found, attempts, await admin.result(execution_id)
+
+    found, attempts, result = ask(url, question)
+    if json:
+        show.as_json({"execution": found, "attempts": attempts.attempts, "result": result})
+        return
+    show.facts(
+        [
+            ("execution", found.execution_id),
+            ("kind", found.execution_kind),
+            ("state", show.state(found.public_state)),
+            ("lane", f"{found.namespace}/{found.lane_id}"),
+            ("flow", found.flow_id),
+            ("waits for", found.blocking_detail),
+            ("created", show.instant(found.created_at)),
+            ("started", show.instant(found.started_at)),
+            ("ended", show.instant(found.completed_at)),
+            ("result", show.body(result)),
+        ]
+    )
+    if attempts.attempts:
+        show.console.print()
+        show.table(
+            ["attempt", "type", "state", "worker", "started", "failure"],
+            (
+                (
+                    one.attempt_index,
+                    one.attempt_type,
+                    one.state,
+                    one.worker_instance_id or "",
+                    show.instant(one.started_at),
+                    (one.failure_reason or "").partition("\n")[0],
+                )
+                for one in attempts.attempts
+            ),
+        )
+
+
+@app.command("list")
+def list_executions(
+    state: Annotated[list[str] | None, typer.Option("--state", "-s", help="Repeatable.")] = None,
+    lane: Annotated[str, typer.Option("--lane", "-l")] = "",
+    kind: Annotated[str, typer.Option("--kind", "-k")] = "",
+    tag: Annotated[list[str] | None, typer.Option("--tag", help="name=value, repeatable.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000)] = 20,
+    namespace: Namespace = "default",
+    url: Url = DEFAULT_URL,
+    json: Json = False,
+) -> None:
+    """List executions, the newest first."""
+    query = wire.SearchQuery(
+        namespace=namespace,
+        state=tuple(state or ()),
+        lane=lane,
+        kind=kind,
+        tag=tuple(tag or ()),
+        limit=limit,
+    )
+    found = ask(url, lambda admin: admin.search(query))
+    if json:
+        show.as_json(found)
+        return
+    show.table(
+        ["kind", "state", "lane", "attempts", "created", "execution"],
+        (
+            (
+                one.execution_kind,
+                show.state(one.public_state),
+                one.lane_id,
+                one.attempt_count,
+                show.instant(one.created_at),
+                one.execution_id,
+            )
+            for one in found.items
+        ),
+        empty="no executions",
+    )
+
+
+@app.command()
+def cancel(
+    execution_id: Execution, reason: Reason = "", url: Url = DEFAULT_URL, json: Json = False
+) -> None:
+    """Cancel an execution, whatever it is doing."""
+    done = ask(url, lambda admin: admin.cancel(execution_id, reason or "cancelled from the shell"))
+    show.as_json(done) if json else show.console.print(show.state(done.public_state))
+
+
+@app.command()
+def replay(
+    execution_id: Execution, reason: Reason = "", url: Url = DEFAULT_URL, json: Json = False
+) -> None:
+    """Run an execution again that has ended."""
+    done = ask(url, lambda admin: admin.replay(execution_id, reason, "cli"))
+    show.as_json(done) if json else show.console.print(show.state(done.public_state))
+
+
+@app.command()
+def explain(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> None:
+    """Say why an execution is not running."""
+    found = ask(url, lambda admin: admin.explain(execution_id))
+    if json:
+        show.as_json(found)
+        return
+    verdict = "running" if found.running else "not running" if found.blockers else "waits its turn"
+    show.console.print(show.state(found.public_state), f"· {verdict}")
+    for blocker in found.blockers:
+        until = f", until {show.instant(blocker.until)}" if blocker.until else ""
+        show.console.print(f"  {blocker.code}: {blocker.detail}{until}")
+    if found.queue is not None:
+        place = found.queue
+        show.console.print(
+            f"  lane {place.lane_id}: {place.ahead} ahead, {place.capable_workers} of"
+            f" {place.live_workers} live workers could run it"
+        )
+    if found.next_timer is not None:
+        show.console.print(f"  next: {found.next_timer.what} {show.instant(found.next_timer.at)}")
+    if found.last_failure is not None:
+        show.console.print(f"  last failure: {found.last_failure.reason.partition(chr(10))[0]}")
+    for hint in found.hints:
+        show.console.print(f"  try: {hint}", style="bright_black")
+
+
+@app.command()
+def tail(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> None:
+    """Follow the output of an execution until it ends, over all its attempts."""
+    ending(_tail(execution_id, url, json), url)
+
+
+async def _tail(execution_id: str, url: str, json: bool) -> None:
+    async with fabric_at(url) as fabric:
+        async for frame in fabric.run(execution_id).stream():
+            if json:
+                show.as_json(frame)
+            else:
+                show.console.print(show.body(frame.payload), markup=False)

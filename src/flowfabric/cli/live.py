@@ -1,0 +1,118 @@
+"""Views that stay open: watch one execution or a namespace, and top."""
+
+import asyncio
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from flowfabric.cli import show
+from flowfabric.cli.limits import COUNTED, counted_lanes
+from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, ending, fabric_at
+from flowfabric.client.admin import Admin
+from flowfabric.core.states import FINAL
+from flowfabric.wire.streams import Event, EventsQuery
+
+app = typer.Typer()
+
+_WAIT_MS: Final = 20_000
+_TOP_S: Final = 1.0
+
+
+@app.command()
+def watch(
+    execution_id: Annotated[
+        str | None, typer.Argument(help="One execution; left out, everything that happens.")
+    ] = None,
+    namespace: Namespace = "default",
+    url: Url = DEFAULT_URL,
+    json: Json = False,
+) -> None:
+    """Print what happens as it happens; with an execution until that has ended."""
+    ending(_watch(execution_id, namespace, url, json), url)
+
+
+async def _watch(execution_id: str | None, namespace: str, url: str, json: bool) -> None:
+    async with fabric_at(url) as fabric:
+        admin = fabric.admin
+        cursor = (await admin.events(query=EventsQuery(namespace=namespace))).next_cursor
+        if execution_id is not None and await _has_ended(admin, execution_id, json):
+            return
+        while True:
+            query = EventsQuery(namespace=namespace, cursor=cursor, wait_ms=_WAIT_MS)
+            page = await admin.events(query=query)
+            cursor = page.next_cursor
+            for event in page.events:
+                if execution_id in (None, event.execution_id):
+                    show.as_json(event) if json else show.console.print(_line(event))
+                if event.family == "completion" and event.execution_id == execution_id:
+                    return
+
+
+async def follow(url: str) -> None:
+    """Print everything that happens until cancelled."""
+    await _watch(None, "default", url, json=False)
+
+
+async def _has_ended(admin: Admin, execution_id: str, json: bool) -> bool:
+    state = await admin.state(execution_id)
+    show.as_json({"state": state}) if json else show.console.print(show.state(state))
+    return state in FINAL
+
+
+def _line(event: Event) -> Text:
+    what = event.outcome or event.kind or event.effect or event.event_type or event.event or ""
+    line = Text(show.instant(event.at)[11:] + "  ", style="bright_black")
+    line.append(f"{event.family:<11}")
+    line.append(f"{what:<18}", style=show.COLOURS.get(_as_state(what), ""))
+    line.append(event.execution_id or event.flow_id or "")
+    if event.worker_instance_id:
+        line.append(f"  {event.worker_instance_id}", style="bright_black")
+    return line
+
+
+def _as_state(what: str) -> str:
+    return {"success": "completed", "failure": "failed", "acquired": "active"}.get(what, what)
+
+
+@app.command()
+def top(namespace: Namespace = "default", url: Url = DEFAULT_URL, json: Json = False) -> None:
+    """A live view of lanes and workers; Ctrl-C ends it. With --json, one look."""
+    if json:
+        lanes, workers = ask(url, lambda admin: _look(admin, namespace))
+        show.as_json({"lanes": lanes, "workers": workers.workers})
+        return
+    ending(_top(namespace, url), url)
+
+
+async def _look(admin: Admin, namespace: str) -> tuple[Any, Any]:
+    lanes, workers = await asyncio.gather(
+        counted_lanes(admin, namespace), admin.list_workers(namespace)
+    )
+    return lanes, workers
+
+
+async def _top(namespace: str, url: str) -> None:
+    async with fabric_at(url) as fabric:
+        with Live(console=show.console, screen=show.console.is_terminal, transient=True) as live:
+            while True:
+                live.update(_screen(*await _look(fabric.admin, namespace), namespace))
+                await asyncio.sleep(_TOP_S)
+
+
+def _screen(lanes: Any, workers: Any, namespace: str) -> Group:
+    left = Table(title=f"lanes of {namespace}", title_justify="left", box=None)
+    for column in ("lane", "state", *COUNTED):
+        left.add_column(column)
+    for lane, counts in lanes:
+        numbers = (str(counts.get(name, 0)) for name in COUNTED)
+        left.add_row(lane.lane_id, lane.state, *numbers)
+    right = Table(title=f"{len(workers.workers)} workers", title_justify="left", box=None)
+    for column in ("instance", "lanes", "capabilities"):
+        right.add_column(column)
+    for one in workers.workers:
+        right.add_row(one.worker_instance_id, ", ".join(one.lanes), ", ".join(one.capabilities))
+    return Group(left, Text(), right)

@@ -1,0 +1,195 @@
+"""For those who run it: verify, doctor, rotate-key, backup."""
+
+import secrets
+import sqlite3
+import time
+from collections.abc import Awaitable
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import typer
+
+from flowfabric.app import open_engine
+from flowfabric.cli import show
+from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, ending, fabric_at, fail
+from flowfabric.client.admin import Admin
+from flowfabric.config import SERVER_SCHEMES, StoreUrl, parse_store_url, settings_from
+from flowfabric.core.tokens import Secret
+from flowfabric.errors import FlowFabricError
+
+app = typer.Typer()
+
+_SLOW_CLOCK_MS: Final = 2_000
+_MARKS: Final = {"ok": "[green]ok[/]  ", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing looked at, and what to do about it."""
+
+    level: Literal["ok", "warn", "fail"]
+    what: str
+    advice: str = ""
+
+
+def _store_of(url: str) -> StoreUrl:
+    try:
+        store = parse_store_url(url)
+    except FlowFabricError as fault:
+        fail(fault.detail)
+    if store.scheme in SERVER_SCHEMES:
+        fail("this looks at a store itself: name it, e.g. --url sqlite:///flowfabric.db")
+    return store
+
+
+@app.command()
+def verify(url: Url = DEFAULT_URL, json: Json = False) -> None:
+    """Recompute all derived data of a store and report what differs; nothing is changed."""
+    store = _store_of(url)
+
+    async def look() -> list[Any]:
+        engine = await open_engine(msgspec.structs.replace(settings_from(), store=store))
+        try:
+            return list(await engine.deps.store.backend.verify())
+        finally:
+            await engine.close()
+            await engine.deps.store.backend.close()
+
+    with show.console.status("verifying") if not json else show.console.capture():
+        found = ending(look())
+    if json:
+        show.as_json(found)
+    else:
+        show.table(
+            ["what", "of", "found", "expected"],
+            ((one.kind, one.subject, one.found, one.expected) for one in found),
+            empty="everything is as the records say",
+        )
+    if found:
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(namespace: Namespace = "default", url: Url = DEFAULT_URL, json: Json = False) -> None:
+    """Check settings, store, durability, clock and workers, and say what to fix."""
+    findings = ending(_examined(url, namespace))
+    if json:
+        show.as_json(findings)
+    else:
+        for one in findings:
+            show.console.print(f"{_MARKS[one.level]}  {one.what}")
+            if one.advice:
+                show.console.print(f"      {one.advice}", style="bright_black")
+    if any(one.level == "fail" for one in findings):
+        raise typer.Exit(1)
+
+
+async def _examined(url: str, namespace: str) -> list[Finding]:
+    findings = [_settings()]
+    try:
+        async with fabric_at(url) as fabric:
+            findings += await _asked(fabric.admin, namespace)
+    except FlowFabricError as fault:
+        advice = "start one with `flowfabric dev`, or name another: --url"
+        findings.append(Finding("fail", f"{url}: {fault}", advice))
+    return findings
+
+
+def _settings() -> Finding:
+    try:
+        settings_from()
+    except FlowFabricError as fault:
+        return Finding("fail", f"settings: {fault.detail}", "correct these FF_* variables")
+    return Finding("ok", "settings can be read")
+
+
+async def _asked(admin: Admin, namespace: str) -> list[Finding]:
+    before = time.time() * 1_000
+    store = await admin.describe()
+    apart = abs(store.now - before) if store.now else 0
+    findings = [Finding("ok", f"store: {store.family} {store.server_version}".rstrip())]
+    if store.durability == "memory":
+        advice = "everything is gone with the process; use sqlite:///file to keep it"
+        findings.append(Finding("warn", "durability: none", advice))
+    else:
+        findings.append(Finding("ok", f"durability: {store.durability}"))
+    if apart > _SLOW_CLOCK_MS:
+        what = f"clock: {apart / 1_000:.1f} s apart from the store's"
+        findings.append(Finding("warn", what, "let both hosts keep their time by NTP"))
+    else:
+        findings.append(Finding("ok", "clock: agrees with the store's"))
+    return [*findings, *await _staffed(admin, namespace)]
+
+
+async def _staffed(admin: Admin, namespace: str) -> list[Finding]:
+    """Whether every lane that has work has somebody who takes it."""
+    workers = (await admin.list_workers(namespace)).workers
+    served = {lane for one in workers for lane in one.lanes}
+    findings = [Finding("ok", f"workers alive: {len(workers)}")]
+    for lane in (await admin.list_lanes(namespace, limit=1_000)).lanes:
+        waiting = (await admin.count(lane.lane_id, namespace)).counts.get("waiting", 0)
+        if waiting and lane.lane_id not in served:
+            what = f"lane {lane.lane_id}: {waiting} waiting and no worker"
+            advice = f"flowfabric worker MODULE:APP --lane {lane.lane_id}"
+            findings.append(Finding("warn", what, advice))
+        if lane.state != "active":
+            advice = f"flowfabric lanes {lane.lane_id} --state active"
+            findings.append(Finding("warn", f"lane {lane.lane_id} is {lane.state}", advice))
+    return findings
+
+
+@app.command("rotate-key")
+def rotate_key(
+    kid: Annotated[str, typer.Argument(help="A name for the new key, without a colon.")],
+    generate: Annotated[
+        bool, typer.Option("--generate", help="Make a secret and print it, once.")
+    ] = False,
+    url: Url = DEFAULT_URL,
+    json: Json = False,
+) -> None:
+    """Sign waitpoint tokens with a new key; those of the old one stay valid for its grace."""
+    text = secrets.token_hex(32) if generate else typer.prompt("new secret (hex)", hide_input=True)
+    done = ask(url, lambda admin: admin.rotate_waitpoint_hmac_secret(kid, Secret(text)))
+    if json:
+        show.as_json({"rotated": done, "secret": text} if generate else done)
+        return
+    show.console.print(f"signing with {done.new_kid}")
+    if generate:
+        show.console.print(f"FF_WAITPOINT_HMAC_SECRET={text}", markup=False)
+        show.console.print("keep it: it is not shown again; set it on every server", style="yellow")
+
+
+@app.command()
+def backup(
+    target: Annotated[Path, typer.Argument(help="The file to write.")],
+    url: Url = DEFAULT_URL,
+    json: Json = False,
+) -> None:
+    """Copy a SQLite store while it is in use."""
+    store = _store_of(url)
+    if store.scheme != "sqlite":
+        fail(f"{store.scheme} has its own tools for backups; this copies SQLite files")
+    if target.exists():
+        fail(f"{target} exists; nothing was written")
+    if not Path(store.path).is_file():
+        fail(f"{store.path}: there is no such file")
+    ending(_copied(store.path, target))
+    size = target.stat().st_size
+    show.as_json({"path": str(target), "bytes": size}) if json else show.console.print(
+        f"{target}: {size:,} bytes"
+    )
+
+
+def _copied(source: str, target: Path) -> Awaitable[None]:
+    async def copy() -> None:
+        try:
+            with (
+                closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as reading,
+                closing(sqlite3.connect(target)) as writing,
+            ):
+                reading.backup(writing)
+        except sqlite3.Error as fault:
+            fail(f"backup: {fault}")
+
+    return copy()

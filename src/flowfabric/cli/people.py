@@ -1,0 +1,114 @@
+"""What people decide: approvals and signals."""
+
+import getpass
+from typing import Annotated
+from uuid import uuid4
+
+import msgspec
+import typer
+
+from flowfabric.cli import show
+from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, fail
+from flowfabric.client.admin import Admin
+from flowfabric.core.tokens import WaitpointToken
+from flowfabric.wire import signals as wire
+
+app = typer.Typer()
+
+
+@app.command()
+def approve(
+    execution_id: Annotated[
+        str | None, typer.Argument(help="Which; left out, what waits is listed to choose from.")
+    ] = None,
+    waitpoint_id: Annotated[
+        str | None, typer.Argument(help="Needed only when several are open.")
+    ] = None,
+    reject: Annotated[bool, typer.Option("--reject", help="Say no.")] = False,
+    name: Annotated[str, typer.Option("--as", help="Whose decision it is.")] = "",
+    comment: Annotated[str, typer.Option("--comment", "-c", help="A word for the record.")] = "",
+    namespace: Namespace = "default",
+    url: Url = DEFAULT_URL,
+    json: Json = False,
+) -> None:
+    """Approve (or reject) what waits for a person."""
+    chosen = execution_id or _choose(url, namespace)
+    if execution_id is None and not reject:
+        reject = not typer.confirm(f"approve {chosen}?")
+    waitpoint = waitpoint_id or _only_waitpoint(url, chosen)
+    decision = wire.Approve(
+        signal_name="rejected" if reject else "approved",
+        source_identity=name or getpass.getuser(),
+        payload=_payload(comment),
+    )
+    done = ask(url, lambda admin: admin.approve(chosen, waitpoint, decision))
+    if json:
+        show.as_json(done)
+    else:
+        show.console.print(f"{decision.signal_name} as {decision.source_identity}")
+
+
+def _payload(comment: str) -> bytes | None:
+    return msgspec.json.encode({"comment": comment}) if comment else None
+
+
+def _choose(url: str, namespace: str) -> str:
+    """Show what waits and ask for one of it."""
+
+    async def question(admin: Admin) -> list[tuple[str, str, str]]:
+        found = (await admin.list_suspended(namespace)).items
+        return [(one.execution_kind, one.blocking_reason, one.execution_id) for one in found]
+
+    waiting = ask(url, question)
+    if not waiting:
+        fail("nothing waits for a person")
+    show.table(
+        ["#", "kind", "waits for", "execution"],
+        ((at, *one) for at, one in enumerate(waiting, 1)),
+    )
+    number = 1 if len(waiting) == 1 else typer.prompt("which", type=int)
+    if not 1 <= number <= len(waiting):
+        fail(f"there is no number {number}")
+    return waiting[number - 1][2]
+
+
+def _only_waitpoint(url: str, execution_id: str) -> str:
+    found = ask(url, lambda admin: admin.list_pending_waitpoints(execution_id))
+    if not found:
+        fail(f"{execution_id} waits for nobody")
+    if len(found) > 1:
+        names = ", ".join(one.waitpoint_id for one in found)
+        fail(f"several waitpoints are open, name one of: {names}")
+    return found[0].waitpoint_id
+
+
+@app.command()
+def signal(
+    execution_id: Annotated[str, typer.Argument(help="To which execution.")],
+    waitpoint_id: Annotated[str, typer.Argument(help="To which of its waitpoints.")],
+    name: Annotated[str, typer.Argument(help="The name of the signal.")],
+    payload: Annotated[str, typer.Option("--payload", "-p", help="A JSON payload.")] = "",
+    source: Annotated[str, typer.Option("--as", help="Who sends it.")] = "",
+    url: Url = DEFAULT_URL,
+    json: Json = False,
+) -> None:
+    """Send a signal with its token, which is asked for and not shown (or read from a pipe)."""
+    token = WaitpointToken(typer.prompt("token", hide_input=True))
+    body = wire.SendSignal(
+        waitpoint_id=waitpoint_id,
+        signal_id=str(uuid4()),
+        signal_name=name,
+        signal_category="default",
+        source_type="external",
+        source_identity=source or getpass.getuser(),
+        target_scope="waitpoint",
+        waitpoint_token=token.reveal(),
+        payload=payload.encode() if payload else None,
+    )
+    done = ask(url, lambda admin: admin.signal(execution_id, body))
+    if json:
+        show.as_json(done)
+    elif done.accepted is not None:
+        show.console.print(f"accepted: {done.accepted.effect}")
+    else:
+        show.console.print("a repeat: the first one counted", style="yellow")

@@ -1,0 +1,131 @@
+"""Processes: a development server, a server, a worker."""
+
+import importlib
+import os
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from flowfabric.cli import show
+from flowfabric.cli.development import Development
+from flowfabric.cli.reloading import reloading
+from flowfabric.cli.target import DEFAULT_URL, Url, ending, fail
+from flowfabric.config import Address, Settings, settings_from
+from flowfabric.errors import FlowFabricError
+from flowfabric.fabric.app import FlowFabric
+from flowfabric.telemetry.logs import write_logs
+
+app = typer.Typer()
+
+SAMPLE = "flowfabric.demo.app:fabric"
+Target = Annotated[
+    str, typer.Argument(metavar="MODULE:APP", help="Where the FlowFabric object is.")
+]
+
+
+def _settings(file: Path | None) -> Settings:
+    try:
+        return settings_from(file=file)
+    except FlowFabricError as fault:
+        problems = fault.details.get("problems")
+        fail("\nerror: ".join(map(str, problems)) if isinstance(problems, tuple) else fault.detail)
+
+
+@app.command()
+def server(
+    config: Annotated[
+        Path | None, typer.Option("--config", help="A TOML file of settings.")
+    ] = None,
+) -> None:
+    """Serve the REST API, configured by FF_* variables."""
+    from flowfabric.server.run import serve
+
+    write_logs()
+    _run(serve(_settings(config)))
+
+
+@app.command()
+def dev(
+    target: Annotated[
+        str, typer.Argument(metavar="[MODULE:APP]", help="An app whose worker is run, too.")
+    ] = "",
+    sample: Annotated[bool, typer.Option("--sample", help="Run the sample app.")] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535)] = 9090,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="A TOML file of settings.")
+    ] = None,
+) -> None:
+    """Store, server, duties and, for an app, its worker, in one command."""
+    from flowfabric.server.run import serve
+
+    settings = msgspec.structs.replace(_settings(config), listen=Address("127.0.0.1", port))
+    development = Development(settings, SAMPLE if sample else target, is_sample=sample)
+
+    async def run() -> None:
+        try:
+            await serve(settings, development.begin)
+        finally:
+            await development.end()
+
+    _run(run())
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    import uvloop
+
+    try:
+        uvloop.run(work)
+    except FlowFabricError as fault:
+        fail(str(fault))
+    except OSError as fault:
+        fail(f"cannot listen: {fault}; choose another port with --port")
+
+
+@app.command()
+def worker(
+    target: Target,
+    lane: Annotated[list[str] | None, typer.Option("--lane", "-l", help="Repeatable.")] = None,
+    capability: Annotated[
+        list[str] | None, typer.Option("--capability", "-c", help="What it can do; repeatable.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1)] = 64,
+    reload: Annotated[bool, typer.Option("--reload", help="Start anew when code changes.")] = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Run the tasks of an app. The address counts for an app that names none itself."""
+    os.environ["FF_URL"] = url
+    if reload:
+        command = [sys.executable, "-m", "flowfabric.cli", *sys.argv[1:]]
+        raise typer.Exit(reloading([word for word in command if word != "--reload"], target))
+    fabric = _loaded(target)
+    write_logs()
+    at_work = fabric.worker(
+        lanes=lane or None, capabilities=capability or [], concurrency=concurrency
+    )
+
+    async def run() -> None:
+        async with fabric:
+            show.console.print(f"worker of {target} on {url}; Ctrl-C hands its work back")
+            await at_work.run()
+
+    ending(run(), url)
+
+
+def _loaded(target: str) -> FlowFabric:
+    module, found, name = target.partition(":")
+    if not found:
+        fail(f"expected MODULE:APP, e.g. myapp.tasks:fabric, got {target!r}")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        loaded = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as fault:
+        fail(f"there is no module {fault.name}")
+    except AttributeError:
+        fail(f"{module} has no {name}")
+    if not isinstance(loaded, FlowFabric):
+        fail(f"{target} is no FlowFabric object")
+    return loaded

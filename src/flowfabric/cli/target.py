@@ -1,0 +1,73 @@
+"""What a command talks to, and how its errors end."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Final, NoReturn, TypeVar
+
+import typer
+
+from flowfabric.client.admin import Admin
+from flowfabric.errors import ConfigError, FlowFabricError, HttpError
+from flowfabric.fabric.app import FlowFabric
+
+T = TypeVar("T")
+
+DEFAULT_URL: Final = "http://127.0.0.1:9090"
+
+Url = Annotated[
+    str,
+    typer.Option(
+        "--url",
+        envvar="FF_URL",
+        help="A server (http://…), or a store to open here (sqlite:///file, valkey://…).",
+    ),
+]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Whose work.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def ask(url: str, question: Callable[[Admin], Awaitable[T]]) -> T:
+    """Open, ask, close; whatever goes wrong is one line and exit code 1."""
+    return ending(_ask(url, question), url)
+
+
+async def _ask(url: str, question: Callable[[Admin], Awaitable[T]]) -> T:
+    async with fabric_at(url) as fabric:
+        return await question(fabric.admin)
+
+
+def fabric_at(url: str) -> FlowFabric:
+    """The token comes from FF_API_TOKEN, never from an argument: those can be seen by others."""
+    return FlowFabric(url, duties=False)
+
+
+def ending(work: Awaitable[T], url: str = "") -> T:
+    """Run to the end. Ctrl-C leaves quietly."""
+    try:
+        return asyncio.run(_awaited(work))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    except FlowFabricError as fault:
+        fail(_told(fault, url))
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work
+
+
+def _told(fault: FlowFabricError, url: str) -> str:
+    if isinstance(fault, HttpError) and url == DEFAULT_URL:
+        return (
+            f"no server answers at {url}; start one with `flowfabric dev`, or name a store:"
+            " --url sqlite:///flowfabric.db"
+        )
+    if isinstance(fault, ConfigError):
+        return fault.detail
+    problems = fault.details.get("problems")
+    return "; ".join(map(str, problems)) if isinstance(problems, tuple) else str(fault)
+
+
+def fail(line: str) -> NoReturn:
+    sys.stderr.write(f"error: {line}\n")
+    raise typer.Exit(1)

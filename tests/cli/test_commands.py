@@ -1,0 +1,160 @@
+"""Every command against a development server, as one types them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from typer.testing import CliRunner
+
+from flowfabric.cli.program import app
+from tests.cli.conftest import Shell
+
+Submit = Callable[..., str]
+NOWHERE = "{fp:1}:00000000-0000-4000-8000-000000000000"
+
+
+def test_submit_and_wait_prints_the_result(shell: Shell) -> None:
+    assert '"hello, Ada"' in shell.ok("submit", "greet", '{"name": "Ada"}', "--wait")
+
+
+def test_a_key_submits_once(shell: Shell) -> None:
+    key = str(uuid4())
+    first = shell.ok("submit", "greet", "--key", key).split()[0]
+    again = shell.ok("submit", "greet", "--key", key)
+    assert again.split()[0] == first
+    assert "nothing new" in again
+
+
+def test_a_failed_wait_is_exit_code_1(shell: Shell) -> None:
+    result = shell.run("submit", "no-such-task", "--wait")
+    assert result.exit_code == 1
+    assert "failed" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["submit", "greet", "{"], "payload: not JSON"),
+        (["submit", "greet", "--tag", "x"], "expected name=value"),
+        (["get", "nonsense"], "execution_id"),
+        (["get", NOWHERE], "execution_not_found"),
+        (["explain", NOWHERE], "execution_not_found"),
+        (["cancel", NOWHERE], "execution_not_found"),
+        (["budget", "nothing"], "budget_not_found"),
+        (["flow", "00000000-0000-4000-8000-000000000000"], "flow_not_found"),
+        (["verify"], "name it"),
+        (["backup", "x.db"], "name it"),
+    ],
+)
+def test_an_error_is_one_line_and_exit_code_1(shell: Shell, words: list[str], told: str) -> None:
+    result = shell.run(*words)
+    assert result.exit_code == 1
+    (line,) = result.output.strip().splitlines()
+    assert line.startswith("error: ")
+    assert told in line
+
+
+def test_no_server_says_what_to_do() -> None:
+    result = CliRunner().invoke(app, ["doctor", "--url", "http://127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert "flowfabric dev" in result.output
+
+
+def test_an_unknown_command_is_exit_code_2(shell: Shell) -> None:
+    assert CliRunner().invoke(app, ["dance"]).exit_code == 2
+
+
+def test_get_shows_attempts_and_result(shell: Shell, submitted: Submit) -> None:
+    one = submitted("flaky", "--retries", "3")
+    shell.ok("watch", one)
+    shown = shell.json("get", one)
+    assert shown["execution"]["public_state"] == "completed"
+    assert [attempt["attempt_index"] for attempt in shown["attempts"]] == [0, 1, 2]
+    told = shell.ok("get", one)
+    assert "third time lucky" in told
+    assert "service unreachable (try 2)" in told
+
+
+def test_list_filters(shell: Shell, submitted: Submit) -> None:
+    one = submitted("greet", "--tag", "app.team=red")
+    shell.ok("watch", one)
+    found = shell.json("list", "--kind", "greet", "--state", "completed", "--limit", "1000")
+    assert one in [item["execution_id"] for item in found["items"]]
+    assert one in shell.ok("list", "--kind", "greet", "--limit", "1000")
+    assert "no executions" in shell.ok("list", "--kind", "nothing-of-the-kind")
+
+
+def test_tail_follows_to_the_end(shell: Shell, submitted: Submit) -> None:
+    one = submitted("report", '{"chapters": 2}')
+    assert shell.ok("tail", one).split("\n")[:2] == ["Chapter 1 is done.", "Chapter 2 is done."]
+
+
+def test_approve_asks_and_the_work_goes_on(shell: Shell, submitted: Submit) -> None:
+    one = submitted("deploy", '{"version": "v9"}')
+    _wait_until(shell, one, "suspended")
+    assert "suspended" in shell.ok("explain", one)
+    assert "approved as ada" in shell.ok("approve", one, "--as", "ada")
+    shell.ok("watch", one)
+    assert "v9 deployed, said ada" in shell.ok("get", one)
+
+
+def test_reject_is_heard(shell: Shell, submitted: Submit) -> None:
+    one = submitted("deploy", '{"version": "v8"}')
+    _wait_until(shell, one, "suspended")
+    shell.ok("approve", one, "--reject", "--as", "ben")
+    shell.ok("watch", one)
+    assert "v8 stopped by ben" in shell.ok("get", one)
+
+
+def test_cancel_and_replay(shell: Shell, submitted: Submit) -> None:
+    one = submitted("greet", "--lane", "nobody-works-here")
+    assert "no_worker" in shell.ok("explain", one)
+    assert "cancelled" in shell.ok("cancel", one, "--reason", "enough")
+    assert "waiting" in shell.ok("replay", one)
+    shell.ok("cancel", one)
+
+
+def test_lanes_are_paused_and_go_on(shell: Shell, submitted: Submit) -> None:
+    submitted("greet", "--lane", "side")
+    assert "side is paused" in shell.ok("lanes", "side", "--state", "paused")
+    assert "paused" in shell.ok("lanes")
+    assert "lane side is paused" in shell.ok("doctor")
+    shell.ok("lanes", "side", "--state", "active")
+
+
+def test_workers_and_top(shell: Shell) -> None:
+    shell.ok("submit", "greet", "--wait")
+    (worker,) = shell.json("workers")["workers"]
+    assert worker["lanes"] == ["default"]
+    instance = worker["worker_instance_id"]
+    assert instance in shell.ok("workers")
+    assert [one["worker_instance_id"] for one in shell.json("top")["workers"]] == [instance]
+
+
+def test_rotate_key(shell: Shell) -> None:
+    kid = f"k-{uuid4().hex[:8]}"
+    told = shell.ok("rotate-key", kid, "--generate")
+    assert f"signing with {kid}" in told
+    assert "FF_WAITPOINT_HMAC_SECRET=" in told
+
+
+def test_backup_and_verify_of_the_file(shell: Shell, directory: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    source = f"sqlite:////{(directory / 'flowfabric.db').as_posix().lstrip('/')}"
+    saved = CliRunner().invoke(app, ["backup", str(copy), "--url", source])
+    assert saved.exit_code == 0, saved.output
+    again = CliRunner().invoke(app, ["backup", str(copy), "--url", source])
+    assert again.exit_code == 1
+    assert "exists" in again.output
+    url = f"sqlite:////{copy.as_posix().lstrip('/')}"
+    verified = CliRunner().invoke(app, ["verify", "--url", url])
+    assert verified.exit_code == 0, verified.output
+    listed = CliRunner().invoke(app, ["list", "--url", url, "--json"])
+    assert listed.exit_code == 0, listed.output
+
+
+def _wait_until(shell: Shell, execution_id: str, state: str) -> None:
+    """Asks until it is so; the test's own time limit ends what never comes."""
+    while shell.json("get", execution_id)["execution"]["public_state"] != state:
+        pass
