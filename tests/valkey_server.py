@@ -16,6 +16,7 @@ _LOOK_S = 0.02
 _MOST_PORTS = 5
 _PRIMARIES = 3
 _SLOTS = 16_384
+_SHARE = -(-_SLOTS // _PRIMARIES)
 
 
 def _binary() -> str:
@@ -121,15 +122,18 @@ class ValkeyCluster:
     def servers(self) -> list[ValkeyServer]:
         return self.primaries + self.replicas
 
+    def owner(self, slot: int) -> ValkeyServer:
+        """The primary that was given a slot."""
+        return self.primaries[slot // _SHARE]
+
     def _join(self) -> None:
         first = self.primaries[0]
-        share = -(-_SLOTS // _PRIMARIES)
         for place, server in enumerate(self.servers):
             server.expect("CLUSTER", "SET-CONFIG-EPOCH", str(place + 1))
             server.expect("CLUSTER", "MEET", "127.0.0.1", *map(str, (first.port, first.bus_port)))
         for place, primary in enumerate(self.primaries):
-            last = min((place + 1) * share, _SLOTS) - 1
-            primary.expect("CLUSTER", "ADDSLOTSRANGE", str(place * share), str(last))
+            last = min((place + 1) * _SHARE, _SLOTS) - 1
+            primary.expect("CLUSTER", "ADDSLOTSRANGE", str(place * _SHARE), str(last))
         size = len(self.servers)
         self._await(lambda one: f"cluster_known_nodes:{size}".encode() in _info(one))
         for primary, replica in zip(self.primaries, self.replicas, strict=False):

@@ -99,6 +99,7 @@ async def test_a_grant_request_offers_lost_and_resumable_work_too(driver: Driver
 async def test_a_grant_request_ends_what_may_not_run(driver: Driver) -> None:
     lost = await driver.reach("lease_expired", policy={"max_reclaim_count": 0})
     flow = await cancelled_flow(driver)
+    driver.clock.advance(1)
     execution_id = await driver.submit()
     grant = await reserve(driver)
     assert grant

@@ -6,7 +6,7 @@ from typing import Any, Final
 from flowfabric.backend.valkey.calls import Calls, Reply
 from flowfabric.backend.valkey.hinting import Hints
 from flowfabric.backend.valkey.keys import tag_of
-from flowfabric.backend.valkey.loading import PATIENCE_S, Functions
+from flowfabric.backend.valkey.loading import Functions
 from flowfabric.backend.valkey.packing import Args, decode, encode
 from flowfabric.core.partitions import PartitionCounts
 
@@ -30,7 +30,7 @@ class ClusterCalls(Calls):
         key: str,
         request: Any,
         args: Args | None = None,
-        patience: float = PATIENCE_S,
+        patience: float | None = None,
     ) -> Reply:
         packed = encode((self.now(), tag_of(key), request))
         bodies = args.bodies if args else ()

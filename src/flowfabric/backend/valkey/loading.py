@@ -21,7 +21,7 @@ from flowfabric.errors import Bug, ClusterFault, FlowFabricError, TransportError
 _log = logging.getLogger("flowfabric.backend.valkey")
 _PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 7.0)
 # How long a call is repeated while its server is away, and how often.
-PATIENCE_S: Final = 5.0
+_PATIENCE_S: Final = 5.0
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
 _MOST_REDIRECTS: Final = 5
@@ -37,6 +37,7 @@ class Functions:
         self.topology = topology
         self._text, self.version = library(test_mode=test_mode)
         self._force = force
+        self.patience_s = _PATIENCE_S
         self._loads: dict[Node, asyncio.Task[None]] = {}
 
     async def prepare(self) -> None:
@@ -46,13 +47,13 @@ class Functions:
                 await self.load(node)
 
     async def call(
-        self, function: str, key: str, *args: Word, patience: float = PATIENCE_S
+        self, function: str, key: str, *args: Word, patience: float | None = None
     ) -> list[Any]:
         words = ("FCALL", f"ff{INTERFACE}_{function}", 1, key, *args)
         request = libvalkey.pack_command(words)
         return await self.ask(key, request, patience)  # type: ignore[no-any-return]
 
-    async def ask(self, key: str, request: bytes, patience: float = PATIENCE_S) -> Any:
+    async def ask(self, key: str, request: bytes, patience: float | None = None) -> Any:
         """The answer to a packed request of one slot; errors are raised as ours."""
         try:
             answer = await self.topology.node_of(key).send(request)
@@ -62,9 +63,11 @@ class Functions:
             return await self._persist(key, request, answer, patience)
         return answer
 
-    async def _persist(self, key: str, request: bytes, problem: _Problem, patience: float) -> Any:
+    async def _persist(
+        self, key: str, request: bytes, problem: _Problem, patience: float | None
+    ) -> Any:
         """Repeat a request that met a surprise: whatever we send may safely be done twice."""
-        trial = _Trial(self.topology, key, patience)
+        trial = _Trial(self.topology, key, self.patience_s if patience is None else patience)
         while True:
             try:
                 if is_missing_function(problem) and not trial.has_loaded:

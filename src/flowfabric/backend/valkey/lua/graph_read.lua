@@ -204,6 +204,7 @@ local function edges_of(query)
   end
   local list = ff.edge_list(tag, flow_id)
   if of ~= 'flow' then
+    if ff.tag_of(id) ~= tag then return {} end
     list = of == 'source' and ff.outgoing(id) or ff.incoming(id)
     -- A member's edges are all of its flow; a stranger to the asked one has none there.
     local first = call('ZRANGE', list, 0, 0)[1]

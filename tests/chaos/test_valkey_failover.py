@@ -1,0 +1,100 @@
+"""A primary of a cluster dies under load and its replica takes over."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from flowfabric.backend.valkey.keys import CONFIG, lane_key, slot_of
+from flowfabric.core.partitions import PartitionCounts
+from flowfabric.engine import Engine
+from flowfabric.engine.claims import ClaimOrder
+from flowfabric.errors import ExecutionNotActive, FlowFabricError, LeaseExpired, StaleLease
+from tests.chaos.valkey_load import PATIENCE_S, Load, completions, engine_at, settings_for
+from tests.valkey_server import ValkeyCluster, ValkeyServer
+
+HINTS = (CONFIG, lane_key("default", "default"))
+
+
+@pytest.fixture
+def cluster() -> Iterator[ValkeyCluster]:
+    """Whose other primaries serve their slots while one is away, and notice it within seconds."""
+    options = ("--cluster-require-full-coverage", "no", "--cluster-node-timeout", "3000")
+    started = ValkeyCluster(*options, "--cluster-replica-validity-factor", "0", replicas=True)
+    yield started
+    started.end()
+
+
+def victim_of(cluster: ValkeyCluster, *, has_hints: bool) -> ValkeyServer:
+    """A primary that does, or does not, say where work and timers are."""
+    owners = {cluster.owner(slot_of(key)) for key in HINTS}
+    return next(one for one in cluster.primaries if (one in owners) == has_hints)
+
+
+def keys_at(cluster: ValkeyCluster, server: ValkeyServer, *, at: bool) -> Iterator[str]:
+    """Idempotency keys whose executions lie, or do not lie, on a server."""
+    counts = PartitionCounts()
+    for number in range(1_000_000):
+        key = f"key-{number}"
+        slot = slot_of(f"{{fp:{counts.of_key('default', key)}}}")
+        if (cluster.owner(slot) is server) == at:
+            yield key
+
+
+def be_patient(engine: Engine) -> None:
+    """Let callers wait for the failover, however slow this machine is."""
+    engine.deps.store.backend._functions.patience_s = PATIENCE_S  # type: ignore[attr-defined]
+
+
+def may_meet(fault: FlowFabricError) -> bool:
+    """A lease may have ended, or have been lost with the primary, before its holder was heard."""
+    return fault.retryable or isinstance(fault, (LeaseExpired, StaleLease, ExecutionNotActive))
+
+
+@pytest.mark.parametrize("has_hints", [False, True], ids=["elsewhere", "at the hints"])
+async def test_a_failover_loses_nothing_that_was_replicated(
+    cluster: ValkeyCluster, has_hints: bool
+) -> None:
+    victim = victim_of(cluster, has_hints=has_hints)
+    async with engine_at(settings_for(cluster.primaries[0], cluster=True)) as engine:
+        be_patient(engine)
+        load = Load(engine)
+        load.start()
+        await load.more(100)
+        acknowledged = list(load.submitted)
+        assert (await asyncio.to_thread(victim.run, "WAIT", "1", "5000")).startswith(b":1")
+        await asyncio.to_thread(victim.kill)
+        await load.more(200)
+        await load.stop()
+        await load.finish()
+        told = await completions(engine)
+        assert [one for one in acknowledged if told[one] != 1] == []
+        assert set(told.values()) == {1}
+        assert [fault for fault in load.faults if not may_meet(fault)] == []
+        assert await engine.deps.store.backend.verify() == []
+
+
+async def test_the_others_go_on_while_a_primary_is_away(cluster: ValkeyCluster) -> None:
+    victim = victim_of(cluster, has_hints=False)
+    alive, dead = keys_at(cluster, victim, at=False), keys_at(cluster, victim, at=True)
+    async with engine_at(settings_for(cluster.primaries[0], cluster=True)) as engine:
+        be_patient(engine)
+        load = Load(engine)
+        hanging = await load.submit(next(dead))
+        await asyncio.to_thread(victim.kill)
+        stuck = asyncio.ensure_future(load.submit(next(dead)))
+        for _ in range(20):
+            own = await load.submit(next(alive))
+            assert await finished_one(engine) == own
+        assert not stuck.done()
+        async with asyncio.timeout(PATIENCE_S):
+            late = await stuck
+            found = {await finished_one(engine) for _ in range(2)}
+        assert found == {hanging, late}
+
+
+async def finished_one(engine: Engine) -> str:
+    order = ClaimOrder(worker_id="w", worker_instance_id="w1", wait_ms=30_000)
+    (claimed,) = await engine.claims.claim(order)
+    await engine.outcomes.complete(claimed.held)
+    return claimed.execution_id

@@ -1,0 +1,109 @@
+"""A Valkey server that dies, forgets its functions or drops connections: callers go on."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from flowfabric.engine import Engine
+from flowfabric.engine.claims import ClaimOrder
+from flowfabric.engine.executions import Submission
+from flowfabric.errors import FlowFabricError, LeaseExpired
+from tests.chaos.valkey_load import Load, completions, engine_at, lost_and_doubled, settings_for
+from tests.clock import VirtualClock
+from tests.valkey_server import ValkeyServer
+
+ROUNDS = 3
+
+
+@pytest.fixture
+def server() -> Iterator[ValkeyServer]:
+    started = ValkeyServer("--appendfsync", "always")
+    yield started
+    started.end()
+
+
+@pytest.fixture
+async def engine(server: ValkeyServer) -> AsyncIterator[Engine]:
+    async with engine_at(settings_for(server)) as opened:
+        yield opened
+
+
+async def assert_kept(load: Load, engine: Engine) -> None:
+    await load.stop()
+    await load.finish()
+    assert list(lost_and_doubled(load, await completions(engine))) == []
+    assert await engine.deps.store.backend.verify() == []
+
+
+async def test_a_restarted_server_has_everything_that_was_acknowledged(
+    server: ValkeyServer, engine: Engine
+) -> None:
+    load = Load(engine)
+    load.start()
+    for _ in range(ROUNDS):
+        await load.more(50)
+        await asyncio.to_thread(server.kill)
+        await asyncio.to_thread(server.start)
+    await load.more(50)
+    await assert_kept(load, engine)
+    assert load.faults == []
+
+
+async def test_leases_outlive_their_server_and_end_in_their_time(
+    server: ValkeyServer, clock: VirtualClock
+) -> None:
+    order = ClaimOrder(worker_id="w", worker_instance_id="w1", lease_ms=30_000, n=2)
+    async with engine_at(settings_for(server), clock) as engine:
+        for _ in range(2):
+            await engine.executions.create(Submission(kind="k"))
+        held, lost = await engine.claims.claim(order)
+        await asyncio.to_thread(server.kill)
+        clock.advance(29_000)
+        await asyncio.to_thread(server.start)
+        await engine.leases.renew(held.held, 30_000)
+        clock.advance(1_000)
+        with pytest.raises(LeaseExpired):
+            await engine.outcomes.complete(lost.held)
+        await engine.outcomes.complete(held.held)
+
+
+async def test_forgotten_functions_are_loaded_once_and_nobody_notices(
+    server: ValkeyServer, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    load = Load(engine)
+    load.start(callers=16, workers=16)
+    with caplog.at_level(logging.WARNING, "flowfabric.backend.valkey"):
+        for _ in range(ROUNDS):
+            await load.more(50)
+            await asyncio.to_thread(server.expect, "FUNCTION", "FLUSH", "SYNC")
+        await load.more(50)
+    loads = [one for one in caplog.messages if "loading the library" in one]
+    assert len(loads) == ROUNDS
+    await assert_kept(load, engine)
+    assert load.faults == []
+
+
+async def test_connections_cut_in_the_middle_of_calls_lose_nothing(
+    server: ValkeyServer, engine: Engine
+) -> None:
+    load = Load(engine)
+    load.start()
+    for _ in range(3 * ROUNDS):
+        await load.more(10)
+        await asyncio.to_thread(server.run, "CLIENT", "KILL", "TYPE", "normal")
+        await asyncio.to_thread(server.run, "CLIENT", "KILL", "TYPE", "pubsub")
+    await load.more(10)
+    await assert_kept(load, engine)
+    assert load.faults == []
+
+
+async def test_a_server_that_stays_away_is_told_as_retryable(
+    server: ValkeyServer, engine: Engine
+) -> None:
+    server.kill()
+    with pytest.raises(FlowFabricError) as caught:
+        await engine.executions.create(Submission(kind="k"))
+    assert caught.value.retryable
+    assert caught.value.code == "transport"

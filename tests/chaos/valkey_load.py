@@ -1,0 +1,140 @@
+"""Callers and workers of a Valkey store, what they were told, and whether it was kept."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+from flowfabric.app import open_engine
+from flowfabric.backend.types import EventFilter
+from flowfabric.config import Settings, StoreUrl
+from flowfabric.core.tokens import Secret
+from flowfabric.duties.sweep import TimerSweep
+from flowfabric.engine import Engine
+from flowfabric.engine.claims import Claimed, ClaimOrder
+from flowfabric.engine.executions import Submission
+from flowfabric.errors import FlowFabricError
+from tests.clock import VirtualClock
+from tests.valkey_server import ValkeyServer
+
+PATIENCE_S = 60.0
+_PAGE = 500
+# A lease whose answer was lost keeps its work from the others for so long.
+_LEASE_MS = 2_000
+_COMPLETIONS = EventFilter(families=frozenset({"completion"}))
+
+
+def settings_for(server: ValkeyServer, *, cluster: bool = False) -> Settings:
+    options = {"cluster": "true"} if cluster else {}
+    store = StoreUrl("valkey", options=options, host="127.0.0.1", port=server.port)
+    return Settings(store=store, waitpoint_secret=Secret("5e" * 32))
+
+
+@asynccontextmanager
+async def engine_at(settings: Settings, clock: VirtualClock | None = None) -> AsyncIterator[Engine]:
+    engine = await open_engine(settings, clock)
+    try:
+        yield engine
+    finally:
+        await engine.close()
+        await engine.deps.store.backend.close()
+
+
+class Load:
+    """Submits with keys, so that work lies in all partitions, and finishes what it submitted."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.submitted: list[str] = []
+        self.completed: Counter[str] = Counter()
+        self.faults: list[FlowFabricError] = []
+        self._engine = engine
+        self._stopped = False
+        self._moved = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, callers: int = 4, workers: int = 4) -> None:
+        self._tasks += [asyncio.ensure_future(self._submit()) for _ in range(callers)]
+        self._tasks += [asyncio.ensure_future(self._work(f"w{n}")) for n in range(workers)]
+
+    async def more(self, completions: int) -> None:
+        """Wait until so many more have completed."""
+        goal = self.completed.total() + completions
+        async with asyncio.timeout(PATIENCE_S):
+            while self.completed.total() < goal:
+                self._moved.clear()
+                await self._moved.wait()
+
+    async def stop(self) -> None:
+        self._stopped = True
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(*self._tasks)
+
+    async def finish(self) -> None:
+        """Complete whatever is left, lost leases included."""
+        sweep = TimerSweep(self._engine)
+        async with asyncio.timeout(PATIENCE_S):
+            while await self._left():
+                await sweep.visit()
+                await self._round("rescuer", wait_ms=200)
+
+    async def _left(self) -> bool:
+        read = self._engine.deps.store.backend.read
+        for start in range(0, len(self.submitted), _PAGE):
+            for seen in await read(self.submitted[start : start + _PAGE], frozenset()):
+                if seen is not None and seen.record.state != "completed":
+                    return True
+        return False
+
+    async def _submit(self) -> None:
+        while not self._stopped:
+            try:
+                await self.submit()
+            except FlowFabricError as fault:
+                self.faults.append(fault)
+
+    async def submit(self, key: str = "") -> str:
+        submission = Submission(kind="k", idempotency_key=key or str(uuid4()))
+        created = await self._engine.executions.create(submission)
+        self.submitted.append(created.execution_id)
+        return created.execution_id
+
+    async def _work(self, name: str) -> None:
+        while not self._stopped:
+            try:
+                await self._round(name, wait_ms=100)
+            except FlowFabricError as fault:
+                self.faults.append(fault)
+
+    async def _round(self, name: str, wait_ms: int) -> None:
+        order = ClaimOrder(
+            worker_id="pool", worker_instance_id=name, n=5, wait_ms=wait_ms, lease_ms=_LEASE_MS
+        )
+        claimed = await self._engine.claims.claim(order)
+        for found in await asyncio.gather(*map(self._complete, claimed), return_exceptions=True):
+            if isinstance(found, FlowFabricError):
+                self.faults.append(found)
+            elif found is not None:
+                raise found
+
+    async def _complete(self, claimed: Claimed) -> None:
+        await self._engine.outcomes.complete(claimed.held, b"done")
+        self.completed[claimed.execution_id] += 1
+        self._moved.set()
+
+
+async def completions(engine: Engine) -> Counter[str]:
+    """How often the log tells of each that it completed."""
+    backend = engine.deps.store.backend
+    cursor = await backend.cursor("oldest")
+    found: Counter[str] = Counter()
+    while (page := await backend.events(cursor, _COMPLETIONS, 500)).events:
+        found.update(event.entry.execution_id for event in page.events)
+        cursor = page.cursor
+    return found
+
+
+def lost_and_doubled(load: Load, told: Counter[str]) -> Iterator[str]:
+    for one in load.submitted:
+        if told[one] != 1:
+            yield f"{one} completed {told[one]} times"
