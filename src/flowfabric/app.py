@@ -58,16 +58,32 @@ def _valkey(settings: Settings, clock: Clock | None) -> Backend:
     switched = {name for name in ("tls", "cluster", "allow_volatile") if _is_on(store, name)}
     return open_valkey(
         (store.host, store.port),
-        Login(store.user, store.password.reveal(), tls="tls" in switched),
+        Login(
+            store.user,
+            store.password.reveal(),
+            tls="tls" in switched,
+            ca_file=store.options.get("tls_ca", ""),
+        ),
         Opening(
             counts=settings.counts,
             searchable=settings.searchable_tags,
             clock=clock,
             demands=Demands(settings.allow_redis, "allow_volatile" in switched),
             force_load=settings.force_lua_reload,
+            replicated=_is_replicated(store),
         ),
         cluster="cluster" in switched,
     )
+
+
+def _is_replicated(store: StoreUrl) -> bool:
+    match store.options.get("durability", ""):
+        case "":
+            return False
+        case "replicated":
+            return True
+        case text:
+            raise InvalidInput(f"durability: expected replicated or nothing, got {text!r}")
 
 
 def _is_on(store: StoreUrl, name: str) -> bool:

@@ -24,11 +24,13 @@ from flowfabric.backend.valkey.loading import Functions
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.presence import PresenceMechanism
 from flowfabric.backend.valkey.reading import ReadMechanism
+from flowfabric.backend.valkey.replication import Replication
 from flowfabric.backend.valkey.streaming import StreamMechanism
 from flowfabric.backend.valkey.topology import Standalone, Topology
 from flowfabric.backend.valkey.upkeep import UpkeepMechanism
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.version import VERSION
+from flowfabric.errors import FlowFabricError, InvalidInput
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +41,8 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     clock: Callable[[], int] | None = None
     demands: Demands = Demands()
     force_load: bool = False
+    # Whether changes wait until a replica has them.
+    replicated: bool = False
 
 
 class StoreBells(Bells, Protocol):
@@ -50,7 +54,12 @@ class StoreBells(Bells, Protocol):
 
 
 def functions_of(topology: Topology, opening: Opening) -> Functions:
-    return Functions(topology, test_mode=opening.clock is not None, force=opening.force_load)
+    return Functions(
+        topology,
+        test_mode=opening.clock is not None,
+        force=opening.force_load,
+        replication=Replication() if opening.replicated else None,
+    )
 
 
 def standalone(node: Node, opening: Opening) -> "ValkeyBackend":
@@ -89,7 +98,7 @@ class ValkeyBackend(
             library_version=VERSION,
             server_version=self._server_version,
             layout=INTERFACE,
-            durability=self._durability,
+            durability="replicated" if self._opening.replicated else self._durability,
             wakeup="pub/sub",
             spread=CLUSTER_SLOTS if cluster else "one server",
             lane_order="near strict" if cluster else "strict",
@@ -104,7 +113,20 @@ class ValkeyBackend(
         facts = await check_servers(self._topology, self._opening.demands)
         self._server_version, self._durability = facts.server_version, facts.durability
         await self._functions.prepare()
+        await self._probe()
         self._bells.start()
+
+    async def _probe(self) -> None:
+        """Functions build keys from the one that is declared; some services forbid that."""
+        try:
+            await self.config_get(["partitions"])
+        except FlowFabricError as fault:
+            if "undeclared" not in fault.detail:
+                raise
+            raise InvalidInput(
+                "valkey: this service lets functions use declared keys only; ours build theirs: "
+                "switch that restriction off or use another server"
+            ) from fault
 
     async def ping(self) -> None:
         await self.now()

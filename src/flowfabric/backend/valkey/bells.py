@@ -92,6 +92,7 @@ class ValkeyBells:
             finally:
                 self._connection = None
                 connection.close()
+                await connection.closed
 
     def _on_push(self, push: list[Any]) -> None:
         kind = push[0]

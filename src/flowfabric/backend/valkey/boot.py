@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import time
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import libvalkey
@@ -10,13 +12,21 @@ import msgspec
 from flowfabric.backend.valkey.faults import fault_of
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.topology import Topology
-from flowfabric.errors import FlowFabricError, InvalidInput, Unavailable
+from flowfabric.errors import (
+    AuthFault,
+    ClusterFault,
+    FlowFabricError,
+    InvalidInput,
+    ProtocolFault,
+    Unavailable,
+)
 
 _log = logging.getLogger("flowfabric.backend.valkey")
 _OLDEST: Final = (7, 2)
 _BUDGET_S: Final = 60.0
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 5.0
+_LONGEST_LAG_S: Final = 10
 _SYNCED: Final = ("everysec", "always")
 
 
@@ -30,24 +40,45 @@ class Facts(msgspec.Struct, frozen=True):
     durability: str
 
 
-async def check_servers(topology: Topology, demands: Demands) -> Facts:
+class Waits(msgspec.Struct, frozen=True):
+    """How time passes while a server is waited for."""
+
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
+_REAL: Final = Waits()
+
+
+async def check_servers(topology: Topology, demands: Demands, waits: Waits = _REAL) -> Facts:
     """Refuse servers we cannot work on; one that is being upgraded is waited for."""
-    loop = asyncio.get_running_loop()
-    end, pause = loop.time() + _BUDGET_S, _FIRST_PAUSE_S
-    version = ""
-    while not version:
+    version = await _awaited_version(topology, demands, waits)
+    durability = [await _durability(node, demands) for node in topology.primaries()]
+    for node in topology.primaries():
+        await _warn_of_replicas(node)
+    return Facts(version, "memory" if "memory" in durability else durability[0])
+
+
+async def _awaited_version(topology: Topology, demands: Demands, waits: Waits) -> str:
+    end, pause = waits.clock() + _BUDGET_S, _FIRST_PAUSE_S
+    while True:
         try:
-            version = await _lowest_version(topology, demands)
-            continue
+            return await _lowest_version(topology, demands)
         except (FlowFabricError, _TooOld) as fault:
             final = isinstance(fault, FlowFabricError) and not fault.retryable
-            if final or loop.time() + pause > end:
+            if final or waits.clock() + pause > end:
                 raise Unavailable(str(fault)) if isinstance(fault, _TooOld) else fault from None
-        await asyncio.sleep(pause)
+        await waits.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_S)
+        await _refreshed(topology)
+
+
+async def _refreshed(topology: Topology) -> None:
+    try:
         await topology.refresh()
-    durability = [await _durability(node, demands) for node in topology.primaries()]
-    return Facts(version, "memory" if "memory" in durability else durability[0])
+    except FlowFabricError as fault:
+        if not fault.retryable:
+            raise
 
 
 class _TooOld(Exception):
@@ -56,9 +87,11 @@ class _TooOld(Exception):
 
 async def _lowest_version(topology: Topology, demands: Demands) -> str:
     versions = [await _version(node, demands) for node in topology.primaries()]
+    if not versions:
+        raise ClusterFault("valkey: no server of the cluster has any slots yet")
     lowest = min(versions, key=_numbers)
     if _numbers(lowest) < _OLDEST:
-        raise _TooOld(f"valkey: expected 7.2 or newer, got {lowest}")
+        raise _TooOld(f"valkey: expected 7.2 or newer, got {lowest}; upgrade the server")
     return lowest
 
 
@@ -88,7 +121,15 @@ async def _info(node: Node, section: str) -> dict[str, str]:
 
 
 async def _durability(node: Node, demands: Demands) -> str:
-    settings = await _settings(node)
+    try:
+        settings = await _settings(node, "maxmemory-policy", "appendonly", "appendfsync")
+    except (AuthFault, ProtocolFault) as fault:
+        if not demands.allow_volatile:
+            raise InvalidInput(
+                f"valkey {node.host}:{node.port}: its settings cannot be read ({fault.detail}); "
+                "allow CONFIG GET, or add allow_volatile=true to the URL to trust it"
+            ) from fault
+        return "memory"
     if settings.get("maxmemory-policy", "noeviction") != "noeviction":
         raise InvalidInput(
             f"valkey {node.host}:{node.port}: maxmemory-policy must be noeviction, "
@@ -106,8 +147,24 @@ async def _durability(node: Node, demands: Demands) -> str:
     return "memory"
 
 
-async def _settings(node: Node) -> dict[str, str]:
-    names = ("maxmemory-policy", "appendonly", "appendfsync")
+async def _warn_of_replicas(node: Node) -> None:
+    """Say what a failover may lose; it is the operator's to decide."""
+    found = await _info(node, "replication")
+    if found.get("connected_slaves", "0") == "0":
+        _log.warning("%s has no replica: when its disk is lost, so are its executions", node)
+        return
+    settings = await _settings(node, "min-replicas-to-write", "min-replicas-max-lag")
+    lag = int(settings.get("min-replicas-max-lag", "0"))
+    if settings.get("min-replicas-to-write", "0") == "0" or not 0 < lag <= _LONGEST_LAG_S:
+        _log.warning(
+            "%s may acknowledge what no replica has; set min-replicas-to-write to 1 "
+            "and min-replicas-max-lag to %d",
+            node,
+            _LONGEST_LAG_S,
+        )
+
+
+async def _settings(node: Node, *names: str) -> dict[str, str]:
     answer = await _run(node, "CONFIG", "GET", *names)
     pairs: Any = answer.items() if isinstance(answer, dict) else ()
     return {name.decode(): value.decode() for name, value in pairs}

@@ -99,6 +99,7 @@ class ClusterBells:
                 await asyncio.shield(connection.closed)
             finally:
                 connection.close()
+                await connection.closed
 
     def _on_push(self, push: Any) -> None:
         if isinstance(push, libvalkey.ReplyError) or push[0] == b"sunsubscribe":

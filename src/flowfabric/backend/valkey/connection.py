@@ -13,7 +13,7 @@ import libvalkey
 import msgspec
 
 from flowfabric.backend.valkey.faults import fault_of
-from flowfabric.errors import StoreTimeout, TransportFault
+from flowfabric.errors import ProtocolFault, StoreTimeout, TransportFault
 
 CONNECT_S: Final = 10.0
 REQUEST_S: Final = 5.0
@@ -26,6 +26,8 @@ class Login(msgspec.Struct, frozen=True):
     user: str = ""
     password: str = ""
     tls: bool = False
+    # Of a certificate authority the system does not know.
+    ca_file: str = ""
 
     def __repr__(self) -> str:
         return f"Login(user={self.user!r}, tls={self.tls})"
@@ -131,20 +133,40 @@ class Connection(asyncio.Protocol):
                 future.exception()
 
 
+async def _entered(connection: Connection, login: Login) -> Any:
+    try:
+        return await connection.send(libvalkey.pack_command(_hello(login)))
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _tls(login: Login) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=login.ca_file or None)
+    except OSError as fault:
+        raise ProtocolFault(f"valkey: tls_ca: {login.ca_file}: {fault}") from fault
+
+
 async def connect(
     host: str, port: int, login: Login, on_push: Callable[[list[Any]], None] | None = None
 ) -> Connection:
     """Connect and enter; a refused login is final, everything else may be tried again."""
     loop = asyncio.get_running_loop()
-    context = ssl.create_default_context() if login.tls else None
     try:
+        context = _tls(login) if login.tls else None
         async with asyncio.timeout(CONNECT_S):
             _, connection = await loop.create_connection(
                 lambda: Connection(on_push), host, port, ssl=context
             )
-            answer = await connection.send(libvalkey.pack_command(_hello(login)))
+            answer = await _entered(connection, login)
     except TimeoutError as fault:
         raise StoreTimeout(f"valkey: no connection within {CONNECT_S:g} s") from fault
+    except ssl.SSLCertVerificationError as fault:
+        raise ProtocolFault(
+            f"valkey: {host}:{port}: its certificate is not trusted: {fault.verify_message}; "
+            "name its authority by tls_ca in the URL"
+        ) from fault
     except OSError as fault:
         raise TransportFault(f"valkey: {host}:{port}: {fault}") from fault
     if isinstance(answer, libvalkey.ReplyError):

@@ -1,7 +1,8 @@
 """The function library: Lua files in order, with the tables they share rendered from `core`.
 
-A place `@name` in a file becomes the number of that field in its packed array. The version is a
-digest of the whole text, so that two processes agree on it exactly when they would load the same.
+A place `@name` in a file becomes the number of that field in its packed array. The version is our
+release and a digest of the whole text: two processes agree on it exactly when they would load the
+same, and of two releases it tells the newer.
 """
 
 import re
@@ -25,6 +26,7 @@ from flowfabric.core.record import (
     counting_instants,
 )
 from flowfabric.core.states import CLAIMABLE, FINAL, HELD, LIVE, MOVES
+from flowfabric.core.version import VERSION
 from flowfabric.core.views import LAST
 
 INTERFACE: Final = 1
@@ -93,7 +95,7 @@ def _library(bounds: tuple[tuple[str, int], ...], *, test_mode: bool) -> tuple[s
     blocks.insert(FILES.index("views") + 1, _block(render_reindex()))
     body = "\n".join([_tables(test_mode=test_mode), f"local BOUNDS = {lua(dict(bounds))}", *blocks])
     digest = sha256(body.encode()).hexdigest()[:16]
-    version = f"{INTERFACE}.{digest}"
+    version = f"{VERSION} {digest}"
     return f"#!lua name={NAME}\nlocal LIBRARY_VERSION = {lua(version)}\n{body}", version
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import re
 from typing import Any, Final
 
 import libvalkey
@@ -13,11 +14,20 @@ from flowfabric.backend.valkey.faults import (
     is_unsettled,
     redirect_of,
 )
-from flowfabric.backend.valkey.library import INTERFACE, library
+from flowfabric.backend.valkey.library import INTERFACE, NAME, library
 from flowfabric.backend.valkey.node import Node, Word
+from flowfabric.backend.valkey.replication import REPLICATED, Replication
 from flowfabric.backend.valkey.topology import Topology
-from flowfabric.errors import Bug, ClusterFault, FlowFabricError, TransportError, TransportFault
+from flowfabric.errors import (
+    Bug,
+    ClusterFault,
+    FlowFabricError,
+    ProtocolFault,
+    TransportError,
+    TransportFault,
+)
 
+_NUMBERS: Final = re.compile(r"ff(\d+)_version")
 _log = logging.getLogger("flowfabric.backend.valkey")
 _PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 7.0)
 # How long a call is repeated while its server is away, and how often.
@@ -33,25 +43,35 @@ _Problem = Exception
 class Functions:
     """`call` runs one function where its key lives, wherever that may be by then."""
 
-    def __init__(self, topology: Topology, *, test_mode: bool, force: bool = False) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        test_mode: bool,
+        force: bool = False,
+        replication: Replication | None = None,
+    ) -> None:
         self.topology = topology
         self._text, self.version = library(test_mode=test_mode)
         self._force = force
+        self._replication = replication
         self.patience_s = _PATIENCE_S
         self._loads: dict[Node, asyncio.Task[None]] = {}
 
     async def prepare(self) -> None:
-        """Load the library on every primary that has none, or another one."""
+        """Load the library on every primary that has none, or an older one."""
         for node in self.topology.primaries():
-            if self._force or await self._version_on(node) != self.version:
+            if self._force or not is_enough(await self._version_on(node), self.version):
                 await self.load(node)
 
     async def call(
         self, function: str, key: str, *args: Word, patience: float | None = None
     ) -> list[Any]:
         words = ("FCALL", f"ff{INTERFACE}_{function}", 1, key, *args)
-        request = libvalkey.pack_command(words)
-        return await self.ask(key, request, patience)  # type: ignore[no-any-return]
+        answer = await self.ask(key, libvalkey.pack_command(words), patience)
+        if self._replication is not None and function in REPLICATED:
+            await self._replication.confirm(self.topology.node_of(key))
+        return answer  # type: ignore[no-any-return]
 
     async def ask(self, key: str, request: bytes, patience: float | None = None) -> Any:
         """The answer to a packed request of one slot; errors are raised as ours."""
@@ -96,6 +116,7 @@ class Functions:
         await asyncio.shield(load)
 
     async def load(self, node: Node) -> None:
+        await self._check_number(node)
         for pause in (*_PAUSES_S, None):
             try:
                 answer = await node.run("FUNCTION", "LOAD", "REPLACE", self._text)
@@ -107,6 +128,18 @@ class Functions:
                 raise _load_fault(answer)
             await asyncio.sleep(pause)
             await _refreshed(self.topology)
+
+    async def _check_number(self, node: Node) -> None:
+        """Leave a library alone that has left our number behind: others use it."""
+        answer = await node.run("FUNCTION", "LIST", "LIBRARYNAME", NAME)
+        if isinstance(answer, libvalkey.ReplyError):
+            raise fault_of(answer)
+        found = {int(number) for number in _NUMBERS.findall(repr(answer))}
+        if found and INTERFACE not in found and max(found) > INTERFACE:
+            raise ProtocolFault(
+                f"valkey {node.host}:{node.port}: its functions have number {max(found)}, this "
+                f"release calls number {INTERFACE}; upgrade this process"
+            )
 
     async def _version_on(self, node: Node) -> str:
         answer = await node.run("FCALL_RO", f"ff{INTERFACE}_version", 0)
@@ -163,6 +196,18 @@ def _is_passing(problem: _Problem) -> bool:
     if isinstance(problem, FlowFabricError):
         return problem.retryable
     return is_unsettled(problem) or redirect_of(problem) is not None
+
+
+def is_enough(found: str, wanted: str) -> bool:
+    """Whether a library serves us: our own, or that of a newer release that offers our number."""
+    if found == wanted:
+        return True
+    return bool(found) and _release(found) > _release(wanted)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    numbers = version.partition(" ")[0].split(".")
+    return tuple(int(number) for number in numbers if number.isdigit())
 
 
 def _load_fault(problem: _Problem) -> FlowFabricError:
