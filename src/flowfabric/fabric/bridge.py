@@ -1,0 +1,162 @@
+"""Callbacks of other services: who shows a waitpoint's token has its signal delivered."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import msgspec
+
+from flowfabric.core.rules.signals import Accepted
+from flowfabric.core.tokens import WaitpointToken, same_text
+from flowfabric.engine.deliveries import Delivered
+from flowfabric.engine.signals import SignalRequest, TokenMismatch, UnknownWaitpoint
+from flowfabric.errors import (
+    ExecutionNotFound,
+    FlowFabricError,
+    InvalidInput,
+    MethodNotAllowed,
+    NotFound,
+    PayloadTooLarge,
+    Unauthorized,
+)
+
+if TYPE_CHECKING:
+    from flowfabric.fabric.app import FlowFabric
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_MOST_BYTES: Final = 64 * 1024
+_SCHEME: Final = b"Bearer "
+
+
+class BridgeSignal(msgspec.Struct, frozen=True, kw_only=True):
+    """What a callback says; an id of its own makes a repeat known, as a key does."""
+
+    name: str
+    payload: bytes | None = None
+    payload_encoding: str = "json"
+    category: str = "callback"
+    source_type: str = "external"
+    source_identity: str = ""
+    scope: str = "waitpoint"
+    signal_id: str = ""
+    idempotency_key: str = ""
+
+    # What people send may be personal.
+    def __repr__(self) -> str:
+        return f"BridgeSignal({self.name!r})"
+
+
+async def verify_and_deliver(
+    fabric: "FlowFabric",
+    execution_id: str,
+    waitpoint_id: str,
+    presented_token: WaitpointToken | str,
+    signal: BridgeSignal,
+) -> Delivered | UnknownWaitpoint | TokenMismatch:
+    """Deliver a signal for whoever shows the waitpoint's token. Over HTTP this reads the token,
+    which needs the scope `admin`; the delivery itself verifies once more."""
+    shown = presented_token if isinstance(presented_token, str) else presented_token.reveal()
+    port = await fabric.submitter()
+    try:
+        stored = await port.waitpoint_token(execution_id, waitpoint_id)
+    except ExecutionNotFound:
+        stored = None
+    if stored is None:
+        return UnknownWaitpoint()
+    if not same_text(stored.reveal(), shown):
+        return TokenMismatch()
+    return await port.signal(
+        SignalRequest(
+            execution_id=execution_id,
+            waitpoint_id=waitpoint_id,
+            signal_id=signal.signal_id or str(uuid4()),
+            signal_name=signal.name,
+            signal_category=signal.category,
+            source_type=signal.source_type,
+            source_identity=signal.source_identity,
+            waitpoint_token=stored,
+            payload=signal.payload,
+            payload_encoding=signal.payload_encoding,
+            idempotency_key=signal.idempotency_key,
+            target_scope=signal.scope,
+        )
+    )
+
+
+class CallbackRoute:
+    """An ASGI application to mount: `POST …/{execution_id}/{waitpoint_id}`.
+
+    The token comes as `Authorization: Bearer`, never in the URL, the body is the payload, and
+    `Idempotency-Key` makes repeats harmless. Every callback becomes a signal of one name.
+    """
+
+    def __init__(self, fabric: "FlowFabric", name: str, source_identity: str = "") -> None:
+        self._fabric = fabric
+        self._name = name
+        self._source = source_identity
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise NotImplementedError(scope["type"])
+        try:
+            status, body = 200, _told(await self._deliver(scope, receive))
+        except FlowFabricError as fault:
+            status, body = fault.status or 500, fault.body()
+        await _answer(send, status, body)
+
+    async def _deliver(
+        self, scope: Scope, receive: Receive
+    ) -> Delivered | UnknownWaitpoint | TokenMismatch:
+        if scope["method"] != "POST":
+            raise MethodNotAllowed("POST")
+        headers = dict(scope["headers"])
+        given = headers.get(b"authorization", b"")
+        if not given.startswith(_SCHEME):
+            raise Unauthorized("missing or invalid Authorization header")
+        before, _, waitpoint_id = scope["path"].rstrip("/").rpartition("/")
+        execution_id = before.rpartition("/")[2]
+        if not execution_id:
+            raise NotFound("no such route")
+        signal = BridgeSignal(
+            name=self._name,
+            source_identity=self._source,
+            payload=await _body(receive),
+            idempotency_key=headers.get(b"idempotency-key", b"").decode("latin-1"),
+        )
+        token = given.removeprefix(_SCHEME).decode("latin-1")
+        return await verify_and_deliver(self._fabric, execution_id, waitpoint_id, token, signal)
+
+
+async def _body(receive: Receive) -> bytes | None:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise InvalidInput("payload: cut short")
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > _MOST_BYTES:
+            raise PayloadTooLarge(limit_bytes=_MOST_BYTES)
+    return body or None
+
+
+def _told(outcome: Delivered | UnknownWaitpoint | TokenMismatch) -> dict[str, object]:
+    if isinstance(outcome, UnknownWaitpoint):
+        raise NotFound("unknown waitpoint")
+    if isinstance(outcome, TokenMismatch):
+        raise Unauthorized("the token is not the waitpoint's")
+    kind = "Accepted" if isinstance(outcome, Accepted) else "Duplicate"
+    return {kind: msgspec.structs.asdict(outcome)}
+
+
+async def _answer(send: Send, status: int, body: object) -> None:
+    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    content = msgspec.json.encode(body)
+    headers.append((b"content-length", b"%d" % len(content)))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
