@@ -12,6 +12,7 @@ from flowfabric.errors import (
     ApiError,
     ConfigError,
     ExecutionNotFound,
+    HttpError,
     InvalidInput,
     MalformedResponse,
     ResourceExhausted,
@@ -139,6 +140,13 @@ async def test_the_token_is_sent_and_not_shown() -> None:
         await rest.ask(SAFE, dict[str, bool])
         assert b"authorization: bearer s3cret" in scripted.requests[0].lower()
         assert "s3cret" not in repr(rest)
+
+
+async def test_a_closed_connection_says_so() -> None:
+    rest = Rest("http://127.0.0.1:1", Secret(""))
+    await rest.close()
+    with pytest.raises(HttpError, match="closed"):
+        await rest.fetch(SAFE)
 
 
 @pytest.mark.parametrize(

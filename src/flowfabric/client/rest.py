@@ -12,7 +12,7 @@ from flowfabric.client.addresses import base_of, checked_token
 from flowfabric.client.faults import fault_of, refusal_of
 from flowfabric.client.questions import TIMEOUT_S, Question
 from flowfabric.core.tokens import Secret, token_to_text
-from flowfabric.errors import FlowFabricError, MalformedResponse
+from flowfabric.errors import FlowFabricError, HttpError, MalformedResponse
 
 T = TypeVar("T")
 
@@ -66,6 +66,8 @@ class Rest:
 
     async def fetch(self, question: Question) -> httpx.Response:
         """The raw answer of success; any other is raised, after as many tries as make sense."""
+        if self._client.is_closed:
+            raise HttpError("the connection is closed")
         turn = 1
         while True:
             answer = await self._try(question)
