@@ -43,7 +43,7 @@ def _view(view: View) -> str:
         f"new = is and {_name(view, 'after')}",
         "if was and old ~= new then call('ZREM', old, member) end",
         f"if is and (old ~= new or {_order(view, 'before')} ~= {_order(view, 'after')}) then",
-        f"call('ZADD', new, {_order(view, 'after')}, member)",
+        f"ff.add(c, new, {_order(view, 'after')}, member)",
         *_noticed(view),
         "end",
         "end",
@@ -96,7 +96,7 @@ is = after and ff.resting_view(tag, after)
 if was and was ~= is then call('ZREM', was, member) end
 if is then
 old, new = was == is and ff.resting_order(before), ff.resting_order(after)
-if old ~= new then call('ZADD', is, new, member) end
+if old ~= new then ff.add(c, is, new, member) end
 end
 if not before or not after or before[{AT["state"]}] ~= after[{AT["state"]}]
 or before[{AT["reason"]}] ~= after[{AT["reason"]}] then

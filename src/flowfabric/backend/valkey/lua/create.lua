@@ -41,8 +41,9 @@ local function remember_key(c, name, id, window)
   call('SET', name, (c.now + window) .. ' ' .. id, 'PX', life)
 end
 
--- Write a new execution; its flow, if it has one, must be there already.
-function ff.insert(c, birth, key_name)
+-- Write a new execution, with the packed group of its inbound edges if it has one; its flow must be
+-- there already.
+function ff.insert(c, birth, key_name, group)
   local id, now = birth[1], c.now
   local tag = ff.tag_of(id)
   local r = setmetatable(birth[2], RECORD_META)
@@ -62,6 +63,7 @@ function ff.insert(c, birth, key_name)
   ff.derive(r, r, now)
   local fields = { 's', birth[3] }
   if birth[4] ~= 0 then fields[3], fields[4] = 'in', c.args[birth[4]] end
+  if group then fields[#fields + 1], fields[#fields + 2] = 'g', group end
   ff.write(c, id, nil, r, nil, fields)
   if key_name and birth[5] > 0 then remember_key(c, key_name, id, birth[5]) end
   if r[@flow_id] ~= '' then ff.member_moved(c, tag, id, nil, r) end

@@ -117,6 +117,14 @@ function ff.put_group(c, target, group)
   c.groups[target] = { group = group, is_changed = true }
 end
 
+-- The packed group of a new member, to be written with it; nil when it has none.
+function ff.take_group(c, target)
+  local entry = c.groups and c.groups[target]
+  if not entry or not entry.is_changed then return nil end
+  entry.is_changed = false
+  return pack(entry.group)
+end
+
 -- Whether the stored group is the one a plan was decided from; `seen` is false for none.
 function ff.is_same_group(c, target, seen)
   local group = ff.group(c, target)
@@ -229,6 +237,7 @@ end
 
 -- Write the flows and groups a call has changed.
 function ff.write_graph(c)
+  if c.adds then ff.write_adds(c) end
   if c.groups then
     for target, entry in pairs(c.groups) do
       if entry.is_changed then call('HSET', 'ff:x:' .. target, 'g', pack(entry.group)) end

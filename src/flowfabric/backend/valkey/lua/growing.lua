@@ -60,7 +60,8 @@ end
 
 local function insert(c, tag, flow_id, birth)
   local key = birth[11]
-  ff.insert(c, birth, key ~= '' and ff.idempotency(tag, 'flow:' .. flow_id, key) or nil)
+  local key_name = key ~= '' and ff.idempotency(tag, 'flow:' .. flow_id, key) or nil
+  ff.insert(c, birth, key_name, ff.take_group(c, birth[1]))
 end
 
 local function write(c, item, flow, births, edges, is_first)
@@ -74,10 +75,12 @@ local function write(c, item, flow, births, edges, is_first)
   end
   ff.keep_flow(c, tag, flow_id, flow)
   local ids = {}
+  c.adds = {}
   for i = 1, #births do
     insert(c, tag, flow_id, births[i])
     ids[i] = births[i][1]
   end
+  ff.write_adds(c)
   -- Nobody of a flow that is just being made can have ended.
   if not is_first then
     settle_ended(c, tag, flow_id, edges)

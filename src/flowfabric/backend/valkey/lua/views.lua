@@ -3,6 +3,37 @@
 -- partitions a lane has work and timers are set: never too late, perhaps too early; a claim and a
 -- look at what is due put them right.
 
+-- Members per command when many are added at once.
+local MANY = 1000
+
+-- Put a member into a view: at once, or with others while a call gathers them.
+function ff.add(c, key, score, member)
+  local adds = c.adds
+  if not adds then
+    call('ZADD', key, score, member)
+    return
+  end
+  local list = adds[key]
+  if not list then
+    list = {}
+    adds[key] = list
+  end
+  local size = #list
+  list[size + 1], list[size + 2] = score, member
+end
+
+-- Put all that was gathered into its views, and gather no more.
+function ff.write_adds(c)
+  local adds = c.adds
+  c.adds = nil
+  for key, list in pairs(adds) do
+    for from = 1, #list, 2 * MANY do
+      local last = from + 2 * MANY - 1
+      call('ZADD', key, unpack(list, from, last < #list and last or #list))
+    end
+  end
+end
+
 function ff.count(c, tag, r, by)
   local key = ff.counters(tag, r[@namespace])
   local counts = c.counts[key]
