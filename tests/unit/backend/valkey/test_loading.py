@@ -1,0 +1,22 @@
+"""Which library is good enough."""
+
+import pytest
+
+from flowfabric.backend.valkey.library import library
+from flowfabric.backend.valkey.loading import is_enough
+
+OURS = "1.2.3 aaaa"
+
+
+@pytest.mark.parametrize("found", [OURS, "1.2.4 bbbb", "1.10.0 bbbb", "2.0.0 bbbb"])
+def test_our_own_or_a_newer_one_is(found: str) -> None:
+    assert is_enough(found, OURS)
+
+
+@pytest.mark.parametrize("found", ["", "1.2.2 bbbb", "1.2.3 bbbb", "0.9.9 aaaa", "nonsense"])
+def test_none_or_an_older_or_another_of_this_release_is_not(found: str) -> None:
+    assert not is_enough(found, OURS)
+
+
+def test_a_test_s_library_is_another_one() -> None:
+    assert library(test_mode=True)[1] != library(test_mode=False)[1]
