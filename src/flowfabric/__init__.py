@@ -13,6 +13,9 @@ from flowfabric.errors import (
     ResultTimeout,
 )
 from flowfabric.fabric.app import FlowFabric
+from flowfabric.fabric.flow_runs import FlowRun
+from flowfabric.fabric.flows import Flow
+from flowfabric.fabric.nodes import Node
 from flowfabric.fabric.runs import Frame, Run
 from flowfabric.fabric.schedules import TaskSchedule
 from flowfabric.fabric.tasks import Task
@@ -39,10 +42,13 @@ __all__ = [
     "ExponentialBackoff",
     "Fail",
     "FixedBackoff",
+    "Flow",
     "FlowFabric",
     "FlowFabricError",
+    "FlowRun",
     "Frame",
     "Middleware",
+    "Node",
     "Payload",
     "PayloadBytes",
     "PendingWaitpoint",

@@ -26,6 +26,7 @@ from flowfabric.engine.executions import Submission
 from flowfabric.errors import ConfigError, FlowFabricError, InvalidInput
 from flowfabric.fabric.admin import admin_of
 from flowfabric.fabric.connecting import Connect, Connection, connector
+from flowfabric.fabric.flows import Flow
 from flowfabric.fabric.limits import Budget, BudgetTerms, Quota, quota_of
 from flowfabric.fabric.options import Options, settled
 from flowfabric.fabric.runs import Run
@@ -284,6 +285,22 @@ class FlowFabric:
             else Run(answer.execution_id, self.submitter, call.result_type)
             for call, answer in zip(wanted, answers, strict=True)
         ]
+
+    def flow(
+        self,
+        kind: str = "",
+        *,
+        idempotency_key: str | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> Flow:
+        """A graph of tasks to be filled with `add` and submitted as a whole."""
+        return Flow(
+            self.submitter,
+            kind,
+            namespace=self.namespace,
+            idempotency_key=idempotency_key or "",
+            tags=tags or {},
+        )
 
     def run(self, execution_id: str) -> Run[Any]:
         """A run for an execution whose id is known."""

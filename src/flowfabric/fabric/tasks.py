@@ -11,6 +11,7 @@ from flowfabric.fabric.runs import Run
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.context import Context, SyncContext
 from flowfabric.worker.handlers import TaskHandler
+from flowfabric.worker.signatures import Encoded
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,7 +58,10 @@ class Task(Generic[P, R]):
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[R]:
         """The task with its arguments, to be submitted with others or as a child."""
-        payload = self._handler.signature.encode(args, kwargs)
+        return self.bind_payload(self._handler.signature.encode(args, kwargs))
+
+    def bind_payload(self, payload: Encoded) -> BoundCall[R]:
+        """The task with a payload that is ready, or will be put in its place later."""
         ready = self._settled
         return BoundCall(
             submission=Submission(

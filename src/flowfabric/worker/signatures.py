@@ -151,17 +151,22 @@ class Signature:
 def _refers(value: object) -> bool:
     if isinstance(value, UpstreamValue):
         return True
-    return isinstance(value, list) and any(isinstance(one, UpstreamValue) for one in value)
+    if isinstance(value, Mapping):
+        return any(map(_refers, value.values()))
+    return isinstance(value, list | tuple) and any(map(_refers, value))
 
 
 def _with_references(value: object) -> object:
-    """The value as a one-entry object that says what it is: a literal, a reference or a list."""
+    """The value as a one-entry object that says what it is: a literal, a reference, or what holds
+    references somewhere in it."""
     if isinstance(value, UpstreamValue):
         return {"upstream": value.name}
-    if _refers(value):
-        assert isinstance(value, list)
-        return {"list": [_with_references(one) for one in value]}
-    return {"value": value}
+    if not _refers(value):
+        return {"value": value}
+    if isinstance(value, Mapping):
+        return {"object": {name: _with_references(one) for name, one in value.items()}}
+    assert isinstance(value, list | tuple)
+    return {"list": [_with_references(one) for one in value]}
 
 
 def _without_references(
@@ -178,6 +183,8 @@ def _resolved(one: Any, upstreams: Mapping[str, object]) -> object:
             return value
         case {"list": list(items)}:
             return [_resolved(item, upstreams) for item in items]
+        case {"object": dict(items)}:
+            return _without_references(items, upstreams)
         case {"upstream": name} if name in upstreams:
             return upstreams[name]
         case {"upstream": name}:

@@ -1,0 +1,154 @@
+"""Flows: a graph of tasks that is built here and submitted in one call."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from flowfabric.core.graph import INPUT, OnSatisfied
+from flowfabric.engine.graph_checks import check_graph
+from flowfabric.engine.graph_types import GraphEdge, GraphGroup, GraphNode, GraphSubmission
+from flowfabric.errors import ConfigError
+from flowfabric.fabric.drawing import Style, drawn
+from flowfabric.fabric.flow_runs import FlowRun
+from flowfabric.fabric.nodes import Choice, Inputs, Node, choice
+from flowfabric.fabric.options import Options
+from flowfabric.fabric.tasks import Task
+from flowfabric.ports.submitter import SubmitterPort
+from flowfabric.worker.children import BoundCall
+from flowfabric.worker.signatures import Encoded
+
+R = TypeVar("R")
+
+_NO_PAYLOAD: Final = Encoded(b"", "")
+
+
+class Flow:
+    """Nothing is sent before `submit`; what is wrong with the graph is told before that."""
+
+    def __init__(
+        self,
+        port: Callable[[], Awaitable[SubmitterPort]],
+        kind: str,
+        *,
+        namespace: str,
+        idempotency_key: str,
+        tags: Mapping[str, str],
+    ) -> None:
+        self.kind = kind
+        self._port = port
+        self._namespace = namespace
+        self._key = idempotency_key
+        self._tags = tags
+        self._nodes: dict[str, Node[Any]] = {}
+        self._used: Counter[str] = Counter()
+
+    # ---- building
+
+    def add(
+        self,
+        task: Task[..., R],
+        *args: Any,
+        after: Sequence[Node[Any] | Choice[Any]] = (),
+        data: Mapping[str, Node[Any] | Choice[Any]] | None = None,
+        policy: Options | None = None,
+        **kwargs: Any,
+    ) -> Node[R]:
+        """A task with its arguments, any of which may be nodes, or hold nodes. `after` only orders,
+        `data` hands results over by name, `policy` changes options of the task."""
+        inputs, named = Inputs(self._check_known), data or {}
+        for name, source in named.items():
+            inputs.name(source, name)
+        positional = [inputs.values(one) for one in args]
+        by_name = {name: inputs.values(one) for name, one in kwargs.items()}
+        for source in after:
+            inputs.order(source)
+        chosen = task.options(**policy) if policy else task
+        if INPUT in named and not args and not kwargs:
+            call = chosen.bind_payload(_NO_PAYLOAD)
+        else:
+            call = chosen.bind(*positional, **by_name)
+        return self._keep(call, inputs)
+
+    def map(self, task: Task[..., R], items: Iterable[Any], **options: Any) -> list[Node[R]]:
+        """A node per item, which is the task's only argument; the list is an argument as well."""
+        return [self.add(task, item, **options) for item in items]
+
+    def race(self, calls: Iterable[BoundCall[R]]) -> Choice[R]:
+        """Start all (`task.bind(…)`); the first success counts and the others are cancelled."""
+        return self.any_of([self._keep(call, Inputs(self._check_known)) for call in calls])
+
+    def any_of(
+        self, nodes: Iterable[Node[R]], on_satisfied: OnSatisfied = "cancel_remaining"
+    ) -> Choice[R]:
+        """One success is enough. As an argument it stands for the result that came first."""
+        return choice(tuple(nodes), None, on_satisfied)
+
+    def quorum(
+        self, k: int, nodes: Iterable[Node[R]], on_satisfied: OnSatisfied = "cancel_remaining"
+    ) -> Choice[R]:
+        """Any `k` successes are enough."""
+        return choice(tuple(nodes), k, on_satisfied)
+
+    def _keep(self, call: BoundCall[R], inputs: Inputs) -> Node[R]:
+        asked = call.submission
+        if asked.idempotency_key:
+            raise ConfigError("flow: a node has no idempotency_key; give the flow one")
+        if asked.namespace != self._namespace:
+            raise ConfigError(f"flow: {asked.kind}: its namespace is not the flow's")
+        self._used[asked.kind] += 1
+        count = self._used[asked.kind]
+        name = asked.kind if count == 1 else f"{asked.kind}#{count}"
+        self._nodes[name] = node = Node(name, call, inputs)
+        return node
+
+    def _check_known(self, node: Node[Any]) -> None:
+        if self._nodes.get(node.name) is not node:
+            raise ConfigError(f"flow: {node.name} is no node of this flow")
+
+    # ---- looking and sending
+
+    def draw(self, style: Style = "text") -> str:
+        """The graph for people: indented text, or the source of a Mermaid diagram."""
+        return drawn(self._nodes.values(), style)
+
+    async def submit(self) -> FlowRun:
+        """The whole graph in one call. With an idempotency key a repeat finds the same flow."""
+        check_graph(self._graph(0))
+        port = await self._port()
+        delayed = any(node.call.delay_ms for node in self._nodes.values())
+        graph = self._graph(await port.now() if delayed else 0)
+        made = await port.submit_graph(graph)
+        return FlowRun(made.flow_id, self._port, dict(self._nodes), made.executions)
+
+    def _graph(self, now: int) -> GraphSubmission:
+        nodes = self._nodes.values()
+        return GraphSubmission(
+            nodes=tuple(_graph_node(node, now) for node in nodes),
+            edges=tuple(
+                GraphEdge(source=source, target=node.name, data_passing_ref=name)
+                for node in nodes
+                for source, name in node.inputs.edges.items()
+            ),
+            groups=tuple(
+                GraphGroup(node.name, node.inputs.policy) for node in nodes if node.inputs.policy
+            ),
+            flow_kind=self.kind,
+            namespace=self._namespace,
+            idempotency_key=self._key,
+            tags=self._tags or None,
+        )
+
+
+def _graph_node(node: Node[Any], now: int) -> GraphNode:
+    asked = node.call.at(now)
+    return GraphNode(
+        name=node.name,
+        lane=asked.lane,
+        kind=asked.kind,
+        input=asked.input,
+        payload_encoding=asked.payload_encoding,
+        priority=asked.priority,
+        policy=asked.policy,
+        tags=asked.tags,
+        delay_until=asked.delay_until,
+    )

@@ -1,0 +1,134 @@
+"""Nodes of a flow that is being built, and how several of them stand for one input."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from flowfabric.core.edge_policies import EdgePolicy
+from flowfabric.core.graph import OnSatisfied
+from flowfabric.errors import ConfigError
+from flowfabric.worker.children import BoundCall
+from flowfabric.worker.signatures import UpstreamValue
+
+R = TypeVar("R")
+
+_ON_SATISFIED: Final = ("cancel_remaining", "let_run")
+
+
+class Node(Generic[R]):
+    """A task in a flow. Given as an argument of another it stands for its result."""
+
+    def __init__(self, name: str, call: BoundCall[R], inputs: "Inputs") -> None:
+        self.name = name
+        self.call = call
+        self.inputs = inputs
+
+    def __repr__(self) -> str:
+        return f"Node({self.name!r})"
+
+    def after(self, *nodes: "Node[Any] | Choice[Any]") -> "Node[R]":
+        """Let it begin only when these have succeeded; nothing of theirs is handed over."""
+        for one in nodes:
+            self.inputs.order(one)
+        return self
+
+
+class Choice(Generic[R]):
+    """Several nodes of which some are enough."""
+
+    def __init__(self, nodes: tuple[Node[R], ...], policy: EdgePolicy) -> None:
+        self.nodes = nodes
+        self.policy = policy
+
+
+def choice(nodes: tuple[Node[R], ...], k: int | None, on_satisfied: OnSatisfied) -> Choice[R]:
+    """Any one of the nodes, or any `k`."""
+    if not nodes:
+        raise ConfigError("flow: a choice needs at least one node")
+    if on_satisfied not in _ON_SATISFIED:
+        raise ConfigError(f"flow: on_satisfied: expected one of {', '.join(_ON_SATISFIED)}")
+    if k is None:
+        return Choice(nodes, EdgePolicy("any_of", 0, on_satisfied))
+    if type(k) is not int or not 1 <= k <= len(nodes):
+        raise ConfigError(f"flow: quorum of {k!r}: expected 1 to {len(nodes)}")
+    return Choice(nodes, EdgePolicy("quorum", k, on_satisfied))
+
+
+class Inputs:
+    """What one node waits for: an edge from each source, perhaps with a name, and how the edges
+    combine. Two nodes are joined by one edge, so a source has one name however often it is used."""
+
+    def __init__(self, check: Callable[[Node[Any]], None]) -> None:
+        self._check = check
+        self.edges: dict[str, str] = {}
+        self.policy: EdgePolicy | None = None
+        self._has_plain = False
+
+    def order(self, source: Node[Any] | Choice[Any]) -> None:
+        self._join(source, "")
+
+    def name(self, source: Node[Any] | Choice[Any], name: str) -> None:
+        """Hand the result over under a name that the caller chose."""
+        if not name:
+            raise ConfigError("flow: data: a name is empty")
+        self._join(source, name)
+
+    def refer(self, source: Node[Any] | Choice[Any]) -> UpstreamValue:
+        """Hand the result over in the place of an argument."""
+        if isinstance(source, Choice) and source.policy.kind == "quorum":
+            raise ConfigError(
+                "flow: a quorum has several results: order by `after`, read `ctx.upstreams()`"
+            )
+        first = source.nodes[0] if isinstance(source, Choice) else source
+        name = self.edges.get(first.name) or f"arg.{len(self.edges)}"
+        self._join(source, name)
+        return UpstreamValue(name)
+
+    def values(self, value: object) -> object:
+        """The value with a reference for every node in it."""
+        if isinstance(value, Node | Choice):
+            return self.refer(value)
+        if isinstance(value, list | tuple) and _holds_nodes(value):
+            return [self.values(one) for one in value]
+        if isinstance(value, Mapping) and _holds_nodes(value):
+            return {name: self.values(one) for name, one in value.items()}
+        return value
+
+    def _join(self, source: Node[Any] | Choice[Any], name: str) -> None:
+        nodes = source.nodes if isinstance(source, Choice) else (source,)
+        self._combine(source)
+        for one in nodes:
+            self._check(one)
+            known = self.edges.get(one.name, "")
+            if known and name and known != name:
+                raise ConfigError(f"flow: {one.name} is handed over as {known!r} already")
+            self.edges[one.name] = known or name
+
+    def _combine(self, source: Node[Any] | Choice[Any]) -> None:
+        """All edges of a node combine in one way."""
+        if not isinstance(source, Choice):
+            if self.policy is not None:
+                raise ConfigError("flow: a node waits for nodes or for one choice, not for both")
+            self._has_plain = True
+            return
+        known = set(self.edges) <= {one.name for one in source.nodes}
+        if self._has_plain or (self.policy or source.policy) != source.policy or not known:
+            raise ConfigError("flow: a node waits for nodes or for one choice, not for both")
+        self.policy = source.policy
+
+
+def _holds_nodes(value: object) -> bool:
+    if isinstance(value, Node | Choice):
+        return True
+    if isinstance(value, Mapping):
+        return any(map(_holds_nodes, value.values()))
+    return isinstance(value, list | tuple) and any(map(_holds_nodes, value))
+
+
+class FlowMember(msgspec.Struct, frozen=True):
+    """A member of a submitted flow; `node` is empty for one that a handler started."""
+
+    execution_id: str
+    state: str
+    node: str = ""
