@@ -268,6 +268,41 @@ async def test_never_two_at_once_whatever_many_workers_do(driver: Driver) -> Non
         await other.close()
 
 
+async def test_one_that_is_blocked_while_it_is_told_is_told_again(driver: Driver) -> None:
+    await driver.submit(policy=keyed())
+    running = await driver.claim()
+    waiting = await driver.submit(policy=keyed())
+    watched = Watched(driver.engine.deps.store.backend)
+    asked, told, blocked = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def admit(inner: Any, items: Any) -> Any:
+        answers = await inner(items)
+        asked.set()
+        return answers
+
+    async def apply(inner: Any, plans: Any) -> Any:
+        rules = {plan.rule for plan in plans}
+        if "block" in rules:
+            await told.wait()
+        if "ungrant" in rules:
+            told.set()
+            await blocked.wait()
+        answers = await inner(plans)
+        if "block" in rules:
+            blocked.set()
+        return answers
+
+    watched.answers |= {"admit": admit, "apply": apply}
+    engine = engine_on(watched)
+    order = ClaimOrder(worker_id="w", worker_instance_id="w-2")
+    claiming = asyncio.ensure_future(engine.claims.claim(order))
+    await asked.wait()
+    await engine.outcomes.complete(running.held)
+    claimed = await claiming or await engine.claims.claim(order)
+    assert [one.execution_id for one in claimed] == [waiting]
+    await engine.close()
+
+
 async def test_a_failure_that_frees_nothing_is_no_failure_of_the_work(driver: Driver) -> None:
     watched = Watched(driver.engine.deps.store.backend)
     engine = engine_on(watched)

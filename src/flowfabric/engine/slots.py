@@ -22,6 +22,7 @@ _log = logging.getLogger("flowfabric.slots")
 
 # How much longer than its lease or reservation a slot lasts.
 GRACE_MS: Final = 5_000
+_MOST_TRIES: Final = 3
 # Rules after which an execution that held a slot runs no longer. A lost one may still run: its
 # slot ends by itself, or goes to the next claim of the same execution.
 _LEAVING: Final = frozenset(
@@ -90,11 +91,12 @@ class Slots:
 
     async def _wake(self, woken: Woken) -> None:
         try:
-            answer = await self._store.apply(let_try(woken))
-            if isinstance(answer, Refused):
-                plan = let_go(woken, answer.seen)
-                if plan is not None:
-                    await self._store.apply(plan)
+            for _ in range(_MOST_TRIES):
+                answer = await self._store.apply(let_try(woken))
+                plan = let_go(woken, answer.seen) if isinstance(answer, Refused) else None
+                # One that was blocked in between is tried again.
+                if plan is None or isinstance(await self._store.apply(plan), Applied):
+                    return
         except FlowFabricError as fault:
             _log.warning("waking %s failed, its timer will: %s", woken.execution_id, fault)
 
