@@ -52,8 +52,9 @@ class ClusterBells:
         self._local.ring_all()
 
     def rung(self, name: str) -> set[str]:
-        """The partitions that have rung since this was asked the last time."""
-        return self._rung.pop(name, set())
+        """The partitions that have rung while somebody listened; whoever looks there takes them
+        out."""
+        return self._rung.get(name, set())
 
     async def close(self) -> None:
         self._is_started = False
@@ -113,7 +114,7 @@ class ClusterBells:
 
     def _hear(self, tag: str, names: str) -> None:
         for name in names.split("\n"):
-            if name.startswith(_LANE):
+            if name.startswith(_LANE) and self._local.has_listener(name):
                 self._rung.setdefault(name, set()).add(tag)
             self._local.ring(name)
 

@@ -29,7 +29,7 @@ _KEPT: Final = frozenset({"covered", "exhausted"})
 Heads = dict[str, float]
 # A lease id and an attempt id.
 Ids = tuple[str, str]
-# Partitions that have rung for a lane since they were looked at.
+# Partitions that have rung for a lane and were not looked at since, by the name of its bell.
 Rung = Callable[[str], set[str]]
 
 
@@ -114,6 +114,7 @@ class SpreadClaims:
     ) -> Sequence[Offer]:
         """The offers of a partition; its head becomes what it is after them."""
         del heads[share.tag]
+        self._rung(lane_bell(search.request.namespace, lane)).discard(share.tag)
         if isinstance(answer, TransportError):
             self._leave_alone(share.tag)
             return ()
