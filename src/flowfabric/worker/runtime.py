@@ -171,6 +171,11 @@ class Worker:
             self._end(job, Finish(job.claim, Delay(for_ms=0)))
         await self._quiet(_LAST_S)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether it holds work that is not finished."""
+        return bool(self._jobs)
+
     # ---- claiming
 
     def _room(self) -> int:

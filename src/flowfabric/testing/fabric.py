@@ -1,0 +1,196 @@
+"""The fabric of a test, and what tests do to those who wait."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from flowfabric.app import open_engine
+from flowfabric.backend.types import Filter
+from flowfabric.config import Settings, parse_store_url
+from flowfabric.engine import Engine
+from flowfabric.engine.deliveries import Delivered
+from flowfabric.engine.signals import ApprovalRequest
+from flowfabric.engine.waitpoints import OpenWaitpoint
+from flowfabric.errors import FlowFabricError
+from flowfabric.fabric.app import FlowFabric
+from flowfabric.fabric.connecting import connection_on
+from flowfabric.fabric.runs import Run
+from flowfabric.ports.submitter import SubmitterPort
+from flowfabric.testing.clock import VirtualClock
+from flowfabric.worker import codecs
+from flowfabric.worker.handlers import Middleware
+from flowfabric.worker.runtime import Worker
+from flowfabric.worker.waits import APPROVED, REJECTED
+
+_TURNS: Final = 40
+_PATIENCE_S: Final = 0.1
+
+
+class Calls:
+    """Counts what passes a port, so that silence can be told."""
+
+    def __init__(self) -> None:
+        self.begun: Counter[str] = Counter()
+        self.ended = 0
+        self.under_way = 0
+
+    def before(self, method: str) -> FlowFabricError | None:
+        self.begun[method] += 1
+        self.under_way += method not in _WAITING
+        return None
+
+    def after(self, method: str, elapsed_s: float, fault: BaseException | None) -> None:
+        self.ended += 1
+        self.under_way -= method not in _WAITING
+
+
+# Calls that are under way while nothing happens.
+_WAITING: Final = frozenset({"claim", "wait_ended", "tail", "events"})
+
+
+class Kit(FlowFabric):
+    """A fabric with a worker for every lane that a task was declared on."""
+
+    clock: VirtualClock
+    engine: Engine
+
+    def __init__(self) -> None:
+        super().__init__(settings=Settings())
+        self.calls = Calls()
+        self.middleware: list[Middleware] = []
+        self._workers: dict[str, Worker] = {}
+        self.layer(self.calls)
+
+    async def submitter(self) -> SubmitterPort:
+        await self.start_workers()
+        return await super().submitter()
+
+    async def start_workers(self) -> None:
+        """One worker per lane; lanes come with the tasks, which a test declares as it goes."""
+        for lane in self._lanes.keys() - self._workers.keys():
+            worker = self.worker([lane], middleware=[self._through])
+            self._workers[lane] = worker
+            await worker.start()
+
+    async def stop_workers(self) -> None:
+        for worker in self._workers.values():
+            await worker.stop()
+        self._workers.clear()
+
+    async def _through(self, info: Any, go_on: Any) -> Any:
+        """The middleware of the moment: a test may add some after the workers began."""
+        for one in reversed(self.middleware):
+            go_on = _around(one, info, go_on)
+        return await go_on()
+
+    # ---- waiting for silence
+
+    async def settle(self) -> None:
+        """Return when the workers have nothing to do, or wait for something that is not ours."""
+        await self.start_workers()
+        loop = asyncio.get_running_loop()
+        until, quiet, seen = loop.time() + _PATIENCE_S, 0, -1
+        while quiet < _TURNS or (self._is_busy and loop.time() < until):
+            await asyncio.sleep(0)
+            total = self.calls.begun.total() + self.calls.ended
+            if total != seen or self.calls.under_way:
+                until, quiet, seen = loop.time() + _PATIENCE_S, 0, total
+            quiet += 1
+
+    @property
+    def _is_busy(self) -> bool:
+        return any(worker.is_busy for worker in self._workers.values())
+
+    # ---- people and the outside
+
+    async def approve_next(self, by: str = "tester", comment: str = "") -> Delivered:
+        """Approve what has waited longest for it."""
+        return await self._decide(APPROVED, by, comment)
+
+    async def reject_next(self, by: str = "tester", comment: str = "") -> Delivered:
+        return await self._decide(REJECTED, by, comment)
+
+    async def signal_next(self, name: str, payload: object = None) -> Delivered:
+        """Signal what has waited longest for a signal of this name."""
+        found = await self._next(name)
+        delivered = await self.run(found.execution_id).signal(
+            name, payload, waitpoint_id=found.waitpoint_id
+        )
+        await self.settle()
+        return delivered
+
+    async def _decide(self, name: str, by: str, comment: str) -> Delivered:
+        found = await self._next(name)
+        delivered = await (await self.submitter()).approve(
+            ApprovalRequest(
+                execution_id=found.execution_id,
+                waitpoint_id=found.waitpoint_id,
+                signal_name=name,
+                source_identity=by,
+                payload=codecs.to_json({"comment": comment}),
+            )
+        )
+        await self.settle()
+        return delivered
+
+    async def _next(self, name: str) -> OpenWaitpoint:
+        await self.settle()
+        port, cursor = await self.submitter(), ""
+        while True:
+            page = await self.engine.reads.search(Filter(state="suspended"), "created", cursor)
+            for record in page.records:
+                for one in await port.waitpoints(record.execution_id):
+                    if name in one.required_signal_names:
+                        return one
+            cursor = page.next_cursor
+            if not cursor:
+                raise AssertionError(f"nobody waits for {name!r}")
+
+    # ---- assertions
+
+    async def assert_state(self, run: Run[Any], expected: str) -> None:
+        await self.settle()
+        found = await run.state()
+        assert found == expected, f"{run.id} is {found}, expected {expected}"
+
+    async def assert_frames(self, run: Run[Any], expected: Sequence[str]) -> None:
+        """The texts of all frames of a run that has ended."""
+        found = [frame.text async for frame in run.stream()]
+        assert found == list(expected), f"{run.id} put out {found}, expected {list(expected)}"
+
+    async def assert_spent(self, budget: str, **expected: int) -> None:
+        """What was used of a budget, by dimension."""
+        usage = (await (await self.budget(budget)).status()).usage
+        found = {name: usage.get(name, 0) for name in expected}
+        assert found == expected, f"{budget}: {found} was spent, expected {expected}"
+
+
+def _around(one: Middleware, info: Any, go_on: Any) -> Any:
+    return lambda: one(info, go_on)
+
+
+@asynccontextmanager
+async def open_kit(clock: VirtualClock | None = None) -> AsyncIterator[Kit]:
+    """A kit for the length of a block; afterwards the store must agree with itself."""
+    kit, clock = Kit(), clock or VirtualClock()
+    settings = Settings(store=parse_store_url("memory://"))
+    engine = await open_engine(settings, clock)
+    connection = connection_on(engine, settings)
+
+    async def connect() -> Any:
+        return connection
+
+    kit._connect = connect
+    kit.clock, kit.engine = clock, engine
+    clock.drive(engine, kit.settle)
+    try:
+        yield kit
+        await kit.stop_workers()
+        assert await engine.deps.store.backend.verify() == []
+    finally:
+        await kit.stop_workers()
+        await kit.close()
+        await engine.close()
+        await engine.deps.store.backend.close()

@@ -1,0 +1,5 @@
+"""The fixtures as a project gets them that installs FlowFabric."""
+
+from flowfabric.testing.plugin import clock, fabric
+
+__all__ = ["clock", "fabric"]

@@ -1,0 +1,143 @@
+"""The testing kit: time by hand, people who decide, and handlers that die everywhere."""
+
+from itertools import pairwise
+
+import pytest
+
+from flowfabric import Context, ExecutionFailed
+from flowfabric.testing import Kit, VirtualClock, crash_everywhere
+
+
+async def test_time_passes_only_by_hand(fabric: Kit, clock: VirtualClock) -> None:
+    woken: list[int] = []
+
+    @fabric.task
+    async def nap(ctx: Context, days: int) -> int:
+        await ctx.sleep(f"{days}d")
+        woken.append(days)
+        return clock()
+
+    began = clock()
+    runs = [await nap.submit(days) for days in (3, 1, 2, 5)]
+    await clock.advance("3d")
+    assert woken == [1, 2, 3]
+    day = 86_400_000
+    assert [await run.result() - began for run in runs[:3]] == [3 * day, day, 2 * day]
+    await fabric.assert_state(runs[3], "delayed")
+
+
+async def test_retries_and_other_lanes(fabric: Kit, clock: VirtualClock) -> None:
+    tries: list[int] = []
+
+    @fabric.task(lane="shaky", retries=2, backoff="1h")
+    async def shaky() -> None:
+        tries.append(clock())
+        raise OSError("down")
+
+    run, began = await shaky.submit(), clock()
+    await clock.advance("1d")
+    assert [at - began for at in tries] == [0, 3_600_000, 7_200_000]
+    with pytest.raises(ExecutionFailed):
+        await run.result()
+
+
+async def test_a_year_of_a_schedule_comes_up_day_by_day(fabric: Kit, clock: VirtualClock) -> None:
+    fired: list[int] = []
+
+    @fabric.task
+    async def report() -> None:
+        fired.append(clock())
+
+    await fabric.schedule("daily", report, every="1d")
+    await clock.advance("365d")
+    assert 364 <= len(fired) <= 366
+    assert {later - sooner for sooner, later in pairwise(fired)} == {86_400_000}
+
+
+async def test_what_nobody_can_run_keeps_nothing_else_from_its_time(
+    fabric: Kit, clock: VirtualClock
+) -> None:
+    @fabric.task(needs=["gpu"])
+    async def render() -> None: ...
+
+    @fabric.task
+    async def nap(ctx: Context) -> int:
+        await ctx.sleep("1d")
+        return 1
+
+    await render.submit()
+    run = await nap.submit()
+    await clock.advance("2d")
+    assert await run.result(timeout="1s") == 1
+
+
+async def test_people_decide_or_time_runs_out(fabric: Kit, clock: VirtualClock) -> None:
+    @fabric.task
+    async def release(ctx: Context, version: str) -> str:
+        decision = await ctx.approve(f"release {version}?", approvers=2, timeout="1d")
+        if decision.timed_out:
+            return "late"
+        return f"{'yes' if decision else 'no'} by {', '.join(decision.by)}"
+
+    first = await release.submit("1")
+    await fabric.approve_next(by="ada")
+    await fabric.assert_state(first, "suspended")
+    await fabric.approve_next(by="bob")
+    assert await first.result() == "yes by ada, bob"
+    second = await release.submit("2")
+    await fabric.reject_next(by="eve", comment="too soon")
+    assert await second.result() == "no by eve"
+    third = await release.submit("3")
+    await clock.advance("2d")
+    assert await third.result() == "late"
+    with pytest.raises(AssertionError, match="nobody waits"):
+        await fabric.approve_next()
+
+
+async def test_signals_frames_and_budgets(fabric: Kit) -> None:
+    @fabric.task(budget="tokens")
+    async def answer(ctx: Context) -> str:
+        question = await ctx.wait_for("question", as_=str)
+        assert question is not None
+        await ctx.stream("thinking")
+        await ctx.spend(tokens=5)
+        return question.payload[::-1]
+
+    await fabric.budget("tokens", hard={"tokens": 100})
+    run = await answer.submit()
+    await fabric.signal_next("question", "abc")
+    assert await run.result() == "cba"
+    await fabric.assert_spent("tokens", tokens=5)
+    with pytest.raises(AssertionError):
+        await fabric.assert_frames(run, ["nothing"])
+
+
+async def test_a_durable_handler_may_die_anywhere(fabric: Kit) -> None:
+    fetched: list[str] = []
+
+    async def fetch(url: str) -> str:
+        fetched.append(url)
+        return url.upper()
+
+    @fabric.task
+    async def crawl(ctx: Context, url: str) -> str:
+        first = await ctx.step("fetch", fetch, url)
+        await ctx.sleep("1h")
+        return first + await ctx.step("fetch", fetch, first)
+
+    assert await crash_everywhere(fabric, crawl, "a") == "AA"
+    # Twice undisturbed, at the beginning and the end, and twice for every place in between.
+    assert len(fetched) > 8
+
+
+async def test_a_handler_that_remembers_outside_is_found_out(fabric: Kit) -> None:
+    entered: list[int] = []
+
+    @fabric.task
+    async def count(ctx: Context) -> int:
+        entered.append(1)
+        await ctx.step("look", len, [])
+        return len(entered)
+
+    with pytest.raises(AssertionError, match="killed at await"):
+        await crash_everywhere(fabric, count)
