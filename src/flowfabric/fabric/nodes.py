@@ -12,14 +12,15 @@ from flowfabric.worker.children import BoundCall
 from flowfabric.worker.signatures import UpstreamValue
 
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 _ON_SATISFIED: Final = ("cancel_remaining", "let_run")
 
 
-class Node(Generic[R]):
+class Node(Generic[R_co]):
     """A task in a flow. Given as an argument of another it stands for its result."""
 
-    def __init__(self, name: str, call: BoundCall[R], inputs: "Inputs") -> None:
+    def __init__(self, name: str, call: BoundCall[R_co], inputs: "Inputs") -> None:
         self.name = name
         self.call = call
         self.inputs = inputs
@@ -27,17 +28,17 @@ class Node(Generic[R]):
     def __repr__(self) -> str:
         return f"Node({self.name!r})"
 
-    def after(self, *nodes: "Node[Any] | Choice[Any]") -> "Node[R]":
+    def after(self, *nodes: "Node[Any] | Choice[Any]") -> "Node[R_co]":
         """Let it begin only when these have succeeded; nothing of theirs is handed over."""
         for one in nodes:
             self.inputs.order(one)
         return self
 
 
-class Choice(Generic[R]):
+class Choice(Generic[R_co]):
     """Several nodes of which some are enough."""
 
-    def __init__(self, nodes: tuple[Node[R], ...], policy: EdgePolicy) -> None:
+    def __init__(self, nodes: tuple[Node[R_co], ...], policy: EdgePolicy) -> None:
         self.nodes = nodes
         self.policy = policy
 

@@ -1,0 +1,16 @@
+"""What the examples share: to wait for a state by following the log, never by asking again."""
+
+import asyncio
+from contextlib import aclosing
+from typing import Any
+
+from flowfabric import FlowFabric, Run
+from flowfabric.engine.event_types import FAMILIES
+from flowfabric.engine.events import EventScope
+
+
+async def reaches(fabric: FlowFabric, run: Run[Any], state: str) -> None:
+    port = await fabric.submitter()
+    async with asyncio.timeout(30), aclosing(await port.events(FAMILIES, EventScope(), b"")) as log:
+        while await run.state() != state:
+            await anext(log)
