@@ -31,6 +31,21 @@ def fabric(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FlowFabri
         asyncio.run(server.stop())
 
 
+def test_a_flow_may_block(fabric: FlowFabric) -> None:
+    @fabric.task
+    async def double(a: int) -> int:
+        return a * 2
+
+    flow = fabric.flow("doubled")
+    last = flow.add(double, flow.add(double, 1))
+    with fabric.sync as blocking, blocking.working(fabric.worker()):
+        run = blocking.submit_flow(flow)
+        assert assert_type(run.result(last, timeout="20s"), int) == 4
+        assert run.wait(timeout="20s") == "completed"
+        assert {one.state for one in run.members()} == {"completed"}
+        assert run.run(last).state() == "completed"
+
+
 def test_a_program_may_block(fabric: FlowFabric) -> None:
     @fabric.task()
     async def add(a: int, b: int = 2) -> int:

@@ -14,6 +14,9 @@ from flowfabric.engine.events import Cursor, EventScope, Item
 from flowfabric.errors import ConfigError, FlowFabricError
 from flowfabric.fabric.app import FlowFabric
 from flowfabric.fabric.blocking import Facade, LoopThread, blocking
+from flowfabric.fabric.flow_runs import FlowRun
+from flowfabric.fabric.flows import Flow
+from flowfabric.fabric.nodes import Node
 from flowfabric.fabric.options import Options
 from flowfabric.fabric.runs import Frame, Run
 from flowfabric.ports.worker import Ended
@@ -60,6 +63,29 @@ class SyncRun(Facade[Run[R]], Generic[R]):
     cancel = blocking(Run.cancel)
     replay = blocking(Run.replay)
     set_tags = blocking(Run.set_tags)
+
+
+class SyncFlowRun(Facade[FlowRun]):
+    """A submitted flow whose calls block."""
+
+    @property
+    def id(self) -> str:
+        return self._source.id
+
+    def run(self, node: Node[R]) -> SyncRun[R]:
+        """The run of one node."""
+        return SyncRun(self._source.run(node), self._thread)
+
+    def result(self, node: Node[R], timeout: Duration | None = None) -> R:
+        """The decoded result of a node as soon as it is there; how else it ended is raised."""
+        return self.run(node).result(timeout)
+
+    wait = blocking(FlowRun.wait)
+    state = blocking(FlowRun.state)
+    info = blocking(FlowRun.info)
+    members = blocking(FlowRun.members)
+    cancel = blocking(FlowRun.cancel)
+    replay = blocking(FlowRun.replay)
 
 
 class SyncFabric(Facade[FlowFabric]):
@@ -109,6 +135,10 @@ class SyncFabric(Facade[FlowFabric]):
         """Submit calls together; answers in order, each by itself."""
         found = self._thread.run(self._source.submit_many(calls))
         return [one if isinstance(one, FlowFabricError) else self._run(one) for one in found]
+
+    def submit_flow(self, flow: Flow) -> SyncFlowRun:
+        """Submit a flow that was built with `fabric.flow()`."""
+        return SyncFlowRun(self._thread.run(flow.submit()), self._thread)
 
     def run(self, execution_id: str) -> SyncRun[Any]:
         """A run for an execution whose id is known."""
