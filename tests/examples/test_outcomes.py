@@ -10,7 +10,10 @@ from examples import (
     external_callback,
     incident_remediation,
     media_pipeline,
+    quick_start,
     race,
+    retry_and_cancel,
+    token_budget,
 )
 
 TOLD = {
@@ -19,7 +22,10 @@ TOLD = {
     "external_callback": "1200 paid, receipt R-7",
     "incident_remediation": "db-1 restarted by second",
     "media_pipeline": "render on graphics, listen on audio",
+    "quick_start": "heard of every end, cancelled: never",
     "race": "slow: cancelled",
+    "retry_and_cancel": "attempts: initial, retry, retry",
+    "token_budget": "2 answered, 2 too dear, 80 of 100 spent",
 }
 EXAMPLES = (
     agent,
@@ -27,7 +33,10 @@ EXAMPLES = (
     external_callback,
     incident_remediation,
     media_pipeline,
+    quick_start,
     race,
+    retry_and_cancel,
+    token_budget,
 )
 
 

@@ -1,15 +1,12 @@
 """Schedules of tasks."""
 
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import cast
 
 import pytest
 
 from flowfabric import ConfigError, FlowFabric
 from flowfabric.engine.event_types import CompletionEvent
-from flowfabric.engine.events import Item
 from flowfabric.errors import InvalidInput, NotFound
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -22,7 +19,7 @@ async def test_a_task_runs_on_its_schedule(fabric: FlowFabric) -> None:
 
     nightly = await fabric.schedule("nightly", report, ("Oslo",), every="200ms", overlap="skip")
     async with fabric.worker():
-        following = cast(AsyncGenerator[Item, None], fabric.events(cursor="oldest"))
+        following = fabric.events(cursor="oldest")
         async with aclosing(following) as events:
             ended = await anext(events)
         assert isinstance(ended, CompletionEvent)

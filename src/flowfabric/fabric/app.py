@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterator,
     Awaitable,
     Callable,
@@ -416,7 +417,7 @@ class FlowFabric:
         families: Collection[Family] = _COMPLETIONS,
         filter: EventScope | None = None,
         cursor: Cursor = b"",
-    ) -> AsyncIterator[Item]:
+    ) -> AsyncGenerator[Item, None]:
         """Follow what happens, from now on, from a cursor on, or from the `oldest` entry kept."""
         scope = filter or EventScope(namespace=self.namespace)
         port = await self.submitter()
