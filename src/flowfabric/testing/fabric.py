@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import msgspec
+
 from flowfabric.app import open_engine
 from flowfabric.backend.types import Filter
 from flowfabric.config import Settings, parse_store_url
@@ -25,7 +27,7 @@ from flowfabric.worker.runtime import Worker
 from flowfabric.worker.waits import APPROVED, REJECTED
 
 _TURNS: Final = 40
-_PATIENCE_S: Final = 0.1
+_PATIENCE_S: Final = 0.5
 
 
 class Calls:
@@ -70,7 +72,9 @@ class Kit(FlowFabric):
     async def start_workers(self) -> None:
         """One worker per lane; lanes come with the tasks, which a test declares as it goes."""
         for lane in self._lanes.keys() - self._workers.keys():
-            worker = self.worker([lane], middleware=[self._through])
+            options = self.worker([lane], middleware=[self._through]).options
+            timed = msgspec.structs.replace(options, monotonic=lambda: self.clock() / 1000)
+            worker = Worker(self._worker_port, self._handlers, timed)
             self._workers[lane] = worker
             await worker.start()
 

@@ -244,7 +244,7 @@ class Worker:
 
     def _accept(self, claims: Sequence[Claim]) -> None:
         for claim in claims:
-            job = Job(claim, Session(claim, self._port))
+            job = Job(claim, Session(claim, self._port, self.options.monotonic))
             self._jobs[claim.lease_id] = job
             self._queue.append(job)
         self._begin()

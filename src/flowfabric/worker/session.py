@@ -80,7 +80,9 @@ class Address(msgspec.Struct, frozen=True):
 class Session:
     """What all parts of a context share."""
 
-    def __init__(self, claim: Claim, port: WorkerPort) -> None:
+    def __init__(
+        self, claim: Claim, port: WorkerPort, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self.claim = claim
         self.port = port
         self.output = Output(self._append)
@@ -90,7 +92,8 @@ class Session:
         self._recorded: dict[tuple[str, int], JournalEntry] = {}
         self._uses: Counter[str] = Counter()
         self._flying: set[asyncio.Future[Any]] = set()
-        self._began = time.monotonic()
+        self._monotonic = monotonic
+        self._began = monotonic()
         self.lease_until = claim.lease_expires_at
         # Renewals that failed in a row without telling that the lease is gone.
         self.failures = 0
@@ -109,7 +112,7 @@ class Session:
 
     def now(self) -> int:
         """The store's clock, as far as it is known here."""
-        return self.claim.claimed_at + int((time.monotonic() - self._began) * 1000)
+        return self.claim.claimed_at + int((self._monotonic() - self._began) * 1000)
 
     def lose(self) -> None:
         """The lease is gone: from now on no call of the context succeeds."""

@@ -2,6 +2,8 @@
 
 import os
 import socket
+import time
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -26,6 +28,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     instance_id: str = ""
     middleware: tuple[Middleware, ...] = ()
     resources: tuple[Any, ...] = ()
+    # Seconds that tell how long ago something was claimed.
+    monotonic: Callable[[], float] = time.monotonic
 
 
 def checked(options: WorkerOptions) -> WorkerOptions:
