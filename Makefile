@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check format bench chaos model clean
+.PHONY: help run test check format bench valkey chaos model clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,10 @@ format: $(VENV)/.installed-dev ## Format the code and apply the safe fixes
 
 bench: $(VENV)/.installed ## Measure the stores against raw statements: a table and JSON
 	@$(BIN)/python -m bench $(ARGS)
+
+valkey: $(VENV)/.installed-dev ## Run the suites on real Valkey servers, standalone and cluster
+	FF_TEST_STORES=memory,valkey,valkey-cluster $(BIN)/pytest $(PARALLEL) \
+		tests/conformance tests/model tests/sdk tests/server $(ARGS)
 
 chaos: $(VENV)/.installed-dev ## Kill processes for longer (CHAOS_ROUNDS=50)
 	CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(BIN)/pytest tests/chaos -m "" --timeout=3600 $(ARGS)
