@@ -18,13 +18,15 @@ _WORDS = re.compile(
 _COMPARING = (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 # The same words for things that are no credentials: digests that name the content of steps and
-# graphs, and the marks that distinct signals leave in a condition.
+# graphs, the marks that distinct signals leave in a condition, and a path as it came.
 HARMLESS = {
     ("backend/reference/growing.py", "found.digest != graph.flow.digest"),
     ("engine/graphs.py", "stored.digest != birth.flow.digest"),
     ("backend/reference/journaling.py", "stored.digest != entry.digest"),
     ("engine/journals.py", "before.digest == entry.digest"),
+    ("worker/session.py", "entry.digest != digest"),
     ("core/evaluation.py", "token not in held"),
+    ("server/http.py", "request.raw_path != _METRICS"),
 }
 
 

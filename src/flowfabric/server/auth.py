@@ -1,12 +1,12 @@
 """Who calls: tokens by their digests, what each may do, and in which namespaces."""
 
-import hmac
 from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
 from flowfabric.config import SCOPES, ApiToken, Scope, token_digest
+from flowfabric.core.tokens import same_text
 from flowfabric.errors import Forbidden, Unauthorized
 
 _SCHEME: Final = b"Bearer "
@@ -41,9 +41,7 @@ class Tokens:
     """The tokens of a server; without any, everybody is let in."""
 
     def __init__(self, tokens: Iterable[ApiToken]) -> None:
-        self._known = [
-            (one.digest.encode(), Caller(one.name, one.scopes, one.namespaces)) for one in tokens
-        ]
+        self._known = [(one.digest, Caller(one.name, one.scopes, one.namespaces)) for one in tokens]
 
     @property
     def are_needed(self) -> bool:
@@ -56,10 +54,10 @@ class Tokens:
             return _EVERYBODY
         if authorization is None or not authorization.startswith(_SCHEME):
             raise _unauthorized()
-        shown = token_digest(authorization[len(_SCHEME) :].decode("latin-1")).encode()
+        shown = token_digest(authorization[len(_SCHEME) :].decode("latin-1"))
         found: Caller | None = None
         for digest, caller in self._known:
-            if hmac.compare_digest(digest, shown):
+            if same_text(digest, shown):
                 found = caller
         if found is None:
             raise _unauthorized()

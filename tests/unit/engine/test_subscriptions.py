@@ -11,7 +11,7 @@ import pytest
 from flowfabric.backend.base import LOG_BELL, Backend
 from flowfabric.backend.bells import LocalBells, LocalListening
 from flowfabric.backend.coalesce import Store
-from flowfabric.backend.types import EventFilter, EventPage, StoredEvent
+from flowfabric.backend.types import Description, EventFilter, EventPage, StoredEvent
 from flowfabric.core.events import LogEntry
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.engine import events as module
@@ -25,6 +25,7 @@ from flowfabric.errors import (
     StreamDisconnected,
     TransportFault,
 )
+from tests.unit.engine.nostore import MEMORY
 
 ID = "{fp:7}:00000000-0000-4000-8000-000000000001"
 SOON_S = 20.0
@@ -57,6 +58,9 @@ class Log:
 
     def __getattr__(self, name: str) -> Any:
         return None
+
+    def describe(self) -> Description:
+        return MEMORY
 
     def bells(self) -> CountingBells:
         return self._bells
