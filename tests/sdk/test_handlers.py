@@ -345,6 +345,9 @@ async def test_drain_lets_running_work_end_and_hands_back_the_rest(fabric: FlowF
     await worker.start()
     runs = [await work.submit(n) for n in range(3)]
     await asyncio.wait_for(began.wait(), 20)
+    # What is claimed while the claim is given up comes back only with the end of its lease.
+    for run in runs[1:]:
+        await reaches(fabric, run, "active")
     stopping = asyncio.ensure_future(worker.stop())
     for run in runs[1:]:
         await reaches(fabric, run, "waiting")
