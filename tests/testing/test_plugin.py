@@ -1,4 +1,5 @@
-"""The plugin in a project of its own, which knows nothing of this one's fixtures."""
+"""The plugin in a project of its own, which knows nothing of this one's fixtures: pytest finds it
+by the entry point of the installed package."""
 
 import asyncio
 import sys
@@ -26,8 +27,7 @@ async def test_the_fixtures_work_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "test_nap.py").write_text(_TEST)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pytest", "-q", "-p", "flowfabric.testing.plugin"),
-        *("-p", "no:cacheprovider", "test_nap.py"),
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_nap.py"),
         cwd=tmp_path,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
