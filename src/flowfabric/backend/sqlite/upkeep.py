@@ -1,4 +1,4 @@
-"""A second after a commit, at the latest, the write-ahead log is on the disk and merged into the
+"""A moment after a commit the write-ahead log is on the disk and merged into the
 file, by a thread of its own so that no writer waits for a disk.
 
 SQLite itself would leave the log to the next checkpoint, which on a quiet file is hours away (until
@@ -13,7 +13,8 @@ from typing import Final
 
 _log = logging.getLogger("flowfabric.backend")
 
-_WITHIN_S: Final = 0.9
+# Short, because whoever writes to the log while much of it goes to the disk waits for that.
+_WITHIN_S: Final = 0.1
 _flush: Final = getattr(os, "fdatasync", os.fsync)
 
 
@@ -47,7 +48,7 @@ class Upkeep:
     def _run(self) -> None:
         while True:
             self._is_wanted.wait()
-            # The commits of a second share one look.
+            # The commits of this while share one look.
             if self._is_over.wait(_WITHIN_S):
                 return
             self._is_wanted.clear()
