@@ -56,7 +56,3 @@ class Tagged(Answer, frozen=True, kw_only=True, rename="pascal"):
 
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The query of a request. What may be absent is unset, not None: a query has no null."""
-
-
-class NoParams(Params, frozen=True):
-    """A request without parameters."""

@@ -64,11 +64,6 @@ class Summary(Answer, frozen=True, kw_only=True):
     first_applied_ms: int
 
 
-class SummaryEvent(Answer, frozen=True, kw_only=True):
-    version: int
-    document: Any
-
-
 class AttemptEvent(Answer, frozen=True, kw_only=True):
     attempt_index: int
     attempt_type: str

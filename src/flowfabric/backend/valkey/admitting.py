@@ -14,7 +14,7 @@ import msgspec
 
 from flowfabric.backend.base import Answered
 from flowfabric.backend.valkey.calls import Calls
-from flowfabric.backend.valkey.keys import key_at
+from flowfabric.backend.valkey.keys import key_of
 from flowfabric.backend.valkey.limit_answers import admit_answer
 from flowfabric.backend.valkey.limit_packing import Asked, pack_admission
 from flowfabric.backend.valkey.limit_places import Places
@@ -91,7 +91,7 @@ class SpreadAdmission:
         packed = [pack_admission(bid.item, bid.stages[bid.asked][1]) for bid in bids]
         replies: Sequence[Any]
         try:
-            reply = await self._calls.run("admit", key_at(tag), (packed, shown, True))
+            reply = await self._calls.run("admit", key_of(tag), (packed, shown, True))
             replies = reply.head
         except FlowFabricError as fault:
             # Only those whose limits cannot be asked are not let through.
@@ -113,7 +113,7 @@ class SpreadAdmission:
 
     async def _restore(self, tag: str, own: list[Any]) -> None:
         try:
-            await self._calls.run("restore", key_at(tag), own)
+            await self._calls.run("restore", key_of(tag), own)
         except FlowFabricError:
             # A slot that nobody gives back ends by itself.
             return

@@ -7,7 +7,7 @@ from flowfabric.backend.reference.feed import MOST_LOOKS
 from flowfabric.backend.types import EventFilter, EventPage, StoredEvent
 from flowfabric.backend.valkey.calls import Calls, Reply
 from flowfabric.backend.valkey.fanning import ask_each
-from flowfabric.backend.valkey.keys import key_at
+from flowfabric.backend.valkey.keys import key_of
 from flowfabric.backend.valkey.logs import log_count, log_numbers, log_tag
 from flowfabric.backend.valkey.packing import decode, entry_of
 from flowfabric.backend.valkey.positions import (
@@ -91,7 +91,7 @@ class FeedMechanism:
                 asked += tag, _from(positions.get(tags[tag], START)) if most else _NOTHING
             return asked
 
-        keyed = [(tag, key_at(tag)) for tag in tags]
+        keyed = [(tag, key_of(tag)) for tag in tags]
         replies = await ask_each(self._calls, "log", keyed, request)
         return [_log(tags[answer[0]], answer, reply) for reply in replies for answer in reply.head]
 

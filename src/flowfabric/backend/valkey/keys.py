@@ -36,20 +36,8 @@ def partition_key(partition: int) -> str:
     return f"ff:p:{{fp:{partition}}}"
 
 
-def key_at(tag: str) -> str:
-    return f"ff:p:{tag}"
-
-
 def execution_partition_key(execution_id: str) -> str:
     return partition_key(partition_of(execution_id))
-
-
-def budget_key(partition: int) -> str:
-    return f"ff:p:{{b:{partition}}}"
-
-
-def quota_key(partition: int) -> str:
-    return f"ff:p:{{q:{partition}}}"
 
 
 def lane_key(namespace: str, lane: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.fanning import ask_each
-from flowfabric.backend.valkey.keys import key_at
+from flowfabric.backend.valkey.keys import key_of
 from flowfabric.backend.valkey.limit_places import Places, places_in
 from flowfabric.core.record import Record
 
@@ -56,4 +56,4 @@ def _pairs(places: Places, records: Iterable[Record]) -> dict[str, list[str]]:
 async def _ask_each_node(
     calls: Calls, function: str, tags: Iterable[str], request: Callable[[list[str]], Any]
 ) -> None:
-    await ask_each(calls, function, [(tag, key_at(tag)) for tag in tags], request)
+    await ask_each(calls, function, [(tag, key_of(tag)) for tag in tags], request)

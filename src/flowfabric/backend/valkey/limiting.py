@@ -6,7 +6,7 @@ from typing import Any, cast
 from flowfabric.backend.base import Answered
 from flowfabric.backend.valkey.admitting import SpreadAdmission
 from flowfabric.backend.valkey.calls import Calls, Reply
-from flowfabric.backend.valkey.keys import key_at
+from flowfabric.backend.valkey.keys import key_of
 from flowfabric.backend.valkey.limit_answers import (
     admit_answer,
     budget_answer,
@@ -92,7 +92,7 @@ class LimitMechanism:
 
     async def attached(self, budget_id: str, after: str, limit: int) -> list[str]:
         tag = self._places.budget(budget_id)
-        reply = await self._calls.run("attached", key_at(tag), (tag, budget_id, after, limit))
+        reply = await self._calls.run("attached", key_of(tag), (tag, budget_id, after, limit))
         return cast("list[str]", reply.head)
 
     # ---- gates
@@ -114,7 +114,7 @@ class LimitMechanism:
         if self._calls.topology.is_cluster:
             return await SpreadAdmission(self._calls, self._places).admit(items)
         packed = [pack_admission(item, map(self._places.ask, item.asks)) for item in items]
-        key = key_at(self._places.gates[0])
+        key = key_of(self._places.gates[0])
         reply = await self._calls.run("admit", key, (packed, (), False))
         return [admit_answer(one) for one in reply.head]
 
@@ -152,11 +152,11 @@ class LimitMechanism:
 
 
 def _key(item: tuple[Any, ...]) -> str:
-    return key_at(item[0])
+    return key_of(item[0])
 
 
 def _act_key(item: tuple[Any, ...]) -> str:
-    return key_at(item[1])
+    return key_of(item[1])
 
 
 def _same(item: Any, _: Args) -> Any:

@@ -7,7 +7,7 @@ from flowfabric.backend.reference.feed import KEEP_ENTRIES, KEEP_MS
 from flowfabric.backend.reference.purging import MOST_LOOKS
 from flowfabric.backend.valkey.calls import Reply
 from flowfabric.backend.valkey.fanning import ask_all, ask_each
-from flowfabric.backend.valkey.keys import execution_partition_key, key_at, partition_key
+from flowfabric.backend.valkey.keys import execution_partition_key, key_of, partition_key
 from flowfabric.backend.valkey.limit_upkeep import drop_ended, forget
 from flowfabric.backend.valkey.logs import log_count, log_tag
 from flowfabric.backend.valkey.packing import Args, record_from
@@ -77,12 +77,12 @@ class PurgeMechanism(SearchMechanism):
         replies = await ask_each(
             self._calls,
             "overfull",
-            [(tag, key_at(tag)) for tag in tags],
+            [(tag, key_of(tag)) for tag in tags],
             lambda share: [KEEP_ENTRIES, KEEP_MS, *share],
         )
         full = [(tag, KEEP_ENTRIES, KEEP_MS) for reply in replies for tag in reply.head]
         for answer in await self._calls.batches(
-            "trim", full, lambda item: key_at(item[0]), _same, lambda _, answer, __: answer
+            "trim", full, lambda item: key_of(item[0]), _same, lambda _, answer, __: answer
         ):
             _raised(answer)
 
