@@ -1,5 +1,5 @@
-"""A moment after a commit the write-ahead log is on the disk and merged into the
-file, by a thread of its own so that no writer waits for a disk.
+"""A moment after a commit the write-ahead log is on the disk and merged into the file, by a thread
+of its own so that no writer has to do it.
 
 SQLite itself would leave the log to the next checkpoint, which on a quiet file is hours away (until
 then a commit outlives its process, but not a power failure), and would make a writer do it.
