@@ -108,6 +108,12 @@ async def open_engine(
     return await engine_over(observed(backend_of(settings, clock), observer), settings)
 
 
+async def close_engine(engine: Engine) -> None:
+    """End what is under way, then let go of the store."""
+    await engine.close()
+    await engine.deps.store.backend.close()
+
+
 async def engine_over(backend: Backend, settings: Settings) -> Engine:
     """The engine over a store that is not open yet."""
     try:
@@ -175,5 +181,4 @@ async def running(settings: Settings, clock: Clock | None = None) -> AsyncIterat
         yield engine
     finally:
         await duties.stop()
-        await engine.close()
-        await engine.deps.store.backend.close()
+        await close_engine(engine)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import typer
 
-from flowfabric.app import open_engine
+from flowfabric.app import close_engine, open_engine
 from flowfabric.cli import show
 from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, ending, fabric_at, fail
 from flowfabric.client.admin import Admin
@@ -53,8 +53,7 @@ def verify(url: Url = DEFAULT_URL, json: Json = False) -> None:
         try:
             return list(await engine.deps.store.backend.verify())
         finally:
-            await engine.close()
-            await engine.deps.store.backend.close()
+            await close_engine(engine)
 
     with show.console.status("verifying") if not json else show.console.capture():
         found = ending(look())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from flowfabric.app import duties_of, open_engine
+from flowfabric.app import close_engine, duties_of, open_engine
 from flowfabric.client.addresses import checked_token
 from flowfabric.config import SERVER_SCHEMES, Settings, parse_store_url, settings_from
 from flowfabric.core.tokens import Secret
@@ -96,8 +96,7 @@ async def connect_embedded(settings: Settings, *, duties: bool) -> Connection:
         if running is not None:
             await running.stop()
         await connection.close()
-        await engine.close()
-        await engine.deps.store.backend.close()
+        await close_engine(engine)
 
     return msgspec.structs.replace(connection, close=close)
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from ipaddress import ip_address
 from typing import Final
 
-from flowfabric.app import backend_of, duties_of, engine_over
+from flowfabric.app import backend_of, close_engine, duties_of, engine_over
 from flowfabric.backend.base import Backend
 from flowfabric.backend.observed import observed
 from flowfabric.config import Settings
@@ -85,8 +85,7 @@ async def _close(engine: Engine, duties: Duties, observer: Metrics) -> None:
         except TimeoutError:
             observer.overran_shutdown()
             _log.warning("%s still under way after %g s; left behind", name, DRAIN_S)
-    await engine.close()
-    await engine.deps.store.backend.close()
+    await close_engine(engine)
 
 
 def bound_socket(settings: Settings) -> socket.socket:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from flowfabric.app import open_engine
+from flowfabric.app import close_engine, open_engine
 from flowfabric.backend.types import Filter
 from flowfabric.config import Settings, parse_store_url
 from flowfabric.engine import Engine
@@ -196,5 +196,4 @@ async def open_kit(clock: VirtualClock | None = None) -> AsyncIterator[Kit]:
     finally:
         await kit.stop_workers()
         await kit.close()
-        await engine.close()
-        await engine.deps.store.backend.close()
+        await close_engine(engine)
