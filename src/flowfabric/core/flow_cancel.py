@@ -12,7 +12,7 @@ from flowfabric.core.states import State
 from flowfabric.core.step import step
 from flowfabric.errors import FlowFabricError
 
-MEMBERS_PER_STEP: Final = 50
+MEMBERS_PER_STEP: Final = 100
 # How many members that cannot be read a step passes on its way to those that can.
 LOOKS_PER_STEP: Final = 1_000
 

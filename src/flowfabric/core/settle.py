@@ -33,8 +33,8 @@ from flowfabric.core.states import FINAL, OUTCOMES
 from flowfabric.core.step import step
 from flowfabric.core.templates import cut_plan, release_plan, skip_plan
 
-# Few enough that a step takes a few milliseconds, and about 20 when a checkpoint falls into it.
-EDGES_PER_STEP: Final = 50
+# Few enough that a step takes a few milliseconds; enough to cut the losers of a race of fifty.
+EDGES_PER_STEP: Final = 100
 BYTES_PER_STEP: Final = 4 * 1024 * 1024
 # Edges a step may look at and leave alone, on its way to those it settles.
 LOOKS_PER_STEP: Final = 1_000

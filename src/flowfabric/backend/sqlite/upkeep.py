@@ -23,7 +23,8 @@ class Upkeep:
 
     def __init__(self, connection: sqlite3.Connection, path: str) -> None:
         self._connection = connection
-        self._path = f"{path}-wal"
+        # Somebody has the file open by now, so its log is there and stays the same file.
+        self._descriptor = os.open(f"{path}-wal", os.O_RDONLY)
         self._is_wanted = threading.Event()
         self._is_over = threading.Event()
         self._has_failed = False
@@ -44,19 +45,21 @@ class Upkeep:
         self._is_wanted.set()
         self._thread.join()
         self._connection.close()
+        os.close(self._descriptor)
 
     def _run(self) -> None:
         while True:
             self._is_wanted.wait()
+            # Before the look at the end, or it would take away what `stop` has just set.
+            self._is_wanted.clear()
             # The commits of this while share one look.
             if self._is_over.wait(_WITHIN_S):
                 return
-            self._is_wanted.clear()
             self._tend()
 
     def _tend(self) -> None:
         try:
-            self._sync()
+            _flush(self._descriptor)
             # Never waits for readers or writers; what they hold up is merged the next time.
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except (sqlite3.Error, OSError):
@@ -66,12 +69,3 @@ class Upkeep:
             self._is_wanted.set()
         else:
             self._has_failed = False
-
-    def _sync(self) -> None:
-        """Closing the log, unlike the database, gives up no lock of this process: SQLite holds none
-        there."""
-        descriptor = os.open(self._path, os.O_RDONLY)
-        try:
-            _flush(descriptor)
-        finally:
-            os.close(descriptor)

@@ -106,6 +106,35 @@ def test_a_failing_disk_is_told_once_and_tried_again(
     writing.close()
 
 
+class StopsMeanwhile(threading.Event):
+    """An end that is called for as soon as somebody has looked for it and found none."""
+
+    def __init__(self, wanted: threading.Event) -> None:
+        super().__init__()
+        self._wanted = wanted
+
+    def wait(self, timeout: float | None = None) -> bool:
+        was_over = super().wait(timeout)
+        self.set()
+        self._wanted.set()
+        return was_over
+
+
+def test_an_end_in_the_moment_between_is_not_missed(
+    path: Path,
+    merging: Merging,
+    flushed: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tended = Upkeep(merging, str(path))
+    monkeypatch.setattr(tended, "_is_over", StopsMeanwhile(tended._is_wanted))
+    tended.start()
+    tended.note_commit()
+    tended._thread.join(PATIENCE_S)
+    assert not tended._thread.is_alive()
+    tended.stop()
+
+
 @pytest.mark.parametrize(("durability", "told"), [("normal", "fsync_1s"), ("fsync", "fsync")])
 async def test_a_store_tells_how_durable_it_is(
     path: Path, durability: Durability, told: str
