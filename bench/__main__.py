@@ -2,29 +2,57 @@
 
 import argparse
 import asyncio
+import logging
+import signal
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 from bench import executions, flows, limits, server, streams, suspension, worker
 from bench.report import Options, Report
+from bench.valkey import executions as valkey_executions
 
 RESULTS = Path(__file__).parent / "results"
 
-SUITES: dict[str, Callable[[Options], Awaitable[Report]]] = {
-    "executions": executions.run,
-    "flows": flows.run,
-    "limits": limits.run,
-    "server": server.run,
-    "streams": streams.run,
-    "suspension": suspension.run,
-    "worker": worker.run,
+Suite = Callable[[Options], Awaitable[Report]]
+
+# What is measured in this process, and on a Valkey server that the suite starts and ends.
+STORES: dict[str, dict[str, Suite]] = {
+    "local": {
+        "executions": executions.run,
+        "flows": flows.run,
+        "limits": limits.run,
+        "server": server.run,
+        "streams": streams.run,
+        "suspension": suspension.run,
+        "worker": worker.run,
+    },
+    "valkey": {
+        "executions": valkey_executions.run,
+        "limits": limits.run_on_valkey,
+        "server": server.run_on_valkey,
+        "streams": streams.run_on_valkey,
+    },
 }
+SUITES = sorted({name for suites in STORES.values() for name in suites})
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench ARGS=", description=__doc__)
     parser.add_argument("--suite", choices=[*SUITES, "all"], default="all")
+    parser.add_argument(
+        "--store",
+        choices=[*STORES, "all"],
+        default="all",
+        help="local: memory and SQLite in this process; valkey: a server the bench starts",
+    )
+    parser.add_argument(
+        "--loop",
+        choices=["asyncio", "uvloop"],
+        default="asyncio",
+        help="uvloop is what servers and workers of the command line run on",
+    )
     parser.add_argument("--cycles", type=int, default=6_000, help="cycles per concurrent measure")
     parser.add_argument("--rounds", type=int, default=3, help="engine and baseline alternate")
     parser.add_argument(
@@ -34,13 +62,22 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def chosen_suites(chosen: argparse.Namespace) -> dict[str, Suite]:
+    """The suites to run, by the name of their results."""
+    return {
+        name if store == "local" else f"{name}-{store}": suite
+        for store, suites in STORES.items()
+        for name, suite in suites.items()
+        if chosen.store in (store, "all") and chosen.suite in (name, "all")
+    }
+
+
 async def main(chosen: argparse.Namespace) -> bool:
     options = Options(chosen.cycles, chosen.rounds, chosen.fill)
-    names = list(SUITES) if chosen.suite == "all" else [chosen.suite]
     holds = True
-    for name in names:
+    for name, suite in chosen_suites(chosen).items():
         print(f"\n{name}\n")
-        report = await SUITES[name](options)
+        report = (await suite(options)).given({"loop": chosen.loop})
         print(report.table())
         path = chosen.json / f"{name}.json"
         report.save(path)
@@ -49,5 +86,25 @@ async def main(chosen: argparse.Namespace) -> bool:
     return holds
 
 
+def _new_loop(name: str) -> asyncio.AbstractEventLoop:
+    if name == "asyncio":
+        return asyncio.new_event_loop()
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+def _end(number: int, frame: object) -> None:
+    """Told to end, leave the ordinary way: servers that were started must not stay behind."""
+    sys.exit(128 + number)
+
+
 if __name__ == "__main__":
-    sys.exit(0 if asyncio.run(main(arguments())) else 1)
+    signal.signal(signal.SIGTERM, _end)
+    # A server that lives for a minute needs no replica.
+    logging.getLogger("flowfabric.backend.valkey").setLevel(logging.ERROR)
+    given = arguments()
+    if not chosen_suites(given):
+        sys.exit(f"the suite {given.suite} has nothing to measure on {given.store}")
+    with asyncio.Runner(loop_factory=partial(_new_loop, given.loop)) as runner:
+        sys.exit(0 if runner.run(main(given)) else 1)

@@ -38,14 +38,17 @@ async def run(options: Options) -> Report:
     explained = await _run("sqlite", "explain", _explaining, 1, cycles // 5)
     measures.append(explained)
     ratios.append(Ratio.at_most("sqlite: explain, median ms", explained.median_ms, 20.0))
+    return Report(measures, ratios)
+
+
+async def run_on_valkey(options: Options) -> Report:
     kinds: dict[str, Make] = {
         "no limits": _free,
         "budget and quota": _gated,
         "spend, one budget": _spending,
         "spend, tree of three": _spending_in_a_tree,
     }
-    on_valkey = await valkey_limits.report(options, kinds, _wide)
-    return Report(measures + on_valkey.measures, ratios + on_valkey.ratios)
+    return await valkey_limits.report(options, kinds, _wide)
 
 
 async def _run(scheme: str, what: str, make: Make, callers: int, cycles: int) -> Measure:

@@ -23,10 +23,12 @@ _BARE = get("/v1/partitions")
 
 async def run(options: Options) -> Report:
     with tempfile.TemporaryDirectory() as directory:
-        file = await _report(f"sqlite:///{Path(directory) / 'bench.db'}", 2_000, options)
+        return await _report(f"sqlite:///{Path(directory) / 'bench.db'}", 2_000, options)
+
+
+async def run_on_valkey(options: Options) -> Report:
     with valkey_server() as store:
-        other = await _report(f"valkey://127.0.0.1:{store.port}", 4_000, options)
-    return Report(file.measures + other.measures, file.ratios + other.ratios)
+        return await _report(f"valkey://127.0.0.1:{store.port}", 4_000, options)
 
 
 async def _report(url: str, wanted: float, options: Options) -> Report:

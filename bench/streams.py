@@ -60,11 +60,10 @@ async def run(options: Options) -> Report:
         Ratio.at_least("sqlite, 64 callers: append / raw statements", share, 0.25),
         Ratio.at_most("sqlite: append to reader, median ms", way.median_ms, 5),
     ]
-    on_valkey = await _valkey_report(options)
-    return Report(measures + on_valkey.measures, ratios + on_valkey.ratios)
+    return Report(measures, ratios)
 
 
-async def _valkey_report(options: Options) -> Report:
+async def run_on_valkey(options: Options) -> Report:
     """The same on Valkey, beside XADD on the same server."""
     cycles = options.cycles
     with valkey_server() as server:

@@ -1,0 +1,141 @@
+"""A Valkey server for one suite, and what a run costs on both sides of the connection."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from bench.measure import Cycle, Measure, measure
+from flowfabric.app import close_engine, open_engine
+from flowfabric.backend.valkey.connection import Login
+from flowfabric.backend.valkey.node import Node
+from flowfabric.config import Settings, StoreUrl
+from flowfabric.core.tokens import Secret
+from flowfabric.engine import Engine
+from tests.valkey_server import ValkeyServer
+
+SLOW_MS = 5
+# A rewrite of the append-only file in the middle of a round would be measured instead of us.
+_OPTIONS = ("--auto-aof-rewrite-percentage", "0", "--slowlog-max-len", "4096")
+_LOOKS = 1_000
+_LOOK_S = 0.02
+_NOTHING = """#!lua name=nothing
+server.register_function('nothing', function() return 1 end)"""
+
+
+class Slow(msgspec.Struct, frozen=True):
+    """A function of ours that held the server for long."""
+
+    function: str
+    ms: float
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What the server has spent since it started."""
+
+    cpu_seconds: float
+    calls: int
+
+
+class Rig:
+    """One server, and a connection of the bench's own to look at it and to load it."""
+
+    def __init__(self, server: ValkeyServer) -> None:
+        self.server = server
+        self.node = self.connection()
+
+    def connection(self) -> Node:
+        """A connection of its own, made when it is first used."""
+        return Node("127.0.0.1", self.server.port, Login())
+
+    async def prepare(self) -> None:
+        await self.run("CONFIG", "SET", "slowlog-log-slower-than", SLOW_MS * 1_000)
+        await self.run("FUNCTION", "LOAD", "REPLACE", _NOTHING)
+
+    async def run(self, *words: str | bytes | int) -> Any:
+        answer = await self.node.run(*words)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def clean(self) -> None:
+        """Forget all data, on disk too; functions stay."""
+        await self.run("FLUSHALL", "SYNC")
+        await self.run("BGREWRITEAOF")
+        for _ in range(_LOOKS):
+            if (await self.info("persistence"))["aof_rewrite_in_progress"] == "0":
+                return
+            await asyncio.sleep(_LOOK_S)
+        raise RuntimeError("the append-only file was not rewritten in time")
+
+    @asynccontextmanager
+    async def engine(self, **settings: Any) -> AsyncIterator[Engine]:
+        """An engine on the emptied server, without duties."""
+        await self.clean()
+        engine = await open_engine(self.settings(**settings))
+        try:
+            yield engine
+        finally:
+            await close_engine(engine)
+
+    def settings(self, **given: Any) -> Settings:
+        store = StoreUrl("valkey", host="127.0.0.1", port=self.server.port)
+        return Settings(store=store, waitpoint_secret=Secret("5e" * 32), **given)
+
+    async def measured(self, name: str, cycle: Cycle, callers: int, cycles: int) -> Measure:
+        """A run after a warm-up, with what it cost the server."""
+        await measure("warm-up", cycle, callers, max(callers, cycles // 10))
+        before = await self.usage()
+        found = await measure(name, cycle, callers, cycles)
+        after = await self.usage()
+        return msgspec.structs.replace(
+            found,
+            server_cpu_seconds=after.cpu_seconds - before.cpu_seconds,
+            server_calls=after.calls - before.calls,
+        )
+
+    async def usage(self) -> Usage:
+        cpu = await self.info("cpu")
+        calls = (await self.info("commandstats")).get("cmdstat_fcall", "calls=0,")
+        return Usage(
+            float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"]),
+            int(calls.partition("calls=")[2].partition(",")[0]),
+        )
+
+    async def slow(self) -> list[Slow]:
+        """Our functions that took longer than they may since this was last asked, worst first."""
+        entries = await self.run("SLOWLOG", "GET", -1)
+        await self.run("SLOWLOG", "RESET")
+        found = [
+            Slow(words[1].decode(), taken / 1_000)
+            for _, _, taken, words, *_ in entries
+            if words[0].upper().startswith(b"FCALL") and words[1].startswith(b"ff")
+        ]
+        return sorted(found, key=lambda one: -one.ms)
+
+    async def facts(self) -> dict[str, str]:
+        server, memory = await self.info("server"), await self.info("memory")
+        return {
+            "valkey": server["valkey_version"],
+            "mem_allocator": memory["mem_allocator"],
+            "durability": "appendonly yes, appendfsync everysec",
+        }
+
+    async def info(self, section: str) -> dict[str, str]:
+        lines = (await self.run("INFO", section)).decode().splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+@asynccontextmanager
+async def rig() -> AsyncIterator[Rig]:
+    """A server of one's own on a free port of the loopback, gone with its data afterwards."""
+    server = ValkeyServer(*_OPTIONS)
+    made = Rig(server)
+    try:
+        await made.prepare()
+        yield made
+    finally:
+        await made.node.close()
+        server.end()
