@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from flowfabric import FlowFabric
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -70,3 +72,30 @@ async def child(role: str, path: Path, name: str) -> AsyncIterator[Child]:
         if process.returncode is None:
             process.kill()
             await process.communicate()
+
+
+@asynccontextmanager
+async def worker_process(
+    module: str, url: str, notes: Path
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A worker process for the length of the block; then it is killed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        module,
+        url,
+        str(notes),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=REPOSITORY,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        await process.communicate()
+
+
+async def check_store(fabric: FlowFabric) -> None:
+    engine = (await fabric.open()).engine
+    assert engine is not None
+    assert await engine.deps.store.backend.verify() == []

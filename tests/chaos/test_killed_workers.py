@@ -2,45 +2,23 @@
 
 import asyncio
 import random
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flowfabric import FlowFabric, Run
-from tests.chaos.processes import REPOSITORY
+from flowfabric import Run
+from tests.chaos.processes import check_store, worker_process
 from tests.chaos.program import COINS, STEPS, declared
 
 
 async def kill_again_and_again(url: str, notes: Path, kills: int, chance: random.Random) -> None:
     """Start a worker and kill it amid a step, again and again."""
     for _ in range(kills):
-        async with worker(url, notes) as victim:
+        async with worker_process("tests.chaos.program", url, notes) as victim:
             assert victim.stdout is not None
             for _ in range(chance.randint(1, 4 * STEPS)):
                 assert await victim.stdout.readline()
-
-
-@asynccontextmanager
-async def worker(url: str, notes: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A worker process for the length of the block; then it is killed."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.chaos.program",
-        url,
-        str(notes),
-        stdout=asyncio.subprocess.PIPE,
-        cwd=REPOSITORY,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        await process.communicate()
 
 
 async def survive(tmp_path: Path, errands: int, kills: int) -> None:
@@ -53,7 +31,7 @@ async def survive(tmp_path: Path, errands: int, kills: int) -> None:
             await fabric.submit("errand", {"number": n}, budget="purse") for n in range(errands)
         ]
         await kill_again_and_again(url, notes, kills, random.Random(7))
-        async with worker(url, notes):
+        async with worker_process("tests.chaos.program", url, notes):
             results = await asyncio.gather(*(run.result(timeout="60s") for run in runs))
         check_steps(notes, results)
         assert (await budget.status()).usage == {"coins": COINS * errands}
@@ -78,12 +56,6 @@ async def check_frames(runs: list[Run[Any]]) -> None:
         frames = [frame async for frame in run.stream()]
         final = [frame.text for frame in frames if frame.attempt_index == frames[-1].attempt_index]
         assert final == [str(place) for place in range(STEPS)]
-
-
-async def check_store(fabric: FlowFabric) -> None:
-    engine = (await fabric.open()).engine
-    assert engine is not None
-    assert await engine.deps.store.backend.verify() == []
 
 
 @pytest.mark.timeout(180)

@@ -17,7 +17,7 @@ from examples import (
 )
 
 TOLD = {
-    "agent": "a program: it works; 3 thoughts, 10 tokens",
+    "agent": "a program: it works, agreed by ada; 3 thoughts, 10 tokens",
     "deploy_approval": "1.2.3 deployed, agreed by ada and bob",
     "external_callback": "1200 paid, receipt R-7",
     "incident_remediation": "db-1 restarted by second",
