@@ -10,7 +10,7 @@ import msgspec
 from flowfabric.backend.base import Backend
 from flowfabric.backend.memory import open_memory
 from flowfabric.backend.observed import observed
-from flowfabric.backend.sqlite import Durability, open_sqlite
+from flowfabric.backend.sqlite import Durability, open_sqlite, pending_steps
 from flowfabric.backend.types import ConfigPut
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.partitions import PartitionCounts
@@ -19,7 +19,7 @@ from flowfabric.duties.loop import Duties, DutyLoop
 from flowfabric.duties.retention import Retention
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, Limits, engine_on
-from flowfabric.errors import InvalidInput, PartitionMismatch
+from flowfabric.errors import InvalidInput, PartitionMismatch, UnsupportedStore
 from flowfabric.telemetry.observer import NOBODY, Observer
 
 Clock = Callable[[], int]
@@ -38,20 +38,23 @@ def backend_of(settings: Settings, clock: Clock | None = None) -> Backend:
                 clock=clock,
                 durability=_durability(store.options.get("durability", "normal")),
                 searchable=settings.searchable_tags,
+                readers=settings.sqlite_readers,
             )
         case "valkey":
             return _valkey(settings, clock)
         case "http" | "https":
             raise InvalidInput("url: names a server; expected a store")
         case scheme:
-            raise InvalidInput(f"store {scheme!r} is not known")
+            raise UnsupportedStore(
+                f"{scheme}: this installation has no such store; use sqlite, valkey or memory"
+            )
 
 
 def _valkey(settings: Settings, clock: Clock | None) -> Backend:
     try:
         from flowfabric.backend.valkey import Demands, Login, Opening, open_valkey
     except ModuleNotFoundError as fault:
-        raise InvalidInput(
+        raise UnsupportedStore(
             f"valkey needs the package {fault.name}: install flowfabric[valkey]"
         ) from None
     store = settings.store
@@ -99,6 +102,12 @@ def _durability(text: str) -> Durability:
             return text
         case _:
             raise InvalidInput(f"durability: expected normal or fsync, got {text!r}")
+
+
+def migrations_of(settings: Settings) -> list[str]:
+    """What opening the store would change in its layout: only files have steps of their own."""
+    store = settings.store
+    return pending_steps(store.path) if store.scheme == "sqlite" else []
 
 
 async def open_engine(
@@ -165,7 +174,11 @@ def _stored_counts(body: bytes) -> dict[str, int]:
 def duties_of(engine: Engine, settings: Settings, observer: Observer = NOBODY) -> Duties:
     return Duties(
         [
-            DutyLoop(TimerSweep(engine), settings.timer_sweep_interval_ms / 1000, observer),
+            DutyLoop(
+                TimerSweep(engine, settings.scanner_filter),
+                settings.timer_sweep_interval_ms / 1000,
+                observer,
+            ),
             DutyLoop(Retention(engine), settings.retention_trimmer_interval_s, observer),
         ]
     )

@@ -1,9 +1,12 @@
 """Every command against a development server, as one types them."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -152,6 +155,45 @@ def test_backup_and_verify_of_the_file(shell: Shell, directory: Path, tmp_path: 
     assert verified.exit_code == 0, verified.output
     listed = CliRunner().invoke(app, ["list", "--url", url, "--json"])
     assert listed.exit_code == 0, listed.output
+
+
+def test_migrate_tells_first_and_then_does(tmp_path: Path) -> None:
+    file = tmp_path / "new.db"
+    url = f"sqlite:////{file.as_posix().lstrip('/')}"
+    told = CliRunner().invoke(app, ["migrate", "--dry-run", "--url", url])
+    assert told.exit_code == 0, told.output
+    assert "would apply 0001_" in told.output
+    assert not file.exists()
+    done = CliRunner().invoke(app, ["migrate", "--url", url])
+    assert "applied 0001_" in done.output
+    again = CliRunner().invoke(app, ["migrate", "--url", url, "--json"])
+    assert msgspec.json.decode(again.output) == {"steps": [], "applied": True}
+
+
+def test_a_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "other.db"
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("CREATE TABLE theirs (a)")
+    url = f"sqlite:////{file.as_posix().lstrip('/')}"
+    for words in (["migrate", "--dry-run"], ["migrate"], ["verify"]):
+        result = CliRunner().invoke(app, [*words, "--url", url])
+        assert result.exit_code == 1
+        assert "another program" in result.output
+
+
+def test_a_password_in_an_address_is_not_shown() -> None:
+    result = CliRunner().invoke(app, ["doctor", "--url", "valkey://me:pw@127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert "valkey 127.0.0.1:1" in result.output
+    assert "pw" not in result.output
+
+
+@pytest.mark.parametrize("command", ["doctor", "verify", "list", "migrate"])
+def test_a_store_this_installation_lacks_is_exit_code_2(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "--url", "postgresql://somebody:pw@localhost/db"])
+    assert result.exit_code == 2, result.output
+    assert "no such store" in result.output
+    assert "pw" not in result.output
 
 
 def _wait_until(shell: Shell, execution_id: str, state: str) -> None:

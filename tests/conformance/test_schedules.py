@@ -8,9 +8,9 @@ import pytest
 
 from flowfabric.backend.base import Backend
 from flowfabric.backend.types import ConfigPut, Filter, ListRequest
+from flowfabric.config import DutyFilter
 from flowfabric.core.record import Record
 from flowfabric.core.schedules import Schedule
-from flowfabric.duties.filter import DutyFilter
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.executions import Submission, Submitted

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from flowfabric.backend.base import Backend
+from flowfabric.config import DutyFilter
 from flowfabric.core.due import Beside, on_due
 from flowfabric.core.plan import Plan, Refused
-from flowfabric.duties.filter import DutyFilter
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.duties.tally import Tally
 from flowfabric.engine import Engine, engine_on

@@ -122,6 +122,9 @@ async def test_a_star_lets_every_page_read_and_none_write(serve: Serve) -> None:
     assert answer.headers["access-control-allow-origin"] == "*"
     assert "access-control-allow-credentials" not in answer.headers
     assert await served.refused("POST /v1/executions", BODY, headers=anyone) == (403, "forbidden")
+    asking = {**anyone, "Access-Control-Request-Method": "PATCH"}
+    preflight = await served.call("OPTIONS /v1/executions", headers=asking)
+    assert preflight.headers["access-control-allow-methods"] == "PATCH"
 
 
 async def test_metrics_are_outside_cors(serve: Serve) -> None:

@@ -57,6 +57,28 @@ async def test_a_graph_is_submitted_and_runs_in_order(served: Served) -> None:
     assert (flow["members_completed"], flow["members_active"]) == (1, 1)
 
 
+async def test_upstreams_are_told_alike_by_their_route_and_with_a_claim(served: Served) -> None:
+    body = graph("a", "b", "c", arrows=("ac", "bc"))
+    body["edges"][0]["data_passing_ref"] = "draft"
+    told = await submitted(served, body)
+    path = f"GET /v1/executions/{told['executions']['c']}/upstreams"
+    waiting = (await served.done(path))["upstreams"]
+    assert sorted(sorted(one) for one in waiting) == [
+        ["data_passing_ref", "edge_id", "execution_id"],
+        ["edge_id", "execution_id"],
+    ]
+    for _ in "ab":
+        await end(served, complete={"result": list(b"data"), "encoding": "raw"})
+    claimed = await served.claim(upstreams=True)
+    route = (await served.done(f"{path}?results=true"))["upstreams"]
+    assert route == claimed["upstreams"]
+    (draft,) = [one for one in route if "data_passing_ref" in one]
+    (plain,) = [one for one in route if "data_passing_ref" not in one]
+    assert (draft["data_passing_ref"], draft["outcome"]) == ("draft", "success")
+    assert (base64.b64decode(draft["result"]), draft["result_encoding"]) == (b"data", "raw")
+    assert not {"result", "result_encoding", "result_deferred"} & set(plain)
+
+
 async def test_a_repeat_under_its_key_answers_the_same_flow(served: Served) -> None:
     body = graph("a", idempotency_key="once")
     first = await submitted(served, body)

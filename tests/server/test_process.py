@@ -30,6 +30,8 @@ async def test_without_any_configuration_it_serves_this_host_from_a_file(tmp_pat
     process.terminate()
     assert await process.ended() == 0
     assert process.messages().count("no API token") == 2
+    assert "opening sqlite flowfabric.db" in process.messages()
+    assert "lanes default, duties timer_sweep,retention_trimmer" in process.messages()
 
 
 async def test_problems_of_the_configuration_are_told_together(tmp_path: Path) -> None:
@@ -56,6 +58,15 @@ async def test_what_cannot_work_stops_the_boot(
     assert await process.ended() == 1
     assert told in process.messages()
     assert "Traceback" not in process.messages()
+
+
+async def test_a_store_this_installation_lacks_is_exit_code_2(tmp_path: Path) -> None:
+    process = await start(
+        tmp_path, FF_BACKEND="postgres", FF_POSTGRES_URL="postgresql://u:secret@127.0.0.1/db"
+    )
+    assert await process.ended() == 2
+    assert "no such store" in process.messages()
+    assert "secret" not in process.messages()
 
 
 async def test_other_partition_counts_stop_the_boot(tmp_path: Path) -> None:

@@ -65,6 +65,74 @@ def test_lists_are_trimmed_and_their_empty_entries_dropped() -> None:
     assert settings.cors_origins == ("https://a", "https://b")
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"FF_SQLITE_PATH": ":memory:"}, StoreUrl("memory")),
+        ({"FF_SQLITE_PATH": "file:a%20b.db"}, StoreUrl("sqlite", "a b.db")),
+        ({"FF_BACKEND": "Memory"}, StoreUrl("memory")),
+        (
+            {"FF_BACKEND": "valkey", "FF_HOST": "h", "FF_PORT": "7", "FF_TLS": "1"},
+            StoreUrl("valkey", "", {"tls": "true"}, host="h", port=7),
+        ),
+        (
+            {"FF_BACKEND": "postgres", "FF_POSTGRES_URL": "postgresql://u@h/db"},
+            StoreUrl("postgres", "db", host="h", port=5432, user="u"),
+        ),
+        (
+            {"FF_URL": "valkeys://h:7", "FF_HOST": "h", "FF_TLS": "1", "FF_BACKEND": "VALKEY"},
+            StoreUrl("valkey", "", {"tls": "true"}, host="h", port=7),
+        ),
+    ],
+)
+def test_single_variables_name_a_store(given: dict[str, str], expected: StoreUrl) -> None:
+    assert settings_from(given).store == expected
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"FF_BACKEND": "sqlite"},
+        {"FF_HOST": "elsewhere"},
+        {"FF_PORT": "1"},
+        {"FF_TLS": "1"},
+        {"FF_CLUSTER": "true"},
+    ],
+)
+def test_a_url_and_variables_that_differ_are_refused(other: dict[str, str]) -> None:
+    (problem,) = problems_of({"FF_URL": "valkey://here:7000", **other})
+    assert problem == "invalid value for FF_URL: other variables name another store"
+
+
+def test_what_is_said_of_a_store_that_is_not_chosen_is_read_and_left_alone() -> None:
+    others = {"FF_HOST": "h", "FF_POSTGRES_URL": "postgresql://h/db", "FF_AUTO_MIGRATE": "1"}
+    assert settings_from(others).store == StoreUrl("sqlite", "flowfabric.db")
+    problems = problems_of(
+        {"FF_PORT": "x", "FF_POSTGRES_URL": "http://h", "FF_POSTGRES_POOL_SIZE": "0"}
+    )
+    assert [one.split(":")[0].split()[-1] for one in problems] == [
+        "FF_POSTGRES_URL",
+        "FF_POSTGRES_POOL_SIZE",
+        "FF_PORT",
+    ]
+
+
+def test_postgres_needs_its_url() -> None:
+    (problem,) = problems_of({"FF_BACKEND": "postgres"})
+    assert problem == "invalid value for FF_POSTGRES_URL: postgres needs it"
+
+
+@pytest.mark.parametrize(("size", "readers"), [("1", 1), ("2", 1), ("4", 3), ("9", 8)])
+def test_of_the_connections_to_a_file_one_writes(size: str, readers: int) -> None:
+    assert settings_from({"FF_SQLITE_POOL_SIZE": size}).sqlite_readers == readers
+
+
+def test_where_a_store_is_says_nothing_of_who_logs_in() -> None:
+    store = settings_from({"FF_URL": "valkeys+cluster://user:secret@h:7"}).store
+    assert store.where == "valkey h:7 tls cluster"
+    assert settings_from({"FF_SQLITE_PATH": "x.db"}).store.where == "sqlite x.db"
+
+
 def test_seconds_take_fractions() -> None:
     given = settings_from({"FF_RETENTION_TRIMMER_INTERVAL_S": "1.5"})
     assert given.retention_trimmer_interval_s == 1.5

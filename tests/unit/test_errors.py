@@ -118,6 +118,7 @@ execution_cancelled                    LocalError         terminal       -
 execution_expired                      LocalError         terminal       -
 execution_skipped                      LocalError         terminal       -
 result_timeout                         LocalError         retryable      -
+unsupported_store                      LocalError         terminal       -
 """
 
 # Same code, another status: class, the class it varies, status.

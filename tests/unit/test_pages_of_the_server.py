@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from flowfabric import config
+from flowfabric.config import environment
 from flowfabric.telemetry.metrics import Metrics
 
 PAGES = Path(__file__).parents[2] / "docs" / "reference"
@@ -12,7 +12,7 @@ PAGES = Path(__file__).parents[2] / "docs" / "reference"
 def test_every_variable_is_on_its_page() -> None:
     text = (PAGES / "configuration.md").read_text("utf-8")
     named = set(re.findall(r"`(FF_[A-Z_]+)`", text.partition("## Tokens")[0]))
-    known = {name for name, *_ in config._VARIABLES} | set(config._ALIASES.values())
+    known = {name for name, *_ in environment._VARIABLES} | set(environment._ALIASES.values())
     assert named == known | {"FF_CONFIG"}
 
 

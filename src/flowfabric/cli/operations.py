@@ -1,4 +1,4 @@
-"""For those who run it: verify, doctor, rotate-key, backup."""
+"""For those who run it: migrate, verify, doctor, rotate-key, backup."""
 
 import secrets
 import sqlite3
@@ -11,13 +11,23 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import typer
 
-from flowfabric.app import close_engine, open_engine
+from flowfabric.app import close_engine, migrations_of, open_engine
 from flowfabric.cli import show
-from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, ending, fabric_at, fail
+from flowfabric.cli.target import (
+    DEFAULT_URL,
+    Json,
+    Namespace,
+    Url,
+    ask,
+    ending,
+    fabric_at,
+    fail,
+    shown,
+)
 from flowfabric.client.admin import Admin
 from flowfabric.config import SERVER_SCHEMES, StoreUrl, parse_store_url, settings_from
 from flowfabric.core.tokens import Secret
-from flowfabric.errors import FlowFabricError
+from flowfabric.errors import FlowFabricError, UnsupportedStore
 
 app = typer.Typer()
 
@@ -41,6 +51,34 @@ def _store_of(url: str) -> StoreUrl:
     if store.scheme in SERVER_SCHEMES:
         fail("this looks at a store itself: name it, e.g. --url sqlite:///flowfabric.db")
     return store
+
+
+@app.command()
+def migrate(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell what would be done.")
+    ] = False,
+    url: Url = DEFAULT_URL,
+    json: Json = False,
+) -> None:
+    """Bring the layout of a store to this release; a SQLite file is also brought there when it is
+    opened."""
+    settings = msgspec.structs.replace(settings_from(), store=_store_of(url))
+
+    async def bring() -> list[str]:
+        steps = migrations_of(settings)
+        if not dry_run:
+            await close_engine(await open_engine(settings))
+        return steps
+
+    steps = ending(bring())
+    if json:
+        show.as_json({"steps": steps, "applied": not dry_run})
+        return
+    for step in steps:
+        show.console.print(f"{'would apply' if dry_run else 'applied'} {step}")
+    if not steps:
+        show.console.print("up to date")
 
 
 @app.command()
@@ -89,9 +127,11 @@ async def _examined(url: str, namespace: str) -> list[Finding]:
     try:
         async with fabric_at(url) as fabric:
             findings += await _asked(fabric.admin, namespace)
+    except UnsupportedStore:
+        raise
     except FlowFabricError as fault:
         advice = "start one with `flowfabric dev`, or name another: --url"
-        findings.append(Finding("fail", f"{url}: {fault}", advice))
+        findings.append(Finding("fail", f"{shown(url)}: {fault}", advice))
     return findings
 
 

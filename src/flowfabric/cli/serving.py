@@ -13,7 +13,7 @@ import typer
 from flowfabric.cli import show
 from flowfabric.cli.development import Development
 from flowfabric.cli.reloading import reloading
-from flowfabric.cli.target import DEFAULT_URL, Url, ending, fail
+from flowfabric.cli.target import DEFAULT_URL, Url, code_of, ending, fail, shown
 from flowfabric.config import Address, Settings, settings_from
 from flowfabric.errors import FlowFabricError
 from flowfabric.fabric.app import FlowFabric
@@ -80,7 +80,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
     try:
         uvloop.run(work)
     except FlowFabricError as fault:
-        fail(str(fault))
+        fail(str(fault), code_of(fault))
     except OSError as fault:
         fail(f"cannot listen: {fault}; choose another port with --port")
 
@@ -109,7 +109,7 @@ def worker(
 
     async def run() -> None:
         async with fabric:
-            show.console.print(f"worker of {target} on {url}; Ctrl-C hands its work back")
+            show.console.print(f"worker of {target} on {shown(url)}; Ctrl-C hands its work back")
             await at_work.run()
 
     ending(run(), url)

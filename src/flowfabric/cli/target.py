@@ -8,7 +8,8 @@ from typing import Annotated, Final, NoReturn, TypeVar
 import typer
 
 from flowfabric.client.admin import Admin
-from flowfabric.errors import ConfigError, FlowFabricError, HttpError
+from flowfabric.config import parse_store_url
+from flowfabric.errors import ConfigError, FlowFabricError, HttpError, UnsupportedStore
 from flowfabric.fabric.app import FlowFabric
 
 T = TypeVar("T")
@@ -42,6 +43,14 @@ def fabric_at(url: str) -> FlowFabric:
     return FlowFabric(url, duties=False)
 
 
+def shown(url: str) -> str:
+    """An address for people: whoever reads along learns no password from it."""
+    try:
+        return parse_store_url(url).where
+    except FlowFabricError:
+        return url.partition(":")[0]
+
+
 def ending(work: Awaitable[T], url: str = "") -> T:
     """Run to the end. Ctrl-C leaves quietly."""
     try:
@@ -49,7 +58,7 @@ def ending(work: Awaitable[T], url: str = "") -> T:
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except FlowFabricError as fault:
-        fail(_told(fault, url))
+        fail(_told(fault, url), code_of(fault))
 
 
 async def _awaited(work: Awaitable[T]) -> T:
@@ -68,6 +77,11 @@ def _told(fault: FlowFabricError, url: str) -> str:
     return "; ".join(map(str, problems)) if isinstance(problems, tuple) else str(fault)
 
 
-def fail(line: str) -> NoReturn:
+def code_of(fault: FlowFabricError) -> int:
+    """A store this installation cannot open is a wrong use of it, not a failure."""
+    return 2 if isinstance(fault, UnsupportedStore) else 1
+
+
+def fail(line: str, code: int = 1) -> NoReturn:
     sys.stderr.write(f"error: {line}\n")
-    raise typer.Exit(1)
+    raise typer.Exit(code)

@@ -5,6 +5,7 @@ import logging
 from typing import Final
 
 from flowfabric.backend.types import ConfigDocument, DuePage
+from flowfabric.config import DutyFilter
 from flowfabric.core.due import Beside, on_due
 from flowfabric.core.graph import Flow, is_abandoned
 from flowfabric.core.plan import Applied, Plan
@@ -12,7 +13,6 @@ from flowfabric.core.record import Record
 from flowfabric.core.schedules import DOCUMENT, read_schedule
 from flowfabric.core.states import LIMIT_REASONS
 from flowfabric.duties.backoff import Backoff
-from flowfabric.duties.filter import DutyFilter
 from flowfabric.duties.tally import Tally
 from flowfabric.engine import Engine
 from flowfabric.engine.firing import Due

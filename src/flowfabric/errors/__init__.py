@@ -45,6 +45,7 @@ are class attributes; server, client and docs read them here.
     └── LocalError
           WorkerAtCapacity MalformedResponse HttpError Unreachable ApiError TryLater ConfigError
           ExecutionFailed ExecutionCancelled ExecutionExpired ExecutionSkipped ResultTimeout
+          UnsupportedStore
 
 A code that has another status in some place has a variant for it, derived from the code's own
 class: `InvalidBody` is an `InvalidJson`; so has one of which some cases may be tried again:
@@ -130,6 +131,7 @@ from flowfabric.errors.outcomes import (
     ExecutionFailed,
     ExecutionSkipped,
     ResultTimeout,
+    UnsupportedStore,
 )
 from flowfabric.errors.requests import (
     Bug,
@@ -338,6 +340,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Unreachable",
+    "UnsupportedStore",
     "UseClaimResumedExecution",
     "UsePendingWithExtrasUnsupported",
     "ValidationError",

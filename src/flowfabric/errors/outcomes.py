@@ -9,6 +9,12 @@ class ConfigError(LocalError):
     code = "config"
 
 
+class UnsupportedStore(LocalError):
+    """The store that was named is one this installation cannot open."""
+
+    code = "unsupported_store"
+
+
 class ExecutionFailed(LocalError):
     """The awaited execution failed: `reason`, `category` and, where stored, `traceback` say why."""
 

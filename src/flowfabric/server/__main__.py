@@ -7,7 +7,7 @@ from pathlib import Path
 import uvloop
 
 from flowfabric.config import settings_from
-from flowfabric.errors import FlowFabricError
+from flowfabric.errors import FlowFabricError, UnsupportedStore
 from flowfabric.server.run import serve
 from flowfabric.telemetry.logs import write_logs
 
@@ -24,7 +24,7 @@ def main() -> int:
         problems = fault.details.get("problems")
         lines = problems if isinstance(problems, tuple) else (str(fault),)
         sys.stderr.writelines(f"{line}\n" for line in lines)
-        return 1
+        return 2 if isinstance(fault, UnsupportedStore) else 1
     except OSError as fault:
         sys.stderr.write(f"cannot listen: {fault}\n")
         return 1

@@ -55,11 +55,13 @@ async def booted(
     A store of the caller's own is opened and closed here too; so are its metrics shown here.
     """
     check_exposure(settings)
+    _log.info("opening %s", settings.store.where)
     observer = metrics or Metrics()
     engine = await engine_over(observed(backend or backend_of(settings), observer), settings)
     duties = duties_of(engine, settings, observer)
     try:
         services = Services(engine, settings, observer)
+        services.duties = tuple(loop.duty.name for loop in duties.loops)
         if settings.serves_metrics:
             services.exposition = Exposition(observer, services).render
         application = Http(services, ROUTES)

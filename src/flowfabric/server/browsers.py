@@ -83,7 +83,8 @@ class Cors:
     def preflight(self, headers: dict[bytes, bytes]) -> Reply | None:
         """The answer to a browser that asks first; None when this is no such question."""
         origin = headers.get(b"origin")
-        if origin is None or b"access-control-request-method" not in headers:
+        method = headers.get(b"access-control-request-method")
+        if origin is None or method is None:
             return None
         if not self._allows_all and origin not in self._origins:
             return Reply(200, b"", (_VARY,))
@@ -94,7 +95,7 @@ class Cors:
             b"",
             (
                 *self.headers(origin),
-                (b"access-control-allow-methods", _METHODS),
+                (b"access-control-allow-methods", method if self._allows_all else _METHODS),
                 (b"access-control-allow-headers", asked if self._allows_all else known),
                 (b"access-control-max-age", b"600"),
             ),

@@ -81,13 +81,14 @@ def _announce(application: Http, address: str) -> None:
     described = services.engine.deps.store.backend.describe()
     counts = services.engine.deps.counts
     _log.info(
-        "serving %s on http://%s: partitions %d/%d/%d, lanes %s",
+        "serving %s on http://%s: partitions %d/%d/%d, lanes %s, duties %s",
         described.family,
         address,
         counts.flow,
         counts.budget,
         counts.quota,
         ",".join(services.settings.lanes),
+        ",".join(services.duties),
     )
 
 

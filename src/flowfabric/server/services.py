@@ -40,6 +40,8 @@ class Services:
         self.traces = Traces()
         for pool in (self.sse, self.rotation, engine.streams.permits):
             pool.on_refusal = observer.rejected
+        # The names of what runs beside the requests.
+        self.duties: tuple[str, ...] = ()
         self.exposition: Exposition = _no_metrics
         self.describe: Callable[[], object] = dict
 

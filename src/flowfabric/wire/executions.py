@@ -144,7 +144,7 @@ class HistoryQuery(Params, frozen=True, kw_only=True):
 class Upstream(Answer, frozen=True, kw_only=True):
     edge_id: str
     execution_id: str
-    data_ref: str | None = None
+    data_ref: str | None = msgspec.field(default=None, name="data_passing_ref")
     outcome: str | None = None
     satisfied_at: int | None = None
     result: bytes | None = None

@@ -3,19 +3,37 @@
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 from flowfabric.backend.bells import LocalBells
 from flowfabric.backend.reference.backend import ReferenceBackend
 from flowfabric.backend.sqlite import schema
 from flowfabric.backend.sqlite.clock import Clock
 from flowfabric.backend.sqlite.connection import Durability
-from flowfabric.backend.sqlite.opening import Opening
+from flowfabric.backend.sqlite.faults import error_for
+from flowfabric.backend.sqlite.opening import READERS, Opening
 from flowfabric.backend.sqlite.places import canonical
 from flowfabric.backend.sqlite.runner import SqliteRunner
 from flowfabric.backend.types import Description
 from flowfabric.core.version import VERSION
 
-__all__ = ["Durability", "open_sqlite"]
+__all__ = ["Durability", "open_sqlite", "pending_steps"]
+
+
+def pending_steps(path: str | os.PathLike[str]) -> list[str]:
+    """The steps of the schema that a file has not seen; all of them if it is not there yet.
+    Nothing is changed."""
+    name = canonical(path)
+    seen = 0
+    if os.path.exists(name):
+        address = f"{Path(name).as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True)) as connection:
+            try:
+                seen = schema.check_ours(connection, name)
+            except sqlite3.Error as fault:
+                raise error_for(fault, name) from fault
+    return [step.name for step in schema.migrations() if step.number > seen]
 
 
 def open_sqlite(
@@ -24,6 +42,7 @@ def open_sqlite(
     clock: Callable[[], int] | None = None,
     durability: Durability = "normal",
     searchable: frozenset[str] = frozenset(),
+    readers: int = READERS,
 ) -> ReferenceBackend:
     """A store in a file. `prepare` opens it, and makes it if it is not there. A process opens a
     file once: a second attempt is refused until the first is closed.
@@ -31,7 +50,7 @@ def open_sqlite(
     With durability `normal` a power failure may take the commits of the last second; `fsync` waits
     for the disk at every commit. The end of a process takes nothing in either case.
     """
-    opening = Opening(canonical(path), Clock(clock), durability, searchable)
+    opening = Opening(canonical(path), Clock(clock), durability, searchable, readers=readers)
     bells = LocalBells()
     runner = SqliteRunner(opening, lambda rings: bells.ring(*rings), bells.ring_all)
     return ReferenceBackend(runner, bells, _description(durability))

@@ -32,6 +32,7 @@ class Opening(msgspec.Struct, frozen=True):
     durability: Durability = "normal"
     searchable: frozenset[str] = frozenset()
     busy_ms: int = BUSY_MS
+    readers: int = READERS
 
 
 class Opened(NamedTuple):
@@ -69,7 +70,7 @@ def _open(opening: Opening, undo: ExitStack) -> Opened:
     writing.execute("BEGIN IMMEDIATE")
     with writing:
         prepare_tags(SqliteTables(writing), opening.searchable)
-    reading = [_open_reader(opening, undo) for _ in range(READERS)]
+    reading = [_open_reader(opening, undo) for _ in range(opening.readers)]
     tending = undo.enter_context(closing(connect(path, opening.busy_ms)))
     return Opened(writing, reading, tending, token)
 

@@ -12,6 +12,7 @@ from flowfabric.engine.snapshots import ExecutionInfo
 from flowfabric.errors import ExecutionNotFound, InvalidParameter, NotFound
 from flowfabric.ports.ends import WITH_RESULT
 from flowfabric.server.call import Call
+from flowfabric.server.claimed import shown_upstream
 from flowfabric.server.replies import Headers, Reply, ok, raw
 from flowfabric.server.route import READ, READ_OR_WORKER, Routes
 from flowfabric.wire import executions as wire
@@ -118,9 +119,7 @@ async def get_upstreams(call: Call[None, wire.UpstreamsQuery]) -> Reply:
     """Who feeds a member of a flow, on request with the results of named inputs."""
     await call.need_execution(call.execution_id)
     found = await call.engine.flow_reads.upstreams(call.execution_id, results=call.query.results)
-    return ok(
-        {"upstreams": [msgspec.convert(one, wire.Upstream, from_attributes=True) for one in found]}
-    )
+    return ok(wire.Upstreams(upstreams=[shown_upstream(one) for one in found]))
 
 
 @routes.add(

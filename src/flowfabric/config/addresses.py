@@ -1,0 +1,70 @@
+"""Addresses of stores and servers."""
+
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+
+from flowfabric.config.settings import StoreUrl
+from flowfabric.core.tokens import Secret
+from flowfabric.errors import InvalidInput
+
+
+def parse_store_url(text: str) -> StoreUrl:
+    """A store's address. A SQLite path is relative after three slashes, absolute after four."""
+    parts = urlsplit(text)
+    options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    match parts.scheme:
+        case "memory":
+            return StoreUrl("memory", "", options)
+        case "sqlite" if parts.netloc:
+            raise InvalidInput(
+                f"url: write sqlite:///{parts.netloc}{parts.path}, with three slashes"
+            )
+        case "sqlite":
+            path = unquote(parts.path.removeprefix("/"))
+            if not path:
+                raise InvalidInput("url: sqlite:/// needs a path to a file")
+            return StoreUrl("sqlite", path, options)
+        case "valkey" | "valkeys" | "valkey+cluster" | "valkeys+cluster":
+            return _valkey_url(parts, options)
+        case "postgresql" | "postgres":
+            return _server_url("postgres", parts, options, 5432)
+        case "http" | "https" if parts.username is not None or parts.password is not None:
+            raise InvalidInput("url: a server's address has no credentials in it; pass a token")
+        case "http" | "https":
+            return StoreUrl(parts.scheme, text)
+        case scheme:
+            raise InvalidInput(
+                f"url: {scheme or 'no scheme'!r} is not a store this version opens; use "
+                "sqlite:///path, valkey://host:port, memory:// or a server's http://host:port"
+            )
+
+
+def postgres_url(text: str) -> StoreUrl:
+    store = parse_store_url(text)
+    if store.scheme != "postgres":
+        raise InvalidInput("expected postgresql://user@host/database")
+    return store
+
+
+def _valkey_url(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
+    scheme, _, cluster = parts.scheme.partition("+")
+    switched = {"cluster": bool(cluster), "tls": scheme == "valkeys"}
+    chosen = {name: "true" for name, is_on in switched.items() if is_on}
+    return _server_url("valkey", parts._replace(path=""), options | chosen, 6379)
+
+
+def _server_url(
+    scheme: str, parts: SplitResult, options: dict[str, str], usual_port: int
+) -> StoreUrl:
+    try:
+        port = parts.port
+    except ValueError as fault:
+        raise InvalidInput(f"url: {fault}") from None
+    return StoreUrl(
+        scheme,
+        parts.path.removeprefix("/"),
+        options,
+        host=parts.hostname or "localhost",
+        port=port or usual_port,
+        user=unquote(parts.username or ""),
+        password=Secret(unquote(parts.password or "")),
+    )

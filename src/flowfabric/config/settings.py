@@ -1,0 +1,116 @@
+"""What a process can be told: one object, with a default for everything."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Final, Literal, get_args
+
+import msgspec
+
+from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.tokens import Secret
+
+DEFAULT_PATH: Final = "flowfabric.db"
+
+Scope = Literal["read", "submit", "worker", "admin"]
+SCOPES: Final[frozenset[Scope]] = frozenset(get_args(Scope))
+
+SERVER_SCHEMES: Final = frozenset({"http", "https"})
+
+
+class StoreUrl(msgspec.Struct, frozen=True):
+    """Which store, and where: `sqlite:///path`, `memory://`, `valkey://host:port`; or which server
+    has one, whose whole address is the path then."""
+
+    scheme: str
+    path: str = ""
+    options: Mapping[str, str] = msgspec.field(default_factory=dict)
+    host: str = "localhost"
+    port: int = 6379
+    user: str = ""
+    password: Secret = Secret("")
+
+    @property
+    def where(self) -> str:
+        """For people and logs: never who logs in, nor with what."""
+        match self.scheme:
+            case "valkey" | "postgres":
+                switched = [name for name in ("tls", "cluster") if name in self.options]
+                return " ".join([f"{self.scheme} {self.host}:{self.port}", *switched])
+            case "http" | "https":
+                return self.path
+            case _:
+                return f"{self.scheme} {self.path}".rstrip()
+
+
+class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A token the server accepts, known by its digest alone; no namespaces means all of them."""
+
+    name: str
+    digest: str
+    scopes: frozenset[Scope] = SCOPES
+    namespaces: frozenset[str] | None = None
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("name", self.name), ("scopes", sorted(self.scopes))]
+
+    def __repr__(self) -> str:
+        return f"ApiToken({self.name!r}, scopes={sorted(self.scopes)})"
+
+
+class Address(msgspec.Struct, frozen=True):
+    host: str = "127.0.0.1"
+    port: int = 9090
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class DutyFilter(msgspec.Struct, frozen=True):
+    """Whose work a process does duties for. Both, where given, must match to the byte; what lacks
+    a value never matches."""
+
+    namespace: str = ""
+    instance_tag: tuple[str, str] | None = None
+
+    def matches(self, namespace: str, tags: Mapping[str, str]) -> bool:
+        if self.namespace and namespace != self.namespace:
+            return False
+        if self.instance_tag is None:
+            return True
+        key, value = self.instance_tag
+        return tags.get(key) == value
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    store: StoreUrl = StoreUrl("sqlite", DEFAULT_PATH)
+    counts: PartitionCounts = PartitionCounts()
+    lanes: tuple[str, ...] = ("default",)
+    searchable_tags: frozenset[str] = frozenset()
+    timer_sweep_interval_ms: int = 250
+    retention_trimmer_interval_s: float = 60
+    scanner_filter: DutyFilter = DutyFilter()
+    # Stream reads and tails under way at once.
+    max_concurrent_stream_ops: int = 64
+    # Signs waitpoint tokens; a store that keeps its own secret needs none.
+    waitpoint_secret: Secret = Secret("")
+    waitpoint_grace_ms: int = 86_400_000
+    # SQLite: threads that read, beside the one that writes.
+    sqlite_readers: int = 3
+    # Valkey: accept another kind of server; load the functions without asking for their version.
+    allow_redis: bool = False
+    force_lua_reload: bool = False
+    # What a client of a server shows it.
+    api_token: Secret = Secret("")
+    # The server's own.
+    listen: Address = Address()
+    allow_insecure: bool = False
+    allowed_hosts: frozenset[str] = frozenset()
+    tokens: tuple[ApiToken, ...] = ()
+    cors_origins: tuple[str, ...] = ()
+    max_sse_streams: int = 1_000
+    serves_metrics: bool = True
+
+
+def token_digest(text: str) -> str:
+    """What is kept of a token."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
