@@ -1,4 +1,4 @@
-"""Every home the SDK's programs run on, unchanged. A further one joins by one entry in BACKENDS."""
+"""Every home the SDK's programs run on, unchanged. A further one joins by one entry in EVERY."""
 
 import os
 from collections.abc import AsyncIterator, Callable
@@ -10,7 +10,7 @@ from flowfabric.backend.base import Backend
 from flowfabric.config import Settings
 from flowfabric.core.tokens import Secret
 from tests.serving import TOKEN, serving
-from tests.valkey_server import shared_server
+from tests.valkey_server import shared_cluster, shared_server
 
 SETTINGS = Settings(timer_sweep_interval_ms=100, waitpoint_secret=Secret("5e" * 32))
 
@@ -40,6 +40,12 @@ def _valkey(_: Path) -> AbstractAsyncContextManager[FlowFabric]:
     return _embedded(f"valkey://127.0.0.1:{server.port}")
 
 
+def _valkey_cluster(_: Path) -> AbstractAsyncContextManager[FlowFabric]:
+    cluster = shared_cluster()
+    cluster.clean()
+    return _embedded(f"valkey://127.0.0.1:{cluster.primaries[0].port}?cluster=true")
+
+
 @asynccontextmanager
 async def _http(_: Path) -> AsyncIterator[FlowFabric]:
     """A fabric that knows nothing but the address and token of a server."""
@@ -51,6 +57,12 @@ async def _http(_: Path) -> AsyncIterator[FlowFabric]:
 
 
 Open = Callable[[Path], AbstractAsyncContextManager[FlowFabric]]
-_ALL: dict[str, Open] = {"memory": _memory, "sqlite": _sqlite, "valkey": _valkey}
-_CHOSEN = os.environ.get("FF_TEST_STORES", "memory,sqlite").split(",")
-BACKENDS: dict[str, Open] = {name: _ALL[name] for name in _CHOSEN} | {"http": _http}
+EVERY: dict[str, Open] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "valkey": _valkey,
+    "valkey-cluster": _valkey_cluster,
+    "http": _http,
+}
+_CHOSEN = (*os.environ.get("FF_TEST_STORES", "memory,sqlite").split(","), "http")
+BACKENDS: dict[str, Open] = {name: EVERY[name] for name in _CHOSEN}
