@@ -9,9 +9,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-from bench import executions, flows, limits, server, streams, suspension, worker
+from bench import executions, flows, limits, server, streams, suspension, valkey, worker
 from bench.report import Options, Report
-from bench.valkey import executions as valkey_executions
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -29,10 +28,16 @@ STORES: dict[str, dict[str, Suite]] = {
         "worker": worker.run,
     },
     "valkey": {
-        "executions": valkey_executions.run,
+        "executions": valkey.executions.run,
+        "flows": valkey.flows.run,
+        "idle": valkey.idle.run,
+        "latency": valkey.latency.run,
         "limits": limits.run_on_valkey,
+        "routing": valkey.routing.run,
         "server": server.run_on_valkey,
-        "streams": streams.run_on_valkey,
+        "streams": valkey.streams.run,
+        "suspension": valkey.suspension.run,
+        "worker": worker.run_on_valkey,
     },
 }
 SUITES = sorted({name for suites in STORES.values() for name in suites})
@@ -58,6 +63,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--fill", type=int, default=20_000, help="stored executions of the large store (0: skip)"
     )
+    parser.add_argument("--seconds", type=float, default=20, help="how long idling is watched")
+    parser.add_argument("--limit", type=float, default=1_800, help="seconds a suite may take")
     parser.add_argument("--json", type=Path, default=RESULTS, help="directory of the JSON files")
     return parser.parse_args()
 
@@ -73,11 +80,12 @@ def chosen_suites(chosen: argparse.Namespace) -> dict[str, Suite]:
 
 
 async def main(chosen: argparse.Namespace) -> bool:
-    options = Options(chosen.cycles, chosen.rounds, chosen.fill)
+    options = Options(chosen.cycles, chosen.rounds, chosen.fill, chosen.seconds)
     holds = True
     for name, suite in chosen_suites(chosen).items():
         print(f"\n{name}\n")
-        report = (await suite(options)).given({"loop": chosen.loop})
+        async with asyncio.timeout(chosen.limit):
+            report = (await suite(options)).given({"loop": chosen.loop})
         print(report.table())
         path = chosen.json / f"{name}.json"
         report.save(path)

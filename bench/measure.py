@@ -17,8 +17,8 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
     cycles: int
     seconds: float
     cpu_seconds: float
-    median_ms: float
-    p99_ms: float
+    median_ms: float = 0.0
+    p99_ms: float = 0.0
     # Of a store that is a process of its own: its processor time, and how often it was called.
     server_cpu_seconds: float = 0.0
     server_calls: int = 0
@@ -55,13 +55,35 @@ async def measure(name: str, cycle: Cycle, callers: int, cycles: int) -> Measure
     cpu, start = _cpu(), time.perf_counter()
     await asyncio.gather(*(caller() for _ in range(callers)))
     seconds = time.perf_counter() - start
-    times.sort()
-    return Measure(
-        name=name,
-        callers=callers,
-        cycles=len(times),
-        seconds=seconds,
-        cpu_seconds=_cpu() - cpu,
+    return _summed(
+        Measure(
+            name=name, callers=callers, cycles=len(times), seconds=seconds, cpu_seconds=_cpu() - cpu
+        ),
+        times,
+    )
+
+
+async def sampled(name: str, sample: Callable[[], Awaitable[float]], samples: int) -> Measure:
+    """One caller that takes its time between cycles, and tells how long each of them took."""
+    cpu = _cpu()
+    times = [await sample() for _ in range(samples)]
+    return _summed(
+        Measure(name=name, callers=1, cycles=samples, seconds=sum(times), cpu_seconds=_cpu() - cpu),
+        times,
+    )
+
+
+async def idled(name: str, seconds: float) -> Measure:
+    """What happens by itself in so many seconds, as one cycle."""
+    cpu = _cpu()
+    await asyncio.sleep(seconds)
+    return Measure(name=name, callers=0, cycles=1, seconds=seconds, cpu_seconds=_cpu() - cpu)
+
+
+def _summed(run: Measure, times: list[float]) -> Measure:
+    times = sorted(times)
+    return msgspec.structs.replace(
+        run,
         median_ms=statistics.median(times) * 1e3,
         p99_ms=times[int(len(times) * 0.99)] * 1e3,
     )

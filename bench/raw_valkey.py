@@ -1,9 +1,8 @@
-"""A Valkey server for a run, and the baseline of appends on it: bare XADD, and no engine."""
+"""A Valkey server for a run, and the baseline of tails on it: bare XADD and XREAD, no engine."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from itertools import cycle
 from typing import Any
 
 from bench.measure import Cycle
@@ -15,26 +14,13 @@ _FRAME = b"f" * 70
 
 
 @contextmanager
-def valkey_server() -> Iterator[ValkeyServer]:
-    server = ValkeyServer()
+def valkey_server(*options: str) -> Iterator[ValkeyServer]:
+    """A server of one's own on a free port of the loopback, gone with its data afterwards."""
+    server = ValkeyServer(*options)
     try:
         yield server
     finally:
         server.end()
-
-
-@asynccontextmanager
-async def raw_xadds(server: ValkeyServer, streams: int) -> AsyncIterator[Cycle]:
-    """Append to one of several streams in turn, all callers over one connection."""
-    server.clean()
-    node = Node("127.0.0.1", server.port, Login())
-    turn = cycle([f"raw:{n}" for n in range(streams)])
-
-    async def append() -> None:
-        _checked(await node.run("XADD", next(turn), "*", "f", _FRAME))
-
-    yield append
-    await node.close()
 
 
 @asynccontextmanager

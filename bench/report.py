@@ -11,11 +11,13 @@ from bench.measure import Measure
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How much a suite measures: cycles per concurrent measure, rounds, size of a large store."""
+    """How much a suite measures: cycles per concurrent measure, rounds, size of a large store, and
+    seconds of watching what happens by itself."""
 
     cycles: int = 6_000
     rounds: int = 3
     fill: int = 20_000
+    seconds: float = 20
 
 
 class Ratio(msgspec.Struct, frozen=True):

@@ -1,5 +1,4 @@
-"""Output of attempts: appends, patches and the way of a frame to its readers, beside raw SQLite and
-raw Valkey."""
+"""Output of attempts: appends, patches and the way of a frame to its readers, beside raw SQLite."""
 
 import asyncio
 import tempfile
@@ -10,19 +9,15 @@ from pathlib import Path
 
 from bench.measure import Cycle, Measure, measure, median
 from bench.raw import RawWriter
-from bench.raw_streams import Stream, raw_appends, raw_streams
-from bench.raw_streams import raw_ways as raw_sqlite_ways
-from bench.raw_valkey import raw_ways, raw_xadds, valkey_server
+from bench.raw_streams import Stream, raw_appends, raw_streams, raw_ways
 from bench.report import Options, Ratio, Report
 from flowfabric.app import running
 from flowfabric.config import Settings, StoreUrl
-from flowfabric.core.tokens import Secret
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.executions import Submission
 from flowfabric.engine.holding import Held
 from flowfabric.engine.streams import Frame, Tail
-from tests.valkey_server import ValkeyServer
 
 CALLERS = 64
 READERS = 1_000
@@ -50,7 +45,7 @@ async def run(options: Options) -> Report:
         await _engine_run("memory: patch", patches, CALLERS, cycles),
         await _engine_run("sqlite: patch", patches, CALLERS, cycles),
         await _engine_run("memory: append to reader", ways, 1, cycles // 3),
-        await _raw_run("append to reader", raw_sqlite_ways, 1, cycles // 6),
+        await _raw_run("append to reader", raw_ways, 1, cycles // 6),
         way,
         await _engine_run(f"memory: append to {READERS:,} readers", fans, 1, 20),
         await _engine_run(f"sqlite: append to {READERS:,} readers", fans, 1, 20),
@@ -61,54 +56,6 @@ async def run(options: Options) -> Report:
         Ratio.at_most("sqlite: append to reader, median ms", way.median_ms, 5),
     ]
     return Report(measures, ratios)
-
-
-async def run_on_valkey(options: Options) -> Report:
-    """The same on Valkey, beside XADD on the same server."""
-    cycles = options.cycles
-    with valkey_server() as server:
-
-        async def engine_run(name: str, kind: Kind, callers: int, cycles: int) -> Measure:
-            server.clean()
-            return await _run(_valkey_settings(server), f"valkey: {name}", kind, callers, cycles)
-
-        raw, engine = [], []
-        for _ in range(options.rounds):
-            async with raw_xadds(server, CALLERS) as one:
-                raw.append(await _measured("valkey: raw XADD", one, CALLERS, 2 * cycles))
-            engine.append(await engine_run("append", appends, CALLERS, cycles))
-        async with raw_xadds(server, CALLERS) as one:
-            alone = await _measured("valkey: raw XADD", one, 1, cycles // 3)
-        async with raw_ways(server) as one:
-            raw_way = await _measured("valkey: raw XADD to reader", one, 1, cycles // 6)
-        way = await engine_run("append to reader", ways, 1, cycles // 6)
-        baseline, concurrent = median(raw), median(engine)
-        measures = [
-            alone,
-            await engine_run("append", appends, 1, cycles // 3),
-            baseline,
-            concurrent,
-            await engine_run("patch", patches, CALLERS, cycles),
-            raw_way,
-            way,
-            await engine_run(f"append to {READERS:,} readers", fans, 1, 20),
-        ]
-    share = concurrent.per_second / baseline.per_second
-    return Report(
-        measures,
-        [
-            Ratio.at_least("valkey, 64 callers: append / raw XADD", share, 0.1),
-            Ratio.at_most("valkey: append to reader, median ms", way.median_ms, 5),
-        ],
-    )
-
-
-def _valkey_settings(server: ValkeyServer) -> Settings:
-    return Settings(
-        store=StoreUrl("valkey", host="127.0.0.1", port=server.port),
-        max_concurrent_stream_ops=2 * READERS,
-        waitpoint_secret=Secret("5e" * 32),
-    )
 
 
 async def _engine_run(name: str, kind: Kind, callers: int, cycles: int) -> Measure:

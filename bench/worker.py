@@ -1,50 +1,66 @@
-"""The SDK's worker: submitting in batches, draining no-op tasks, and from submit to result.
-
-With `BENCH_VALKEY_URL` set, a Valkey server is measured beside the stores of this process.
-"""
+"""The SDK's worker: submitting in batches, draining no-op tasks, and from submit to result."""
 
 import asyncio
-import os
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
+
+import msgspec
 
 from bench.measure import Measure, measure, median
+from bench.raw_valkey import valkey_server
 from bench.report import Options, Ratio, Report
 from flowfabric import FlowFabric, Task
 from flowfabric.config import Settings
 from flowfabric.core.tokens import Secret
 
-_VALKEY = os.environ.get("BENCH_VALKEY_URL", "")
 _BATCH = 1_000
 _LATENCIES = 200
 
 
 async def run(options: Options) -> Report:
-    measures: list[Measure] = []
-    drains: dict[str, list[Measure]] = {scheme: [] for scheme in _schemes()}
-    for _ in range(options.rounds):
-        for scheme, found in drains.items():
-            submitted, drained = await _drain(scheme, options.cycles)
-            found.append(drained)
-            measures.append(submitted)
-    best = {scheme: median(found) for scheme, found in drains.items()}
-    latencies = {scheme: await _latency(scheme) for scheme in drains}
-    measures = [*measures[-len(drains) :], *best.values(), *latencies.values()]
+    urls = ("memory://", "sqlite:///{directory}/bench.db")
+    found = {_scheme(url): await _measures(url, options) for url in urls}
     ratios = [
         Ratio.at_least(
             "sqlite: no-op tasks drained per second by one process",
-            best["sqlite"].per_second,
+            found["sqlite"].drained.per_second,
             1_800,
         ),
-        Ratio.at_most("memory: submit to result, median ms", latencies["memory"].median_ms, 2.5),
+        Ratio.at_most(
+            "memory: submit to result, median ms", found["memory"].latency.median_ms, 2.5
+        ),
     ]
-    return Report(measures, ratios)
+    return Report([one for each in found.values() for one in each.all], ratios)
 
 
-def _schemes() -> list[str]:
-    return ["memory", "sqlite", *(["valkey"] if _VALKEY else [])]
+async def run_on_valkey(options: Options) -> Report:
+    with valkey_server() as server:
+        found = await _measures(f"valkey://127.0.0.1:{server.port}", options)
+    drained = found.drained.per_second
+    return Report(
+        found.all,
+        [
+            Ratio.seen("valkey: no-op tasks drained per second by one process", drained),
+            Ratio.seen("valkey: submit to result, median ms", found.latency.median_ms),
+        ],
+    )
+
+
+class _Found(msgspec.Struct, frozen=True):
+    submitted: Measure
+    drained: Measure
+    latency: Measure
+
+    @property
+    def all(self) -> list[Measure]:
+        return [self.submitted, self.drained, self.latency]
+
+
+async def _measures(url: str, options: Options) -> _Found:
+    runs = [await _drain(url, options.cycles) for _ in range(options.rounds)]
+    submitted, drained = (median(list(found)) for found in zip(*runs, strict=True))
+    return _Found(submitted, drained, await _latency(url))
 
 
 class _Counting:
@@ -68,22 +84,24 @@ class _Counting:
         await self._is_done.wait()
 
 
-async def _drain(scheme: str, cycles: int) -> tuple[Measure, Measure]:
-    async with _fabric(scheme) as fabric:
+async def _drain(url: str, cycles: int) -> tuple[Measure, Measure]:
+    async with _fabric(url) as fabric:
         counting = _Counting(fabric)
 
         async def submit() -> None:
             await counting.task.submit_many([counting.task.bind(n) for n in range(_BATCH)])
 
         batches = max(1, cycles // _BATCH)
-        submitted = await measure(f"{scheme}: submit, batches of {_BATCH}", submit, 1, batches)
+        submitted = await measure(
+            f"{_scheme(url)}: submit, batches of {_BATCH}", submit, 1, batches
+        )
         counting.expect(batches * _BATCH)
 
         async def drain() -> None:
             async with fabric.worker():
                 await counting.done()
 
-        drained = await measure(f"{scheme}: drain no-op tasks", drain, 1, 1)
+        drained = await measure(f"{_scheme(url)}: drain no-op tasks", drain, 1, 1)
     return _per_task(submitted, batches * _BATCH), _per_task(drained, batches * _BATCH)
 
 
@@ -101,8 +119,8 @@ def _per_task(run: Measure, tasks: int) -> Measure:
     )
 
 
-async def _latency(scheme: str) -> Measure:
-    async with _fabric(scheme) as fabric:
+async def _latency(url: str) -> Measure:
+    async with _fabric(url) as fabric:
         task = _Counting(fabric).task
 
         async def cycle() -> None:
@@ -110,14 +128,16 @@ async def _latency(scheme: str) -> Measure:
 
         async with fabric.worker():
             await measure("warm-up", cycle, 1, 20)
-            return await measure(f"{scheme}: submit to result", cycle, 1, _LATENCIES)
+            return await measure(f"{_scheme(url)}: submit to result", cycle, 1, _LATENCIES)
 
 
 @asynccontextmanager
-async def _fabric(scheme: str) -> AsyncIterator[FlowFabric]:
+async def _fabric(url: str) -> AsyncIterator[FlowFabric]:
+    settings = Settings(waitpoint_secret=Secret("5e" * 32))
     with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "bench.db"
-        url = {"memory": "memory://", "sqlite": f"sqlite:///{path}", "valkey": _VALKEY}[scheme]
-        settings = Settings(waitpoint_secret=Secret("5e" * 32))
-        async with FlowFabric(url, settings=settings) as fabric:
+        async with FlowFabric(url.format(directory=directory), settings=settings) as fabric:
             yield fabric
+
+
+def _scheme(url: str) -> str:
+    return url.partition(":")[0]

@@ -1,13 +1,14 @@
 """A Valkey server for one suite, and what a run costs on both sides of the connection."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 
 from bench.measure import Cycle, Measure, measure
+from bench.raw_valkey import valkey_server
 from flowfabric.app import close_engine, open_engine
 from flowfabric.backend.valkey.connection import Login
 from flowfabric.backend.valkey.node import Node
@@ -71,24 +72,38 @@ class Rig:
         raise RuntimeError("the append-only file was not rewritten in time")
 
     @asynccontextmanager
-    async def engine(self, **settings: Any) -> AsyncIterator[Engine]:
+    async def engine(self) -> AsyncIterator[Engine]:
         """An engine on the emptied server, without duties."""
         await self.clean()
-        engine = await open_engine(self.settings(**settings))
+        async with self.another() as engine:
+            yield engine
+
+    @asynccontextmanager
+    async def another(self) -> AsyncIterator[Engine]:
+        """One more engine on what is there, as another process would have it."""
+        engine = await open_engine(self.settings)
         try:
             yield engine
         finally:
             await close_engine(engine)
 
-    def settings(self, **given: Any) -> Settings:
-        store = StoreUrl("valkey", host="127.0.0.1", port=self.server.port)
-        return Settings(store=store, waitpoint_secret=Secret("5e" * 32), **given)
+    @property
+    def settings(self) -> Settings:
+        return Settings(
+            store=StoreUrl("valkey", host="127.0.0.1", port=self.server.port),
+            waitpoint_secret=Secret("5e" * 32),
+            max_concurrent_stream_ops=4_000,
+        )
 
     async def measured(self, name: str, cycle: Cycle, callers: int, cycles: int) -> Measure:
-        """A run after a warm-up, with what it cost the server."""
+        """A run after a warm-up."""
         await measure("warm-up", cycle, callers, max(callers, cycles // 10))
+        return await self.costed(measure(name, cycle, callers, cycles))
+
+    async def costed(self, run: Awaitable[Measure]) -> Measure:
+        """A run, with what it cost the server."""
         before = await self.usage()
-        found = await measure(name, cycle, callers, cycles)
+        found = await run
         after = await self.usage()
         return msgspec.structs.replace(
             found,
@@ -130,12 +145,10 @@ class Rig:
 
 @asynccontextmanager
 async def rig() -> AsyncIterator[Rig]:
-    """A server of one's own on a free port of the loopback, gone with its data afterwards."""
-    server = ValkeyServer(*_OPTIONS)
-    made = Rig(server)
-    try:
-        await made.prepare()
-        yield made
-    finally:
-        await made.node.close()
-        server.end()
+    with valkey_server(*_OPTIONS) as server:
+        made = Rig(server)
+        try:
+            await made.prepare()
+            yield made
+        finally:
+            await made.node.close()

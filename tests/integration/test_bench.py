@@ -5,15 +5,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from bench import valkey
 from bench.__main__ import STORES
 from bench.report import Options
 from bench.valkey.baseline import swiftness
 from bench.valkey.rig import rig
 
-TINY = Options(cycles=100, rounds=1, fill=300)
+TINY = Options(cycles=100, rounds=1, fill=300, seconds=0.3)
 
 
-@pytest.mark.parametrize("suite", ["executions"])
+@pytest.mark.parametrize("suite", valkey.__all__)
 async def test_a_suite_on_valkey_measures_both_sides(suite: str, tmp_path: Path) -> None:
     report = await STORES["valkey"][suite](TINY)
     report.save(tmp_path / "found.json")
