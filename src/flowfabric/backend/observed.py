@@ -3,12 +3,16 @@ know nothing of it."""
 
 import inspect
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from flowfabric.backend.base import Answered, Backend
+from flowfabric.backend.flowing import GraphCreated, GraphRefused
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, Finished, NamedClaim, Offer
+from flowfabric.core.birth import GraphBirth
+from flowfabric.core.flow_plan import FlowAnswer, FlowApplied, FlowPlan
+from flowfabric.core.graph import Group
 from flowfabric.core.plan import Answer, Applied, EndAttempt, Plan, Refused
 from flowfabric.core.states import FINAL
 from flowfabric.errors import FlowFabricError
@@ -85,6 +89,22 @@ class _Observed:
         self._remember(offers)
         return answers
 
+    async def create_graph(
+        self, items: Sequence[GraphBirth]
+    ) -> list[Answered[GraphCreated | GraphRefused]]:
+        answers = await self._call("create_graph", self._backend.create_graph(items))
+        for item, answer in zip(items, answers, strict=True):
+            if isinstance(answer, GraphCreated) and not answer.was_whole:
+                self._tell_groups(item.groups)
+        return answers
+
+    async def apply_flows(self, plans: Sequence[FlowPlan]) -> list[Answered[FlowAnswer]]:
+        answers = await self._call("apply_flows", self._backend.apply_flows(plans))
+        for plan, answer in zip(plans, answers, strict=True):
+            if plan.rule == "policy" and isinstance(answer, FlowApplied):
+                self._tell_groups(plan.graph.groups)
+        return answers
+
     def _watched(
         self, name: str, method: Callable[..., Awaitable[Any]]
     ) -> Callable[..., Awaitable[Any]]:
@@ -132,6 +152,10 @@ class _Observed:
         if is_end:
             seconds = (answer.now - created_at) / 1_000 if created_at else None
             self._observer.ended(lane, state, seconds)
+
+    def _tell_groups(self, groups: Sequence[Group]) -> None:
+        for policy, n in Counter(group.policy for group in groups).items():
+            self._observer.grouped(policy, n)
 
     def _about(self, plan: Plan, answer: Applied) -> tuple[str, int]:
         if answer.record is not None:

@@ -79,6 +79,7 @@ class DutyLoop:
         for (name, result), n in tally.counts.items():
             self._observer.looked_at(name, result, n)
         self._observer.left_alone(self.duty.name, tally.left_alone)
+        self._observer.drained(tally.drained)
         if tally.cancels_left is not None:
             self._observer.cancels_left(tally.cancels_left)
 

@@ -9,6 +9,8 @@ class Tally:
         # Items that are left alone for a while; cancelled flows with work left, if all were seen.
         self.left_alone = 0
         self.cancels_left: int | None = None
+        # Flows whose cut-off cancels of siblings came to their end.
+        self.drained = 0
 
     def processed(self, duty: str, n: int = 1) -> None:
         self.counts[duty, "processed"] += n

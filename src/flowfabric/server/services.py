@@ -35,7 +35,7 @@ class Services:
         self.drain = Drain()
         self.sse = Permits("sse_streams", settings.max_sse_streams)
         self.rotation = Permits("admin_rotate", 1)
-        self.claim_waits = ClaimWaits()
+        self.claim_waits = ClaimWaits(on_refusal=observer.at_capacity)
         self.observer = observer
         self.traces = Traces()
         for pool in (self.sse, self.rotation, engine.streams.permits):

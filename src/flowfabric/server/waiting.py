@@ -2,7 +2,7 @@
 both end the wait at once."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Final, Literal, Self, TypeVar
 
@@ -97,8 +97,11 @@ class Leaving:
 class ClaimWaits:
     """Claims that wait: one per worker process, and so many in all."""
 
-    def __init__(self, most: int = MOST_CLAIM_WAITS) -> None:
+    def __init__(
+        self, most: int = MOST_CLAIM_WAITS, on_refusal: Callable[[], None] = lambda: None
+    ) -> None:
         self._most = most
+        self._on_refusal = on_refusal
         self._waiting: set[tuple[str, str]] = set()
 
     def __len__(self) -> int:
@@ -107,6 +110,7 @@ class ClaimWaits:
     def enter(self, worker: tuple[str, str]) -> None:
         most = 1 if worker in self._waiting else self._most
         if worker in self._waiting or len(self._waiting) >= self._most:
+            self._on_refusal()
             raise ResourceExhausted(
                 f"too many concurrent claim_waits calls (server max: {most}); retry with backoff",
                 pool="claim_waits",

@@ -45,6 +45,9 @@ class Metrics(Observer):
         self._quota_hits = count("ff_quota_hit", "Starts a quota held", "reason")
         self._signals = count("ff_signals", "Signals", "effect")
         self._completions = count("ff_completion_events", "Completions logged", "outcome")
+        self._groups = count("ff_edge_group_policy", "Edge groups by their policy", "policy")
+        self._drains = count("ff_sibling_cancel_reconcile", "Cuts ended by a timer", "action")
+        self._full = count("ff_worker_at_capacity", "Claims that found no permit")
         self._stream_ops = gauge("ff_stream_ops_in_flight", "Stream reads and tails under way")
         self._sse = gauge("ff_sse_streams_open", "Open event streams")
         self._waits = gauge("ff_claim_waits", "Claims that wait for work")
@@ -106,6 +109,15 @@ class Metrics(Observer):
 
     def cancels_left(self, n: int) -> None:
         self._backlog.set(n)
+
+    def grouped(self, policy: str, n: int) -> None:
+        self._groups.labels(policy).inc(n)
+
+    def drained(self, n: int) -> None:
+        self._drains.labels("completed_drain").inc(n)
+
+    def at_capacity(self) -> None:
+        self._full.inc()
 
     def rejected(self, pool: str) -> None:
         self._rejected.labels(pool).inc()

@@ -43,6 +43,15 @@ class Observer:
     def cancels_left(self, n: int) -> None:
         """How many cancelled flows still have members to cancel."""
 
+    def grouped(self, policy: str, n: int) -> None:
+        """Inbound edges of so many members combine by this policy."""
+
+    def drained(self, n: int) -> None:
+        """So many cut-off cancels of siblings were brought to their end by a timer."""
+
+    def at_capacity(self) -> None:
+        """A claim found no permit to wait with."""
+
     def rejected(self, pool: str) -> None:
         """A call found its pool exhausted."""
 
