@@ -17,11 +17,11 @@ from flowfabric.errors import FlowFabricError
 # ---- create
 
 
-class Created(msgspec.Struct, frozen=True):
+class Created(msgspec.Struct, frozen=True, gc=False):
     record: Record
 
 
-class Duplicate(msgspec.Struct, frozen=True):
+class Duplicate(msgspec.Struct, frozen=True, gc=False):
     execution_id: str
 
 
@@ -75,7 +75,7 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     result_deferred: bool = False
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class Offer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One record a claim came upon, and what became of it.
 
     `leased` and `reserved` are the caller's now. `exhausted` reached its reclaim cap and `covered`

@@ -12,7 +12,7 @@ from flowfabric.core.step import settled_record
 FAIR_STEP_MS: Final = 1_000
 
 
-class Birth(msgspec.Struct, frozen=True, kw_only=True):
+class Birth(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One execution to create: a record without instants, and what its instants become."""
 
     record: Record

@@ -10,7 +10,7 @@ from flowfabric.core.record import NO_ATTEMPT, Attempt, Record
 from flowfabric.core.states import HELD
 
 
-class LogEntry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class LogEntry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """One step as subscribers see it."""
 
     at: int

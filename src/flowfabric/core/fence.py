@@ -5,7 +5,7 @@ import msgspec
 from flowfabric.errors import InvalidInput, PartialFenceTriple
 
 
-class Fence(msgspec.Struct, frozen=True):
+class Fence(msgspec.Struct, frozen=True, gc=False):
     """Lease, epoch and attempt together; any of them being stale makes the whole stale."""
 
     lease_id: str

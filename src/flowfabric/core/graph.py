@@ -23,7 +23,7 @@ INPUT: Final = "input"
 UPSTREAM_BYTES: Final = 4 * 1024 * 1024
 
 
-class Edge(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Edge(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     edge_id: str
     flow_id: str
     source: str
@@ -51,7 +51,7 @@ def ends_of(edge: Edge) -> tuple[str, str]:
     return edge.source, edge.target
 
 
-class Group(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Group(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """How the inbound edges of one member combine. It fires once per round."""
 
     target: str
@@ -70,7 +70,7 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     cancel_reason: str = ""
 
 
-class Unsettled(msgspec.Struct, frozen=True, array_like=True):
+class Unsettled(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Work a bounded step left over: which list to go on with, and behind which edge.
 
     `settle` the edges that leave a member that ended; `gather` those that lead to a member and
@@ -86,7 +86,7 @@ class Unsettled(msgspec.Struct, frozen=True, array_like=True):
     within: str = ""
 
 
-class Flow(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Flow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     flow_id: str
     namespace: str
     kind: str = ""

@@ -18,7 +18,7 @@ Family = Literal["completion", "lease", "signal", "operator", "flow"]
 Blob = Literal["input", "result"]
 
 
-class Guard(msgspec.Struct, frozen=True, omit_defaults=True):
+class Guard(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What must hold for a plan to be applied. A state may be narrowed as `state/reason`."""
 
     states: frozenset[str]
@@ -30,7 +30,7 @@ class Guard(msgspec.Struct, frozen=True, omit_defaults=True):
     uncancelled: bool = False
 
 
-class Timer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Timer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """Instants to set: durations from the step's now, or an instant somebody named."""
 
     lease_for: int | None = None
@@ -44,13 +44,13 @@ class Timer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     pending_at: int | None = None
 
 
-class EndAttempt(msgspec.Struct, frozen=True, omit_defaults=True, tag="end"):
+class EndAttempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag="end"):
     state: AttemptState
     failure_reason: str = ""
     failure_category: str = ""
 
 
-class PauseAttempt(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause"):
+class PauseAttempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag="pause"):
     """Paused by a suspension, or by the attempt itself under one of OWN_PAUSES."""
 
     suspension_id: str
@@ -59,7 +59,7 @@ class PauseAttempt(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause")
 OWN_PAUSES: Final = ("worker_delay", "waiting_children")
 
 
-class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One entry for the log. The store adds who held the record before the write."""
 
     kind: str
@@ -67,7 +67,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     details: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-class Plan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Plan(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     target: str
     rule: str
     guard: Guard
@@ -95,7 +95,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return f"Plan({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
 
-class Brief(msgspec.Struct, frozen=True):
+class Brief(msgspec.Struct, frozen=True, gc=False):
     """All a lease holder needs to know of a record it changed itself. Only a gated one has slots
     that follow its lease."""
 
@@ -105,7 +105,7 @@ class Brief(msgspec.Struct, frozen=True):
     gated: bool = False
 
 
-class Applied(msgspec.Struct, frozen=True):
+class Applied(msgspec.Struct, frozen=True, gc=False):
     brief: Brief
     was: str
     now: int
@@ -114,7 +114,7 @@ class Applied(msgspec.Struct, frozen=True):
     more: bool = False
 
 
-class Refused(msgspec.Struct, frozen=True):
+class Refused(msgspec.Struct, frozen=True, gc=False):
     """The guard did not hold; `seen` is the record that did not fit, None when there is none."""
 
     seen: Record | None

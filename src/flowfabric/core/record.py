@@ -15,7 +15,7 @@ NO_PERCENT: Final = -1
 NO_ATTEMPT: Final = -1
 
 
-class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """One try at an execution. The open one lives in its record, ended ones beside it."""
 
     index: int
@@ -47,7 +47,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     first_instance_id: str = ""
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """Everything the engine decides from, except payloads and documents."""
 
     # identity, set at creation

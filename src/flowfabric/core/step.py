@@ -26,7 +26,7 @@ from flowfabric.core.states import CLAIMABLE, FINAL, HELD
 _replace = msgspec.structs.replace
 
 
-class Step(msgspec.Struct, frozen=True):
+class Step(msgspec.Struct, frozen=True, gc=False):
     """What one write did to one record: the pair, the attempt that ended, the log entry."""
 
     before: Record | None

@@ -36,7 +36,7 @@ from flowfabric.errors import (
 )
 
 
-class Submission(msgspec.Struct, frozen=True, kw_only=True):
+class Submission(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a caller asks to be run. Values are checked when it is submitted."""
 
     kind: str = ""
@@ -57,7 +57,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     partition: int | None = None
 
 
-class Submitted(msgspec.Struct, frozen=True):
+class Submitted(msgspec.Struct, frozen=True, gc=False):
     execution_id: str
     public_state: str
     is_new: bool

@@ -8,7 +8,7 @@ import msgspec
 from flowfabric.engine.flow_types import DEFAULT_KIND
 
 
-class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
+class GraphNode(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One member; what is unset is as for an execution submitted by itself."""
 
     name: str
@@ -24,7 +24,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
     execution_id: str = ""
 
 
-class GraphEdge(msgspec.Struct, frozen=True, kw_only=True):
+class GraphEdge(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """`target` waits for `source`; both are names of nodes."""
 
     source: str

@@ -48,6 +48,7 @@ class Transaction:
         self.now = now
         self.searchable = searchable
         self.rings: set[str] = set()
+        self.rows_written = 0
         self._seen: dict[Table[Any, Any], dict[Any, Any]] = {}
         self._dirty: dict[Table[Any, Any], dict[Any, Any]] = {}
         self._log: list[LogEntry] = []
@@ -109,7 +110,10 @@ class Transaction:
         layer = self._dirty.get(table)
         if layer is None:
             layer = self._dirty[table] = {}
-        self._undo.append((layer, key, layer.get(key, _ABSENT)))
+        old = layer.get(key, _ABSENT)
+        if old is _ABSENT:
+            self.rows_written += 1
+        self._undo.append((layer, key, old))
         layer[key] = value
 
     def insert(self, table: Table[K, V], key: K, value: V) -> None:
@@ -281,6 +285,7 @@ class Transaction:
             shown = {key: entry.tags[key] for key in self.searchable if key in entry.tags}
             entry = msgspec.structs.replace(entry, tags=shown)
         self._log.append(entry)
+        self.rows_written += 1
         self.rings.add(LOG_BELL)
 
 

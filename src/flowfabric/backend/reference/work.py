@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.errors import Bug, FlowFabricError
@@ -11,6 +11,10 @@ from flowfabric.errors import Bug, FlowFabricError
 I = TypeVar("I")  # noqa: E741
 A = TypeVar("A")
 T = TypeVar("T")
+
+# Items behind so many rows wait for the next transaction: a group of large steps would otherwise
+# keep everybody else out for as long as all of them take.
+MOST_ROWS: Final = 400
 
 _log = logging.getLogger("flowfabric.backend")
 
@@ -37,9 +41,15 @@ class Work(Generic[I, A]):
 
 
 def perform(tx: Transaction, work: Work[I, A]) -> list[A | FlowFabricError]:
-    """Do a batch. An item that fails leaves nothing behind and is answered by its error."""
+    """Do a batch until the transaction is full: items without an answer are left to the next one.
+    An item that fails leaves nothing behind and is answered by its error."""
     each = work.start(tx, work.items)
-    return [attempt(tx, work.name, partial(each, item)) for item in work.items]
+    answers: list[A | FlowFabricError] = []
+    for item in work.items:
+        answers.append(attempt(tx, work.name, partial(each, item)))
+        if tx.rows_written >= MOST_ROWS:
+            break
+    return answers
 
 
 def attempt(tx: Transaction, name: str, item: Callable[[], A]) -> A | FlowFabricError:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.work import AnyWork, Work, perform
+from flowfabric.backend.reference.work import MOST_ROWS, AnyWork, perform
 from flowfabric.backend.sqlite.faults import error_for, kind_of
 from flowfabric.backend.sqlite.mail import Call
 from flowfabric.backend.sqlite.tables import SqliteTables
@@ -54,7 +54,8 @@ class Committer:
             self._fail(shares, self.broken)
             return
         try:
-            self._commit_patiently(shares, rings)
+            while shares:
+                shares = self._commit_patiently(shares, rings)
         except Exception as fault:
             kind = kind_of(fault)
             if kind == "broken":
@@ -67,7 +68,7 @@ class Committer:
                 for half in _halves(shares):
                     self._attempt(half, rings)
 
-    def _commit_patiently(self, shares: list[Share], rings: set[str]) -> None:
+    def _commit_patiently(self, shares: list[Share], rings: set[str]) -> list[Share]:
         for pause in _PAUSES_MS:
             try:
                 return self._commit(shares, rings)
@@ -77,18 +78,16 @@ class Committer:
             _pause(pause)
         return self._commit(shares, rings)
 
-    def _commit(self, shares: list[Share], rings: set[str]) -> None:
-        """One transaction. Answers are handed out only when it is safely in the file."""
+    def _commit(self, shares: list[Share], rings: set[str]) -> list[Share]:
+        """One transaction; what is left for the next when this one became full. Answers are handed
+        out only when it is safely in the file."""
         execute = self._connection.execute
         tables = self._tables
         try:
             execute("BEGIN IMMEDIATE")
             tables.begin()
             tx = Transaction(tables, self._clock(), self._searchable)
-            answers = [
-                perform(tx, Work(share.call.task.name, share.call.task.start, share.items))
-                for share in shares
-            ]
+            answers = _perform(tx, shares)
             tx.flush()
             if tables.fault is not None:
                 raise tables.fault
@@ -97,9 +96,13 @@ class Committer:
             if self._connection.in_transaction:
                 execute("ROLLBACK")
             raise
-        for share, answered in zip(shares, answers, strict=True):
-            share.call.result += answered
         rings |= tx.rings
+        left = shares[len(answers) :]
+        for share, answered in zip(shares, answers, strict=False):
+            share.call.result += answered
+            if len(answered) < len(share.items):
+                left.insert(0, Share(share.call, share.items[len(answered) :]))
+        return left
 
     def _blame(self, shares: list[Share], fault: Exception) -> None:
         """Answer the one item that is to blame with its own error."""
@@ -110,6 +113,16 @@ class Committer:
         """Fail whole calls: what other parts of them did stands, and every call may be repeated."""
         for share in shares:
             share.call.error = error_for(fault, self._path)
+
+
+def _perform(tx: Transaction, shares: list[Share]) -> list[list[Any]]:
+    """The answers of the shares the transaction had room for; the last of them may be cut off."""
+    answers: list[list[Any]] = []
+    for call, items in shares:
+        answers.append(perform(tx, call.task.part(items)))
+        if tx.rows_written >= MOST_ROWS:
+            break
+    return answers
 
 
 def _pause(ms: int) -> None:

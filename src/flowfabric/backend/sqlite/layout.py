@@ -18,12 +18,14 @@ _EITHER: Final = (False, True)
 
 
 class Values(NamedTuple):
-    """The columns beside the key; `read` are those a value is made of again."""
+    """The columns beside the key; `read` are those a value is made of again, `fixed` those that
+    never change, so that the indexes they are part of are left alone."""
 
     columns: tuple[str, ...]
     pack: Callable[[Any], Row]
     read: tuple[str, ...]
     unpack: Callable[[Row], Any]
+    fixed: tuple[str, ...] = ()
 
 
 class Layout:
@@ -41,7 +43,9 @@ class Layout:
         every = (*key, *values.columns)
         where = " AND ".join(f"{name} = ?" for name in key)
         read = ", ".join(values.read)
-        news = ", ".join(f"{name} = excluded.{name}" for name in values.columns)
+        news = ", ".join(
+            f"{name} = excluded.{name}" for name in values.columns if name not in values.fixed
+        )
         self.get = f"SELECT {read} FROM {self.name} WHERE {where}"
         self.get_many = (
             f"SELECT {key[0]}, {read} FROM {self.name}"
@@ -202,6 +206,7 @@ _PLACES: Final[dict[Table[Any, Any], tuple[tuple[str, ...], Values]]] = {
             _pack_flow,
             ("body",),
             lambda row: codecs.decode_flow(row[0]),
+            fixed=("part", "created_at"),
         ),
     ),
     tables.EDGES: (
@@ -211,6 +216,7 @@ _PLACES: Final[dict[Table[Any, Any], tuple[tuple[str, ...], Values]]] = {
             _pack_edge,
             ("body",),
             lambda row: codecs.decode_edge(row[0]),
+            fixed=("source", "target"),
         ),
     ),
     tables.GROUPS: (("target",), _packed(codecs.decode_group)),

@@ -10,7 +10,7 @@ from flowfabric.backend.memory import MemoryRunner, MemoryTables, WallClock
 from flowfabric.backend.reference.config import get, start_put
 from flowfabric.backend.reference.tables import CONFIG
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.work import Work
+from flowfabric.backend.reference.work import MOST_ROWS, Work
 from flowfabric.backend.types import ConfigDocument, ConfigPut
 from flowfabric.errors import InvalidInput
 from tests.clock import VirtualClock
@@ -39,6 +39,26 @@ async def test_a_failing_item_leaves_nothing_and_spoils_no_other(clock: VirtualC
     assert [type(answer) for answer in answers] == [str, InvalidInput, str]
     documents = await runner.read(lambda tx: get(tx, ["a", "bad", "b"]))
     assert [document is not None for document in documents] == [True, False, True]
+
+
+async def test_large_items_do_not_share_a_transaction(clock: VirtualClock) -> None:
+    def start(tx: Transaction, prefixes: Sequence[str]) -> Callable[[str], int]:
+        def one(prefix: str) -> int:
+            for number in range(MOST_ROWS):
+                tx.put(CONFIG, f"{prefix}{number}", ConfigDocument("", 1, b"x"))
+            return tx.now
+
+        return one
+
+    def tick() -> int:
+        clock.advance(1)
+        return clock()
+
+    runner = MemoryRunner(MemoryTables(), tick)
+    first, second = await runner.write(Work("test", start, ["a", "b"]))
+    assert isinstance(first, int)
+    assert isinstance(second, int)
+    assert second > first
 
 
 async def test_a_transaction_sees_one_instant_of_the_given_clock(clock: VirtualClock) -> None:

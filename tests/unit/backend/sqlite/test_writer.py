@@ -12,7 +12,7 @@ import pytest
 
 from flowfabric.backend.reference.tables import BLOBS, CONFIG, FAIRNESS
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.work import Work
+from flowfabric.backend.reference.work import MOST_ROWS, Work
 from flowfabric.backend.sqlite import groups
 from flowfabric.backend.sqlite.connection import MAX_VALUE_BYTES, connect
 from flowfabric.backend.sqlite.writer import MOST_ITEMS
@@ -96,6 +96,34 @@ async def test_a_group_is_bounded(home: Home) -> None:
     first, second, third = await behind(home, Gate(), call, call, call)
     assert first == second
     assert third[0] > second[0]
+
+
+def put_many(tx: Transaction) -> int:
+    """An item that fills a transaction."""
+    for number in range(MOST_ROWS):
+        put(f"{tx.now}-{number}")(tx)
+    return tx.now
+
+
+async def test_large_items_do_not_share_a_transaction(home: Home) -> None:
+    first, second = await behind(home, Gate(), (now, put_many, put_many, now, now), (now,))
+    assert len(first) == 5
+    small, large, larger, after, last = first
+    assert small == large < larger < after
+    assert after == last == second[0]
+
+
+async def test_what_a_full_transaction_left_is_done_though_another_item_fails(home: Home) -> None:
+    def fail(tx: Transaction) -> None:
+        raise Conflict("no")
+
+    large, bad, done = await home.write(work(put_many, fail, put("a")))
+    assert isinstance(large, int)
+    assert isinstance(bad, Conflict)
+    assert done is None
+    assert "a" in await home.read(
+        lambda tx: [name for name, _ in tx.tables.scan(CONFIG, None, MOST_ROWS + 1)]
+    )
 
 
 async def test_later_items_see_what_earlier_ones_wrote(home: Home) -> None:
