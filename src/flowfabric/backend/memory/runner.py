@@ -52,12 +52,17 @@ class MemoryRunner:
         while len(answers) < len(work.items):
             # Nothing here waits, so a caller in a loop would otherwise keep all others out.
             await asyncio.sleep(0)
-            with self._lock:
-                tx = self._begin()
-                answers += perform(tx, work.part(work.items[len(answers) :]))
-                tx.flush()
-            if tx.rings:
-                self._on_commit(tx.rings)
+            left = work.part(work.items[len(answers) :])
+            answers.extend(self._transact(left))
+        return answers
+
+    def _transact(self, work: Work[I, A]) -> list[A | FlowFabricError]:
+        with self._lock:
+            tx = self._begin()
+            answers = perform(tx, work)
+            tx.flush()
+        if tx.rings:
+            self._on_commit(tx.rings)
         return answers
 
     async def read(self, read: Callable[[Transaction], T]) -> T:

@@ -270,9 +270,14 @@ class Transaction:
     def put_edge(self, edge: Edge) -> None:
         if not edge.created_at:
             edge = msgspec.structs.replace(edge, created_at=self.now)
+        key = edge_key(edge)
         for end in (edge.source, edge.target):
-            self._touched.setdefault(end, set()).add(edge_key(edge))
-        self.put(EDGES, edge_key(edge), edge)
+            touched = self._touched.get(end)
+            if touched is None:
+                self._touched[end] = {key}
+            else:
+                touched.add(key)
+        self.put(EDGES, key, edge)
 
     def put_group(self, group: Group) -> None:
         self.put(GROUPS, group.target, group)

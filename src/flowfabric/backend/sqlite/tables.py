@@ -125,7 +125,7 @@ class SqliteTables(Session):
                 listed = self.records(_RECORDS, (_json(keys).decode(),))
             return cast(dict[K, V], {record.execution_id: record for record in listed})
         layout = LAYOUTS[table]
-        if layout.is_single:
+        if layout.is_single and len(keys) > 1:
             rows = self.rows(layout.get_many, (_json(keys).decode(),))
             return {row[0]: layout.unpack(row[1:]) for row in rows}
         if layout.is_owned and len(layout.key) == 2:
