@@ -52,8 +52,8 @@ class MemoryRunner:
         while len(answers) < len(work.items):
             # Nothing here waits, so a caller in a loop would otherwise keep all others out.
             await asyncio.sleep(0)
-            left = work.part(work.items[len(answers) :])
-            answers.extend(self._transact(left))
+            done = self._transact(work.part(work.items[len(answers) :]))
+            answers += done
         return answers
 
     def _transact(self, work: Work[I, A]) -> list[A | FlowFabricError]:
