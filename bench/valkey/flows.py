@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from bench.cycle import INPUT, RESULT
-from bench.flows import CALLERS, LENGTH, WIDTH, chain, fan
+from bench.flows import CALLERS, WIDTH
+from bench.graphs import LENGTH, chain, fan
 from bench.measure import Cycle, Measure
 from bench.report import Options, Ratio, Report
 from bench.valkey.baseline import Baselines, Words, empty, in_turn, plain, swiftness
