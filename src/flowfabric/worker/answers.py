@@ -77,12 +77,22 @@ def answer_to(value: object) -> Answer:
     try:
         return port.Complete(*codecs.encode(value))
     except Unencodable as fault:
-        return failed(f"the result {fault}", "handler_error", False)
+        raise Unencodable(f"the result {fault}") from fault
 
 
 def failure_of(fault: BaseException) -> port.Fail:
     """How an attempt fails whose handler raised this."""
+    try:
+        return _failure_of(fault)
+    except Exception:
+        # An exception that cannot say what it is still has a name.
+        return failed(type(fault).__name__, "handler_error")
+
+
+def _failure_of(fault: BaseException) -> port.Fail:
     match fault:
+        case Unencodable():
+            return failed(str(fault), "handler_error", False)
         case Undecodable():
             return failed(f"payload: {fault}", "extractor_payload_decode", False)
         case MissingResource():

@@ -10,7 +10,7 @@ import msgspec
 from flowfabric.engine.executions import Submission
 from flowfabric.ports.worker import WaitChildren
 from flowfabric.worker.ends import value_of_end
-from flowfabric.worker.session import Paused, Session, again
+from flowfabric.worker.session import Session, again
 from flowfabric.worker.steps import describe, recorded, value_of
 
 P = ParamSpec("P")
@@ -109,5 +109,5 @@ class Family:
         left = [one.id for one, end in zip(children, ended, strict=True) if end is None]
         if left:
             await session.land()
-            raise Paused(WaitChildren(tuple(dict.fromkeys(left))))
+            raise session.pause(WaitChildren(tuple(dict.fromkeys(left))))
         return [one.decode(end) for one, end in zip(children, ended, strict=True)]

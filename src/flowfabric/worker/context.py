@@ -312,6 +312,9 @@ class SyncContext:
             return value
 
         def blocking(*args: Any, **kwargs: Any) -> Any:
+            if _is_inside(self._loop):
+                raise ConfigError(f"{name}: blocks; a function that awaits takes a Context")
+
             async def run() -> Any:
                 answer = value(*args, **kwargs)
                 return await answer if hasattr(answer, "__await__") else answer
@@ -319,6 +322,14 @@ class SyncContext:
             return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
 
         return blocking
+
+
+def _is_inside(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this very code is run by the loop, and would wait for itself."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 def chosen(upstreams: tuple[Upstream, ...], name: str) -> Upstream | None:

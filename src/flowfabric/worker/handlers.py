@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import cached_property, partial
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -53,14 +53,15 @@ class Handler:
     def __init__(self, kind: str, function: Callable[..., Any]) -> None:
         self.kind = kind
         self.function = function
-        self.is_async = inspect.iscoroutinefunction(function)
+        # Decorators often hide that what they wrap is a coroutine function.
+        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
 
     async def call(self, session: Session, around: Surroundings, stack: AsyncExitStack) -> Any:
         """Resolve the parameters, then run the body."""
         args, kwargs = await self.arguments(session, around, stack)
         if self.is_async:
             return await self.function(*args, **kwargs)
-        return await _in_thread(around.threads, partial(self.function, *args, **kwargs))
+        return await in_thread(around.threads, partial(self.function, *args, **kwargs))
 
     async def arguments(
         self, session: Session, around: Surroundings, stack: AsyncExitStack
@@ -142,13 +143,16 @@ class ExtractingHandler(Handler):
                 return codecs.decode(body, claim.payload_encoding or codecs.JSON, wanted)
 
 
-async def _in_thread(threads: Executor, function: Callable[[], Any]) -> Any:
+async def in_thread(threads: Executor, function: Callable[[], Any]) -> Any:
     """A thread cannot be cancelled: whoever waits for it keeps its place until it returns."""
     running = asyncio.get_running_loop().run_in_executor(threads, function)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        await asyncio.wait([running])
+        while not running.done():
+            # Told again, by a lost lease after a timeout for example.
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([running])
         # What it raised belongs to nobody any more.
         running.exception()
         raise

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from flowfabric.engine.frames import NewFrame
 from flowfabric.engine.suspend_orders import SuspendOrder
@@ -29,18 +29,23 @@ from flowfabric.worker.session import Paused, Session, again
 _log = logging.getLogger("flowfabric.worker")
 
 Why = Literal["", "lost", "drain", "timeout"]
+# After these, whatever a handler still has to say counts no more.
+_TOO_LATE: Final = ("lost", "timeout")
+# So long a handler may take to stop before it is reported.
+PATIENCE_S: Final = 1.0
 
 
 class Job:
     """A lease, the session its handler works in, and the task that runs it."""
 
-    __slots__ = ("claim", "session", "started_at", "task", "why")
+    __slots__ = ("claim", "reminder", "session", "started_at", "task", "why")
 
     def __init__(self, claim: Claim, session: Session) -> None:
         self.claim = claim
         self.session = session
         self.task: asyncio.Task[None] | None = None
         self.started_at = 0.0
+        self.reminder: asyncio.TimerHandle | None = None
         # Why its task was cancelled, if it was.
         self.why: Why = ""
 
@@ -51,6 +56,13 @@ class Job:
             self.why = why
         if self.task is not None:
             self.task.cancel(f"FlowFabric: {why}")
+            if self.reminder is None:
+                loop = asyncio.get_running_loop()
+                self.reminder = loop.call_later(PATIENCE_S, self._report)
+
+    def _report(self) -> None:
+        kind = self.claim.execution_kind
+        _log.warning("%s (%s) ignores its cancellation", self.claim.execution_id, kind)
 
 
 class Performer:
@@ -73,8 +85,9 @@ class Performer:
         try:
             answer = await self._answer(job)
         finally:
-            if timer is not None:
-                timer.cancel()
+            for one in (timer, job.reminder):
+                if one is not None:
+                    one.cancel()
         if answer is None or job.session.has_left:
             return None
         if isinstance(answer, SuspendOrder):
@@ -97,6 +110,10 @@ class Performer:
             return failed(f"this worker has no handler for {kind!r}", "runtime_no_handler")
         try:
             value = await self._called(handler, job)
+            if job.session.pausing is not None:
+                raise job.session.pausing
+            if job.why in _TOO_LATE:
+                return None
             if job.session.output.is_busy:
                 await job.session.held(job.session.output.flush())
             return answer_to(value)

@@ -14,7 +14,7 @@ from flowfabric.errors import FlowFabricError
 from flowfabric.ports.worker import Claim, Delay, Finish, FinishReply, WorkerPort
 from flowfabric.worker.answers import unacceptable
 from flowfabric.worker.handlers import Handler, Surroundings
-from flowfabric.worker.jobs import Job, Performer
+from flowfabric.worker.jobs import PATIENCE_S, Job, Performer
 from flowfabric.worker.renewals import Renewals
 from flowfabric.worker.resources import Resources
 from flowfabric.worker.session import LEASE_IS_GONE, Session
@@ -31,7 +31,7 @@ _LONGEST_PAUSE_S: Final = 1.0
 _TOLD_EVERY_S: Final = 30.0
 # Work shorter than this on average is claimed ahead: waiting for it would cost more than it does.
 _SHORT_S: Final = 0.05
-_LAST_S: Final = 1.0
+_LAST_S: Final = 0.5
 
 
 class Worker:
@@ -163,11 +163,9 @@ class Worker:
         """Cancel what still runs and hand it back: same attempt, no retry spent."""
         for job in list(self._jobs.values()):
             job.cancel("drain")
-        if await self._quiet(_LAST_S):
+        if await self._quiet(PATIENCE_S + _LAST_S):
             return
         for job in list(self._jobs.values()):
-            kind = job.claim.execution_kind
-            _log.warning("%s (%s) ignores its cancellation", job.claim.execution_id, kind)
             self._end(job, Finish(job.claim, Delay(for_ms=0)))
         await self._quiet(_LAST_S)
 

@@ -89,6 +89,7 @@ class Session:
         self.lost = asyncio.Event()
         self.progress: tuple[int | None, str | None] | None = None
         self._has_left = False
+        self._pausing: Paused | None = None
         self._recorded: dict[tuple[str, int], JournalEntry] = {}
         self._uses: Counter[str] = Counter()
         self._flying: set[asyncio.Future[Any]] = set()
@@ -129,8 +130,21 @@ class Session:
         return self._has_left
 
     def check(self) -> None:
+        """No call of the context succeeds once the turn is over, even if the handler goes on."""
         if self._has_left:
             raise Paused
+        if self._pausing is not None:
+            raise self._pausing
+
+    def pause(self, leave: Delay | WaitChildren) -> "Paused":
+        """What to raise in order to leave; kept, because a handler may swallow it."""
+        if self._pausing is None:
+            self._pausing = Paused(leave)
+        return self._pausing
+
+    @property
+    def pausing(self) -> "Paused | None":
+        return self._pausing
 
     # ---- the journal
 
@@ -170,7 +184,8 @@ class Session:
     async def held(self, call: Awaitable[T]) -> T:
         """The answer of a call under the lease; when it is refused because the lease is gone, the
         handler's turn ends."""
-        self.check()
+        if self._has_left:
+            raise Paused
         try:
             return await call
         except LEASE_IS_GONE:

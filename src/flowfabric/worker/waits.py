@@ -100,7 +100,7 @@ class Waits:
         end = value_of(found, int)
         if end > session.now():
             await session.land()
-            raise Paused(Delay(until=end))
+            raise session.pause(Delay(until=end))
 
     async def waitpoint(self, key: str | None, expires: Duration) -> PendingWaitpoint:
         session, length = self._session, milliseconds(expires, "expires")
