@@ -10,14 +10,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check format bench valkey chaos model clean
+.PHONY: help run test check format bench bench-peers valkey chaos model clean
 
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo '  PYTHON=python3.12   the interpreter to build .venv with'
 	@echo '  PARALLEL="-n 2"     how pytest spreads tests; "-n 0" for a debugger'
-	@echo '  ARGS="..."          handed on to run, test, bench, chaos and model'
+	@echo '  ARGS="..."          handed on to run, test, bench, bench-peers, chaos and model'
 
 run: $(VENV)/.installed ## Start everything with a sample app; sets it up first
 	@$(BIN)/flowfabric dev --sample $(ARGS)
@@ -35,8 +35,11 @@ format: $(VENV)/.installed-dev ## Format the code and apply the safe fixes
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.installed ## Measure the stores against raw statements: a table and JSON
+bench: $(VENV)/.installed-dev ## Measure the stores against raw statements: a table and JSON
 	@$(BIN)/python -m bench $(ARGS)
+
+bench-peers: $(VENV)/.installed-dev ## Drain no-op tasks beside SAQ, Dramatiq, Taskiq, Celery and RQ
+	@$(BIN)/python -m bench.peers $(ARGS)
 
 valkey: $(VENV)/.installed-dev ## Run the suites on real Valkey servers, standalone and cluster
 	FF_TEST_STORES=memory,valkey,valkey-cluster $(BIN)/pytest $(PARALLEL) \
@@ -48,8 +51,8 @@ chaos: $(VENV)/.installed-dev ## Kill processes for longer (CHAOS_ROUNDS=50)
 model: $(VENV)/.installed-dev ## Run the model tests with many more examples
 	$(BIN)/pytest tests/model -m "" --timeout=3600 --hypothesis-profile=long $(PARALLEL) $(ARGS)
 
-clean: ## Remove .venv, caches and build output
-	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+clean: ## Remove .venv, .venv-peers, caches and build output
+	rm -rf $(VENV) .venv-peers build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/pip:

@@ -81,16 +81,19 @@ class Report(msgspec.Struct, frozen=True):
             for one in self.measures
         ]
         content = {
-            "machine": {
-                "python": sys.version.split()[0],
-                "sqlite": sqlite3.sqlite_version,
-                "platform": platform.platform(),
-            }
-            | self.facts,
+            "machine": machine() | self.facts,
             "measures": measures,
             "ratios": msgspec.to_builtins(self.ratios),
         }
         path.write_bytes(msgspec.json.format(msgspec.json.encode(content)))
+
+
+def machine() -> dict[str, str]:
+    return {
+        "python": sys.version.split()[0],
+        "sqlite": sqlite3.sqlite_version,
+        "platform": platform.platform(),
+    }
 
 
 def _server_us(run: Measure) -> str:

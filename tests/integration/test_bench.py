@@ -1,4 +1,4 @@
-"""The bench itself: its suites on Valkey run, and its judgement of slow functions can fail."""
+"""The bench itself: its suites on Valkey run, and what goes wrong in them is told."""
 
 from pathlib import Path
 
@@ -7,6 +7,9 @@ import pytest
 
 from bench import valkey
 from bench.__main__ import STORES
+from bench.peers.driving import row_of
+from bench.peers.known import OURS, Peer
+from bench.peers.table import save, table
 from bench.report import Options
 from bench.valkey.baseline import swiftness
 from bench.valkey.rig import rig
@@ -36,3 +39,20 @@ async def test_a_function_of_ours_that_holds_the_server_fails_the_bench() -> Non
         ("calls of ours that held the server for more than 0 ms", 1, False)
     ]
     assert found[1].name == "ff1_version: longest, ms"
+
+
+async def test_our_worker_drains_beside_peers_and_one_that_cannot_run_says_so(
+    tmp_path: Path,
+) -> None:
+    missing = Peer(name="nobody", stores_results=False, note="does not exist")
+    async with rig() as on:
+        rows = [await row_of(on, peer, 200) for peer in (OURS, missing)]
+    ours, other = rows
+    assert not ours.fault
+    assert ours.drained > 0
+    assert ours.server_us > 0
+    assert "No module named bench.peers.programs.on_nobody" in other.fault
+    assert "DID NOT RUN HERE" in table(rows, {})
+    save(rows, {}, tmp_path / "peers.json")
+    found = msgspec.json.decode((tmp_path / "peers.json").read_bytes())
+    assert [row["peer"] for row in found["rows"]] == ["flowfabric", "nobody"]

@@ -1,0 +1,59 @@
+"""`make bench-peers`: no-op tasks drained by one worker process of each queue, on one server."""
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from bench.peers.driving import Row, row_of
+from bench.peers.known import OURS, PEERS, Peer
+from bench.peers.table import save, table
+from bench.valkey.rig import rig
+
+RESULTS = Path(__file__).parent.parent / "results" / "peers.json"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make bench-peers ARGS=", description=__doc__)
+    names = [peer.name for peer in PEERS]
+    parser.add_argument("--tasks", type=int, default=10_000, help="how many tasks each drains")
+    parser.add_argument("--rounds", type=int, default=3, help="all of them take turns")
+    parser.add_argument("--only", nargs="*", choices=names, default=names, metavar="PEER")
+    parser.add_argument("--json", type=Path, default=RESULTS, help="where the results go")
+    return parser.parse_args()
+
+
+async def main(chosen: argparse.Namespace) -> bool:
+    taking_part = [OURS, *(peer for peer in PEERS if peer.name in chosen.only)]
+    found: dict[Peer, list[Row]] = {peer: [] for peer in taking_part}
+    async with rig() as on:
+        facts = await on.facts() | {"tasks": str(chosen.tasks), "rounds": str(chosen.rounds)}
+        for _ in range(chosen.rounds):
+            for peer, rows in found.items():
+                # One that failed would only fail again, after a long wait perhaps.
+                if not any(row.fault for row in rows):
+                    rows.append(await row_of(on, peer, chosen.tasks))
+    rows = [_middle(rows) for rows in found.values()]
+    print(table(rows, facts))
+    save(rows, facts, chosen.json)
+    print(f"\nwritten: {chosen.json}")
+    return not any(row.fault for row in rows)
+
+
+def _middle(rows: list[Row]) -> Row:
+    """The run in the middle by speed; a fault in any of them is the answer."""
+    faults = [row for row in rows if row.fault]
+    return faults[0] if faults else sorted(rows, key=lambda row: row.drained)[len(rows) // 2]
+
+
+def _end(number: int, frame: object) -> None:
+    """Told to end, leave the ordinary way: nothing that was started must stay behind."""
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _end)
+    logging.getLogger("flowfabric.backend.valkey").setLevel(logging.ERROR)
+    sys.exit(0 if asyncio.run(main(arguments())) else 1)

@@ -1,0 +1,180 @@
+"""Running a queue's programs: its environment, its submitter, its worker, and their end."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+from bench.peers.known import Peer
+from bench.valkey.rig import Rig
+
+ROOT = Path(__file__).parent.parent.parent
+ENVIRONMENTS = ROOT / ".venv-peers"
+INSTALL_S = 300
+STAGE_S = 120
+_LOOK_S = 0.02
+_END_S = 5
+
+
+class Fault(Exception):
+    """A queue that did not run here, and what it said."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    seconds: float
+    cpu_seconds: float
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """What one worker process of a queue made of the tasks."""
+
+    peer: str
+    version: str = ""
+    submitted: float = 0.0
+    drained: float = 0.0
+    cpu_us: float = 0.0
+    server_us: float = 0.0
+    stores_results: bool
+    note: str
+    fault: str = ""
+
+
+async def row_of(on: Rig, peer: Peer, tasks: int) -> Row:
+    """A row for everybody: one that cannot run here says so in its own."""
+    row = Row(peer=peer.name, stores_results=peer.stores_results, note=peer.note)
+    try:
+        python = await _interpreter(peer)
+        release = await _version(peer, python)
+        submitted, drained, server = await _run(on, peer, python, tasks)
+    except (Fault, TimeoutError, OSError) as fault:
+        return msgspec.structs.replace(row, fault=str(fault) or type(fault).__name__)
+    return msgspec.structs.replace(
+        row,
+        version=release,
+        submitted=tasks / submitted.seconds,
+        drained=tasks / drained.seconds,
+        cpu_us=drained.cpu_seconds / tasks * 1e6,
+        server_us=server / tasks * 1e6,
+    )
+
+
+async def _run(on: Rig, peer: Peer, python: Path, tasks: int) -> tuple[Answer, Answer, float]:
+    await on.clean()
+    with tempfile.TemporaryDirectory() as directory:
+        program = _Program(peer, python, on.server.port, tasks, Path(directory))
+        async with program.started("submit") as submitting:
+            submitted = await program.answer(submitting)
+        before = await on.usage()
+        async with program.started("work") as working:
+            drained = await program.answer(working)
+        after = await on.usage()
+    return submitted, drained, after.cpu_seconds - before.cpu_seconds
+
+
+class _Program:
+    def __init__(self, peer: Peer, python: Path, port: int, tasks: int, directory: Path) -> None:
+        self._module = f"bench.peers.programs.on_{peer.name}"
+        self._python = python
+        self._answer = directory / "answer.json"
+        self._directory = directory
+        self._environment = os.environ | {
+            "PEERS_ANSWER": str(self._answer),
+            "PEERS_PORT": str(port),
+            "PEERS_TASKS": str(tasks),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
+        }
+
+    @asynccontextmanager
+    async def started(self, what: str) -> AsyncIterator[asyncio.subprocess.Process]:
+        self._answer.unlink(missing_ok=True)
+        with (self._directory / f"{what}.log").open("wb") as log:
+            # A session of its own: a worker's children end with it.
+            process = await asyncio.create_subprocess_exec(
+                self._python,
+                *("-m", self._module, what),
+                env=self._environment,
+                cwd=self._directory,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            yield process
+        finally:
+            await _end(process)
+
+    async def answer(self, process: asyncio.subprocess.Process) -> Answer:
+        """What the program tells once it is done."""
+        try:
+            async with asyncio.timeout(STAGE_S):
+                while not self._answer.exists():
+                    if process.returncode is not None and not self._answer.exists():
+                        raise Fault(f"ended by itself: {self._last_words()}")
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError:
+            raise Fault(f"not done within {STAGE_S} s: {self._last_words()}") from None
+        return msgspec.json.decode(self._answer.read_bytes(), type=Answer)
+
+    def _last_words(self) -> str:
+        logs = [path.read_text(errors="replace") for path in self._directory.glob("*.log")]
+        lines = [line for log in logs for line in log.splitlines() if line.strip()]
+        return " | ".join(lines[-3:])
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a program with all it started, first asking, then not."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_S):
+                await process.wait()
+
+
+async def _interpreter(peer: Peer) -> Path:
+    """The interpreter of a queue's own environment, which is made when it is missing."""
+    if not peer.packages:
+        return Path(sys.executable)
+    home = ENVIRONMENTS / peer.name
+    python, mark = home / "bin" / "python", home / ".installed"
+    wanted = "\n".join(peer.packages)
+    if not mark.exists() or mark.read_text() != wanted:
+        print(f"installing {peer.name}", file=sys.stderr)
+        await _checked(sys.executable, "-m", "venv", "--clear", str(home))
+        await _checked(str(python), "-m", "pip", "install", "--quiet", *peer.packages)
+        mark.write_text(wanted)
+    return python
+
+
+async def _version(peer: Peer, python: Path) -> str:
+    if not peer.packages:
+        return version("flowfabric")
+    code = f"from importlib.metadata import version; print(version('{peer.name}'))"
+    return await _checked(str(python), "-c", code)
+
+
+async def _checked(*command: str) -> str:
+    """What a command prints; one that fails is a fault, with what it said."""
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    try:
+        async with asyncio.timeout(INSTALL_S):
+            said, _ = await process.communicate()
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
+    text = said.decode(errors="replace").strip()
+    if process.returncode:
+        raise Fault(text[-400:])
+    return text

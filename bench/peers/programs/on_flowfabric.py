@@ -1,0 +1,37 @@
+"""FlowFabric's own worker; results, attempts and events are stored."""
+
+import asyncio
+
+import uvloop
+
+from bench.peers.programs.counting import PORT, TASKS, main, ran
+from flowfabric import FlowFabric
+from flowfabric.config import Settings
+from flowfabric.core.tokens import Secret
+
+BATCH = 1_000
+
+fabric = FlowFabric(
+    f"valkey://127.0.0.1:{PORT}", settings=Settings(waitpoint_secret=Secret("5e" * 32))
+)
+
+
+@fabric.task(name="noop")
+async def noop(n: int) -> None:
+    ran()
+
+
+async def submit() -> None:
+    async with fabric:
+        for start in range(0, TASKS, BATCH):
+            numbers = range(start, min(start + BATCH, TASKS))
+            await noop.submit_many([noop.bind(n) for n in numbers])
+
+
+async def work() -> None:
+    async with fabric, fabric.worker():
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    main(lambda: uvloop.run(submit()), lambda: uvloop.run(work()))
