@@ -13,6 +13,7 @@ from flowfabric.errors import (
     ResultTimeout,
 )
 from flowfabric.fabric.app import FlowFabric
+from flowfabric.fabric.claimers import WorkerConfig, connect, connect_with
 from flowfabric.fabric.flow_runs import FlowRun
 from flowfabric.fabric.flows import Flow
 from flowfabric.fabric.nodes import Node
@@ -20,6 +21,8 @@ from flowfabric.fabric.runs import Frame, Run
 from flowfabric.fabric.schedules import TaskSchedule
 from flowfabric.fabric.tasks import Task
 from flowfabric.worker.answers import Delay, Fail, Suspend
+from flowfabric.worker.claimed import ClaimedTask
+from flowfabric.worker.claiming import Claimer
 from flowfabric.worker.context import Context, SyncContext, TaskInfo
 from flowfabric.worker.handlers import Data, Middleware, Payload, PayloadBytes
 from flowfabric.worker.resources import resource
@@ -30,6 +33,8 @@ __version__ = VERSION
 
 __all__ = [
     "BudgetExceeded",
+    "ClaimedTask",
+    "Claimer",
     "ConfigError",
     "Context",
     "Data",
@@ -61,5 +66,8 @@ __all__ = [
     "TaskInfo",
     "TaskSchedule",
     "Worker",
+    "WorkerConfig",
+    "connect",
+    "connect_with",
     "resource",
 ]

@@ -162,6 +162,16 @@ async def agree_on_partitions(backend: Backend, counts: PartitionCounts) -> None
             )
 
 
+async def counts_of(backend: Backend) -> PartitionCounts | None:
+    """The partition counts of a store; None when nobody published any that can be read."""
+    (found,) = await backend.config_get(["partitions"])
+    stored = _stored_counts(found.body) if found else {}
+    try:
+        return PartitionCounts(**{name: stored[f"num_{name}_partitions"] for name in _FAMILIES})
+    except KeyError:
+        return None
+
+
 def _stored_counts(body: bytes) -> dict[str, int]:
     """What is stored; a count that is missing or cannot be read is no count."""
     try:

@@ -61,6 +61,10 @@ def attempt(execution_id: str, index: int, *rest: str) -> str:
     return execution(execution_id, "attempts", str(index), *rest)
 
 
+def worker(worker_id: str, *rest: str) -> str:
+    return "/".join(("/v1/workers", segment(worker_id), *rest))
+
+
 def flow(flow_id: str, *rest: str) -> str:
     return "/".join(("/v1/flows", segment(flow_id), *rest))
 

@@ -10,8 +10,9 @@ from flowfabric.client import shown
 from flowfabric.client.ends import Ends
 from flowfabric.client.events import Feed
 from flowfabric.client.outcomes import outcome_of
-from flowfabric.client.questions import attempt, budget, execution, flow, get, post, put, waiting
+from flowfabric.client.questions import attempt, budget, execution, flow, get, post, put
 from flowfabric.client.rest import Rest
+from flowfabric.client.streams import tail_frames
 from flowfabric.client.submissions import (
     chunks,
     creation_of,
@@ -135,16 +136,7 @@ class HttpSubmitter:
         return tuple(entries)
 
     async def tail(self, tail: Tail) -> StreamPage:
-        path = attempt(tail.execution_id, tail.attempt_index, "stream", "tail")
-        question = waiting(
-            path,
-            "block_ms",
-            tail.block_ms,
-            after=tail.after,
-            limit=tail.count_limit,
-            visibility=tail.visibility,
-        )
-        return shown.page_of(await self._rest.ask(question, streams.Frames))
+        return await tail_frames(self._rest, tail)
 
     async def summary(self, execution_id: str, attempt_index: int) -> Summary | None:
         try:

@@ -37,8 +37,10 @@ from flowfabric.client.questions import (
     get,
     post,
     reservation,
+    worker,
 )
 from flowfabric.client.rest import Rest
+from flowfabric.client.streams import read_frames, tail_frames
 from flowfabric.client.submissions import chunks, creation_of, submitted_of
 from flowfabric.core.condition_checks import Fresh
 from flowfabric.core.suspend_outcomes import Issued
@@ -46,10 +48,12 @@ from flowfabric.engine.budget_types import Usage
 from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.executions import Submission
 from flowfabric.engine.frames import NewFrame
+from flowfabric.engine.grants import Grant
 from flowfabric.engine.holds import Reserved
 from flowfabric.engine.journals import Kept
 from flowfabric.engine.signals import ResumeSignals
 from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.engine.tails import StreamPage, StreamRange, Tail
 from flowfabric.engine.workers import Registration
 from flowfabric.errors import (
     ExecutionNotFound,
@@ -67,6 +71,7 @@ from flowfabric.ports.worker import (
     Finish,
     Finished,
     FinishReply,
+    Granted,
     Hold,
     Renewal,
     Satisfied,
@@ -93,7 +98,7 @@ class HttpWorker:
 
     # ---- presence
 
-    async def register(self, worker: Registration) -> None:
+    async def register(self, worker: Registration) -> bool:
         body = wire.Register(
             worker_id=worker.worker_id,
             worker_instance_id=worker.worker_instance_id,
@@ -102,7 +107,8 @@ class HttpWorker:
             namespace=worker.namespace,
             capabilities=tuple(sorted(worker.capabilities)),
         )
-        await self._ask(_post("register", body), wire.Presence)
+        answer: wire.Presence = await self._ask(_post("register", body), wire.Presence)
+        return answer.status == "registered"
 
     async def leave(self, worker: Registration, reason: str = "") -> None:
         body = wire.Leave(
@@ -123,6 +129,24 @@ class HttpWorker:
         )
         answer = await self._ask_maybe(question, wire.ClaimAnswer)
         return [claim_of(one, answer.now) for one in answer.items] if answer else []
+
+    async def grant(self, order: ClaimOrder) -> Grant | None:
+        (lane,) = order.lanes
+        body = wire.GrantClaim(
+            lane_id=lane,
+            worker_instance_id=order.worker_instance_id,
+            grant_ttl_ms=order.lease_ms,
+            namespace=order.namespace,
+            capabilities=order.capabilities,
+        )
+        question = post(worker(order.worker_id, "claim"), body, is_safe=False)
+        shown = await self._ask_maybe(question, wire.Grant)
+        return None if shown is None else msgspec.convert(shown, Grant, from_attributes=True)
+
+    async def claim_granted(self, granted: Granted) -> Claim:
+        body = msgspec.convert(granted, wire.ClaimGranted, from_attributes=True)
+        answer = await self._ask(_post("claim-granted", body, is_safe=False), wire.ClaimAnswer)
+        return claim_of(answer.items[0], answer.now)
 
     async def renew(
         self, worker: Registration, renewals: Sequence[Renewal], lease_ms: int
@@ -252,6 +276,12 @@ class HttpWorker:
         answer = await self._ask(question, wire.AppendAnswer)
         done = raised(answer.items)
         return Appended(tuple(done.ids), done.frame_count, done.summary_version)
+
+    async def read(self, asked: StreamRange) -> StreamPage:
+        return await read_frames(self._rest, asked)
+
+    async def tail(self, tail: Tail) -> StreamPage:
+        return await tail_frames(self._rest, tail)
 
     async def journal(self, execution_id: str) -> list[JournalEntry]:
         entries: list[JournalEntry] = []

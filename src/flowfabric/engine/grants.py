@@ -1,7 +1,7 @@
 """Grants: the two-step claim for schedulers and operators, and claims of one named execution."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -47,6 +47,7 @@ from flowfabric.errors import (
 _OPERATOR: Final = "operator"
 _ROUNDS: Final = 32
 
+GrantKind = Literal["claim", "resume", "reclaim"]
 _Check = Callable[[Record, int, bool], None]
 _CheckState = Callable[[Record], None]
 
@@ -157,6 +158,16 @@ class Grants:
         except (ExecutionNotReclaimable, CapabilityMismatch) as refusal:
             mismatch = isinstance(refusal, CapabilityMismatch)
             return NotReclaimable(str(refusal) if mismatch else refusal.code)
+
+    async def consume(self, kind: GrantKind, claim: GrantClaim) -> Claimed:
+        """Consume a grant of any kind."""
+        match kind:
+            case "claim":
+                return await self.claim_execution(claim)
+            case "resume":
+                return await self.claim_resumed(claim)
+            case "reclaim":
+                return await self.reclaim(claim)
 
     async def claim_execution(self, claim: GrantClaim) -> Claimed:
         """Consume a grant for a new attempt."""

@@ -42,6 +42,18 @@ class FlowFabricError(Exception):
         given += [f"{name}={value!r}" for name, value in self.details.items()]
         return f"{type(self).__name__}({', '.join(given)})"
 
+    def backend_kind(self) -> str | None:
+        """What failed on the way to the store: the code of the fault at the root of this error,
+        however it was wrapped; None when the store was not to blame."""
+        seen: list[BaseException] = []
+        link: BaseException | None = self
+        while link is not None and link not in seen:
+            if isinstance(link, TransportError):
+                return link.code
+            seen.append(link)
+            link = link.__cause__
+        return None
+
     def text(self) -> str:
         """What an answer says happened; some families say it without the code in front."""
         return str(self)

@@ -15,10 +15,12 @@ from flowfabric.engine.budget_types import Usage
 from flowfabric.engine.claims import ClaimOrder, Resumption
 from flowfabric.engine.executions import Submission
 from flowfabric.engine.frames import NewFrame
+from flowfabric.engine.grants import Grant, GrantKind
 from flowfabric.engine.holds import Reserved
 from flowfabric.engine.journals import Kept
 from flowfabric.engine.signals import ResumeSignals
 from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.engine.tails import StreamPage, StreamRange, Tail
 from flowfabric.engine.workers import Registration
 from flowfabric.errors import FlowFabricError, Nondeterminism
 
@@ -169,15 +171,37 @@ class Hold(msgspec.Struct, frozen=True):
     ttl_ms: int
 
 
+class Granted(msgspec.Struct, frozen=True, kw_only=True):
+    """A grant to be used by the worker it was made for, and the lease wanted in its place."""
+
+    execution_id: str
+    grant_key: str
+    kind: GrantKind
+    worker_id: str
+    worker_instance_id: str
+    lease_ms: int
+
+    # Whoever knows the key could use the grant.
+    def __repr__(self) -> str:
+        return f"Granted({self.execution_id!r}, kind={self.kind!r})"
+
+
 class WorkerPort(Protocol):
-    async def register(self, worker: Registration) -> None:
-        """Say that this worker lives; an instance that belongs to another worker is refused."""
+    async def register(self, worker: Registration) -> bool:
+        """Say that this worker lives; an instance that belongs to another worker is refused.
+        Whether the instance is new: False when it was registered and still counts as alive."""
 
     async def leave(self, worker: Registration, reason: str = "") -> None:
         """Take the worker off the list. Its leases are untouched."""
 
     async def claim(self, order: ClaimOrder) -> list[Claim]:
         """Lease up to `n`; with nothing there wait as long as the order says, then answer []."""
+
+    async def grant(self, order: ClaimOrder) -> Grant | None:
+        """Reserve the best waiting work for the length of the order's lease, without leasing it."""
+
+    async def claim_granted(self, granted: Granted) -> Claim:
+        """Lease what a grant reserves; it can be used once."""
 
     async def renew(
         self, worker: Registration, renewals: Sequence[Renewal], lease_ms: int
@@ -199,6 +223,12 @@ class WorkerPort(Protocol):
 
     async def append(self, claim: Claim, frames: Sequence[NewFrame]) -> Appended:
         """Put frames out, all or none; a frame's number makes a repeat harmless."""
+
+    async def read(self, asked: StreamRange) -> StreamPage:
+        """A range of an attempt's frames, without waiting."""
+
+    async def tail(self, tail: Tail) -> StreamPage:
+        """Frames behind a position; with none there, those that come in time."""
 
     async def journal(self, execution_id: str) -> list[JournalEntry]:
         """The whole journal in order of arrival."""

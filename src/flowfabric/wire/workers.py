@@ -155,6 +155,15 @@ class Grant(Answer, frozen=True, kw_only=True):
     kind: Literal["claim", "resume", "reclaim"]
 
 
+class ClaimGranted(Body, frozen=True, kw_only=True):
+    execution_id: str
+    grant_key: str
+    worker_id: str
+    worker_instance_id: str
+    kind: Literal["claim", "resume", "reclaim"] = "claim"
+    lease_ms: int = 30_000
+
+
 # ---- renew
 
 

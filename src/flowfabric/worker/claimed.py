@@ -7,13 +7,17 @@ from typing import Final
 
 import msgspec
 
+from flowfabric.backend.types import Mode
 from flowfabric.core.condition_checks import UsePending
 from flowfabric.core.conditions import Condition, signal_set
+from flowfabric.core.policy import ExecutionPolicy, read_policy
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspensions import ReceivedSignal, ResumePolicy
 from flowfabric.engine.budget_types import Usage
 from flowfabric.engine.frames import NewFrame
 from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.engine.tails import StreamPage, StreamRange, Tail, Visibility
+from flowfabric.engine.workers import Registration
 from flowfabric.errors import (
     AlreadySatisfied,
     ConfigError,
@@ -30,6 +34,7 @@ from flowfabric.ports.worker import (
     Finish,
     Finished,
     Outcome,
+    Renewal,
     Satisfied,
     SpendReport,
     Suspended,
@@ -38,7 +43,7 @@ from flowfabric.ports.worker import (
 )
 from flowfabric.worker.durations import Duration, instant_ms, milliseconds
 from flowfabric.worker.jobs import Job
-from flowfabric.worker.session import Session
+from flowfabric.worker.session import LEASE_IS_GONE, Session
 
 _log = logging.getLogger("flowfabric.worker")
 _CONSUMED: Final = "this task was finished or suspended already"
@@ -63,13 +68,21 @@ class SuspendTerms(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Keeping(msgspec.Struct, frozen=True):
+    """Who keeps a lease, and how long it is."""
+
+    worker: Registration
+    lease_ms: int
+
+
 class ClaimedTask:
     """A consuming call lands when the engine has answered it, with success or a typed refusal. One
     that fails on the way does not land: the lease is kept and the call may be repeated."""
 
-    def __init__(self, claim: Claim, port: WorkerPort) -> None:
+    def __init__(self, claim: Claim, port: WorkerPort, keeping: Keeping) -> None:
         self._claim = claim
         self._port = port
+        self._keeping = keeping
         self._session = Session(claim, port)
         self.job = Job(claim, self._session)
         self._is_consumed = False
@@ -99,6 +112,30 @@ class ClaimedTask:
     @property
     def attempt_type(self) -> str:
         return self._claim.attempt_type
+
+    @property
+    def attempt_id(self) -> str:
+        return self._claim.attempt_id
+
+    @property
+    def lease_id(self) -> str:
+        return self._claim.lease_id
+
+    @property
+    def lease_epoch(self) -> int:
+        return self._claim.lease_epoch
+
+    @property
+    def lane_id(self) -> str:
+        return self._claim.lane_id
+
+    @property
+    def namespace(self) -> str:
+        return self._claim.namespace
+
+    @property
+    def policy(self) -> ExecutionPolicy:
+        return read_policy(self._claim.policy)
 
     @property
     def tags(self) -> Mapping[str, str]:
@@ -180,6 +217,18 @@ class ClaimedTask:
 
     # ---- calls that do not
 
+    async def renew_lease(self) -> int:
+        """Keep the lease now, besides the renewals that happen anyway; when it ends."""
+        self._check()
+        keeping = self._keeping
+        (answer,) = await self._port.renew(keeping.worker, [Renewal(self._claim)], keeping.lease_ms)
+        if isinstance(answer, FlowFabricError):
+            if isinstance(answer, LEASE_IS_GONE):
+                self._session.lose()
+            raise answer
+        self._session.lease_until, self._session.failures = answer, 0
+        return answer
+
     async def update_progress(self, pct: int | None = None, message: str | None = None) -> None:
         """Told with the next renewal."""
         self._check()
@@ -197,9 +246,65 @@ class ClaimedTask:
         self._check()
         return await self._port.waitpoint(self._claim, key, milliseconds(expires_in, "expires_in"))
 
+    async def append_frame(
+        self, frame_type: str, payload: bytes, correlation_id: str = ""
+    ) -> Appended:
+        return await self.append_frame_with_mode(
+            frame_type, payload, "durable", correlation_id=correlation_id
+        )
+
+    async def append_frame_with_mode(
+        self,
+        frame_type: str,
+        payload: bytes,
+        mode: Mode,
+        *,
+        ttl: Duration = 0,
+        correlation_id: str = "",
+    ) -> Appended:
+        """A frame that lasts, one that patches the summary, or one for those who look now."""
+        frame = NewFrame(
+            frame_type=frame_type,
+            payload=payload,
+            mode=mode,
+            ttl_ms=milliseconds(ttl, "ttl"),
+            correlation_id=correlation_id,
+        )
+        return await self.append_frames([frame])
+
     async def append_frames(self, frames: Sequence[NewFrame]) -> Appended:
         self._check()
         return await self._port.append(self._claim, frames)
+
+    async def read_stream(
+        self, start: str = "start", end: str = "end", limit: int = 100
+    ) -> StreamPage:
+        """What this attempt put out so far, both ends included."""
+        self._check()
+        return await self._port.read(
+            StreamRange(
+                execution_id=self.execution_id,
+                attempt_index=self.attempt_index,
+                start=start,
+                end=end,
+                count_limit=limit,
+            )
+        )
+
+    async def tail_stream(
+        self, after: str = "0-0", block: Duration = 0, visibility: Visibility = "all"
+    ) -> StreamPage:
+        """What this attempt puts out behind a position, waiting for the first of it."""
+        self._check()
+        return await self._port.tail(
+            Tail(
+                execution_id=self.execution_id,
+                attempt_index=self.attempt_index,
+                after=after,
+                block_ms=milliseconds(block, "block"),
+                visibility=visibility,
+            )
+        )
 
     async def resume_signals(self) -> tuple[ReceivedSignal, ...]:
         """The signals that ended the last suspension; ask before the next one."""

@@ -5,14 +5,27 @@ import logging
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from types import TracebackType
+from typing import cast
+
+import msgspec
 
 from flowfabric.engine.claims import MOST_CLAIMED, ClaimOrder
-from flowfabric.errors import FlowFabricError
-from flowfabric.ports.worker import Claim, WorkerPort
-from flowfabric.worker.claimed import ClaimedTask
+from flowfabric.engine.grants import GrantKind, NotReclaimable, ReclaimCapExceeded
+from flowfabric.errors import (
+    ConfigError,
+    ExecutionNotReclaimable,
+    FlowFabricError,
+    InvalidClaimGrant,
+    MaxRetriesExhausted,
+    UseClaimResumedExecution,
+    WorkerAtCapacity,
+)
+from flowfabric.ports.worker import Claim, Granted, WorkerPort
+from flowfabric.worker.claimed import ClaimedTask, Keeping
 from flowfabric.worker.durations import Duration, milliseconds
+from flowfabric.worker.grants import AnyGrant, GrantNotFound, check_grant
 from flowfabric.worker.jobs import Job
 from flowfabric.worker.renewals import Renewals
 from flowfabric.worker.worker_options import WorkerOptions, checked, registration_of
@@ -24,20 +37,25 @@ class Claimer:
     """Leases work and keeps the leases until each task is finished: `async with claimer`."""
 
     def __init__(
-        self, connect: Callable[[], Awaitable[WorkerPort]], options: WorkerOptions
+        self,
+        connect: Callable[[], Awaitable[WorkerPort]],
+        options: WorkerOptions,
+        let_go: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.options = checked(options)
+        # Who chooses a name must not choose that of another process.
+        self._is_named = bool(options.instance_id)
         self._connect = connect
+        # What to close with it, if it was opened for it.
+        self._let_go = let_go
         self._registration = registration_of(self.options)
         self._lanes = deque(self.options.lanes)
         self._leases: dict[str, Job] = {}
+        self._asked = 0
         self._renewing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Claimer":
-        self._port = await self._connect()
-        await self._port.register(self._registration)
-        renewals = Renewals(self._port, self._registration, self.options.lease_ms, self._jobs)
-        self._renewing = asyncio.ensure_future(renewals.run())
+        await self.start()
         return self
 
     async def __aexit__(
@@ -46,17 +64,38 @@ class Claimer:
         fault: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
         if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.wait([self._renewing])
+            return
+        self._port = await self._connect()
+        is_new = await self._port.register(self._registration)
+        if self._is_named and not is_new:
+            raise ConfigError(
+                "worker.worker_instance_id: another process is registered as "
+                f"{self.options.instance_id!r} and alive"
+            )
+        renewals = Renewals(self._port, self._registration, self.options.lease_ms, self._jobs)
+        self._renewing = asyncio.ensure_future(renewals.run())
+
+    async def close(self) -> None:
+        """Stop keeping leases and leave the list of workers; tasks that are held run out."""
+        if self._renewing is None:
+            return
+        self._renewing.cancel()
+        await asyncio.wait([self._renewing])
+        self._renewing = None
         try:
             await self._port.leave(self._registration, "closed")
         except FlowFabricError as refusal:
             _log.warning("not taken off the list of workers: %s", refusal)
+        if self._let_go is not None:
+            await self._let_go()
 
     @property
     def free_permits(self) -> int:
-        return self.options.concurrency - len(self._leases)
+        return self.options.concurrency - len(self._leases) - self._asked
 
     async def claim(self, n: int = 1, wait: Duration = 0) -> list[ClaimedTask]:
         """Up to n tasks, never more than there are free permits; empty when there is no work."""
@@ -64,18 +103,33 @@ class Claimer:
         if wanted < 1:
             return []
         self._lanes.rotate(-1)
+        order = msgspec.structs.replace(
+            self._order(tuple(self._lanes), self.options.lease_ms),
+            n=wanted,
+            wait_ms=milliseconds(wait, "wait"),
+        )
+        with self._asking(wanted):
+            return [self._held(claim) for claim in await self._port.claim(order)]
+
+    def _order(self, lanes: tuple[str, ...], lease_ms: int) -> ClaimOrder:
         options = self.options
-        order = ClaimOrder(
+        return ClaimOrder(
             worker_id=options.worker_id,
             worker_instance_id=options.instance_id,
             namespace=options.namespace,
-            lanes=tuple(self._lanes),
+            lanes=lanes,
             capabilities=options.capabilities,
-            n=wanted,
-            lease_ms=options.lease_ms,
-            wait_ms=milliseconds(wait, "wait"),
+            lease_ms=lease_ms,
         )
-        return [self._held(claim) for claim in await self._port.claim(order)]
+
+    @contextmanager
+    def _asking(self, permits: int) -> Iterator[None]:
+        """Permits that are taken while the answer is under way."""
+        self._asked += permits
+        try:
+            yield
+        finally:
+            self._asked -= permits
 
     async def claim_next(self) -> ClaimedTask | None:
         found = await self.claim()
@@ -97,8 +151,68 @@ class Claimer:
             if task is not None:
                 task.drop()
 
+    # ---- grants
+
+    async def claim_via_server(self, lane: str, grant_ttl: Duration = "5s") -> ClaimedTask | None:
+        """Have the best waiting work of a lane reserved, then lease it; None without work."""
+        order = self._order((lane,), milliseconds(grant_ttl, "grant_ttl"))
+        with self._permit():
+            grant = await self._port.grant(order)
+            if grant is None:
+                return None
+            return await self._used(grant, cast(GrantKind, grant.kind))
+
+    async def claim_from_grant(self, lane: str, grant: AnyGrant) -> ClaimedTask:
+        """Lease what a grant of this lane reserves for this very worker: a new attempt, or the
+        paused one that waits to go on."""
+        with self._permit():
+            check_grant(grant, grant.execution_id, lane)
+            try:
+                return await self._used(grant, "claim")
+            except UseClaimResumedExecution:
+                return await self._used(grant, "resume")
+
+    async def claim_from_resume_grant(self, grant: AnyGrant) -> ClaimedTask:
+        """Go on with the paused attempt that a grant reserves."""
+        with self._permit():
+            check_grant(grant, grant.execution_id, grant.lane_id)
+            return await self._used(grant, "resume")
+
+    async def claim_from_reclaim_grant(
+        self, grant: AnyGrant, execution_id: str, lane: str
+    ) -> ClaimedTask | NotReclaimable | ReclaimCapExceeded | GrantNotFound:
+        """Take over lost work that a grant reserves, or learn why that cannot be."""
+        with self._permit():
+            check_grant(grant, execution_id, lane)
+            try:
+                return await self._used(grant, "reclaim")
+            except ExecutionNotReclaimable as refusal:
+                return NotReclaimable(refusal.code)
+            except InvalidClaimGrant:
+                return GrantNotFound()
+            except MaxRetriesExhausted as refusal:
+                return ReclaimCapExceeded(int(refusal.detail))
+
+    async def _used(self, grant: AnyGrant, kind: GrantKind) -> ClaimedTask:
+        granted = Granted(
+            execution_id=grant.execution_id,
+            grant_key=grant.grant_key,
+            kind=kind,
+            worker_id=self.options.worker_id,
+            worker_instance_id=self.options.instance_id,
+            lease_ms=self.options.lease_ms,
+        )
+        return self._held(await self._port.claim_granted(granted))
+
+    def _permit(self) -> AbstractContextManager[None]:
+        """The one permit that a grant needs, before anything is asked."""
+        if self.free_permits < 1:
+            raise WorkerAtCapacity(f"{self.options.concurrency} permits, all taken")
+        return self._asking(1)
+
     def _held(self, claim: Claim) -> ClaimedTask:
-        task = _Permitted(claim, self._port, self._leases)
+        keeping = Keeping(self._registration, self.options.lease_ms)
+        task = _Permitted(claim, self._port, keeping, self._leases)
         self._leases[claim.lease_id] = task.job
         # A task nobody holds any more must not keep its lease for ever.
         weakref.finalize(task, _collected, self._leases, claim)
@@ -111,8 +225,10 @@ class Claimer:
 class _Permitted(ClaimedTask):
     """Gives its permit back when it lands."""
 
-    def __init__(self, claim: Claim, port: WorkerPort, leases: dict[str, Job]) -> None:
-        super().__init__(claim, port)
+    def __init__(
+        self, claim: Claim, port: WorkerPort, keeping: Keeping, leases: dict[str, Job]
+    ) -> None:
+        super().__init__(claim, port, keeping)
         self._leases = leases
 
     def landed(self) -> None:

@@ -17,14 +17,16 @@ from flowfabric.engine.executions import Submission
 from flowfabric.engine.finishing import Completion
 from flowfabric.engine.finishing import Finish as EngineFinish
 from flowfabric.engine.frames import NewFrame
+from flowfabric.engine.grants import Grant, GrantClaim
 from flowfabric.engine.holding import Held
 from flowfabric.engine.holds import Reservation, Reserved
 from flowfabric.engine.journals import Kept
 from flowfabric.engine.outcomes import Done
 from flowfabric.engine.signals import ResumeSignals
 from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.engine.tails import StreamPage, StreamRange, Tail
 from flowfabric.engine.waitpoints import PendingRequest
-from flowfabric.engine.workers import NotRegistered, Registration
+from flowfabric.engine.workers import NotRegistered, Registered, Registration
 from flowfabric.errors import FlowFabricError, Nondeterminism
 from flowfabric.ports.ends import WITH_RESULT, end_of
 from flowfabric.ports.worker import (
@@ -39,6 +41,7 @@ from flowfabric.ports.worker import (
     Finish,
     Finished,
     FinishReply,
+    Granted,
     Hold,
     Renewal,
     Satisfied,
@@ -56,8 +59,8 @@ class EmbeddedWorker:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def register(self, worker: Registration) -> None:
-        await self._engine.workers.register_worker(worker)
+    async def register(self, worker: Registration) -> bool:
+        return isinstance(await self._engine.workers.register_worker(worker), Registered)
 
     async def leave(self, worker: Registration, reason: str = "") -> None:
         await self._engine.workers.mark_worker_dead(
@@ -66,6 +69,12 @@ class EmbeddedWorker:
 
     async def claim(self, order: ClaimOrder) -> list[Claim]:
         return [claim_from(one) for one in await self._engine.claims.claim(order)]
+
+    async def grant(self, order: ClaimOrder) -> Grant | None:
+        return await self._engine.grants.claim_for_worker(order)
+
+    async def claim_granted(self, granted: Granted) -> Claim:
+        return claim_from(await self._engine.grants.consume(granted.kind, _grant_claim(granted)))
 
     async def renew(
         self, worker: Registration, renewals: Sequence[Renewal], lease_ms: int
@@ -138,6 +147,12 @@ class EmbeddedWorker:
     async def append(self, claim: Claim, frames: Sequence[NewFrame]) -> Appended:
         done = await self._engine.streams.append(_held(claim), claim.attempt_index, frames)
         return Appended(done.ids, done.frame_count, done.summary_version)
+
+    async def read(self, asked: StreamRange) -> StreamPage:
+        return await self._engine.streams.read_stream(asked)
+
+    async def tail(self, tail: Tail) -> StreamPage:
+        return await self._engine.streams.tail_stream(tail)
 
     async def journal(self, execution_id: str) -> list[JournalEntry]:
         return await self._engine.journals.read_all(execution_id)
@@ -234,6 +249,16 @@ def claim_from(claimed: Claimed) -> Claim:
         upstreams=claimed.upstreams,
         resumed_by=claimed.resumed_by,
         origin=claimed.held,
+    )
+
+
+def _grant_claim(granted: Granted) -> GrantClaim:
+    return GrantClaim(
+        execution_id=granted.execution_id,
+        grant_key=granted.grant_key,
+        worker_id=granted.worker_id,
+        worker_instance_id=granted.worker_instance_id,
+        lease_ttl_ms=granted.lease_ms,
     )
 
 

@@ -8,13 +8,18 @@ from typing import Any, Final
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine.claims import Claimed, ClaimOrder
 from flowfabric.engine.finishing import Completion, Finish
+from flowfabric.engine.grants import GrantClaim
 from flowfabric.engine.holding import Held
 from flowfabric.engine.leases import Renewed
 from flowfabric.engine.outcomes import Done
 from flowfabric.engine.workers import NotRegistered, Refreshed, Registered, Registration
 from flowfabric.errors import (
+    ClaimGrantExpired,
+    ExecutionNotFound,
+    ExecutionNotLeaseable,
     FlowFabricError,
     Forbidden,
+    InvalidClaimGrant,
     InvalidInput,
     ResourceExhausted,
     Unavailable,
@@ -144,6 +149,35 @@ async def claim_grant(call: Call[wire.GrantClaim, None]) -> Reply:
         )
     )
     return NOTHING if grant is None else ok(grant)
+
+
+@routes.add(
+    "POST /v1/worker/claim-granted",
+    WORKER,
+    {200: wire.ClaimAnswer},
+    ExecutionNotFound,
+    InvalidInput,
+    InvalidClaimGrant,
+    ClaimGrantExpired,
+    ExecutionNotLeaseable,
+)
+async def claim_granted(call: Call[wire.ClaimGranted, None]) -> Reply:
+    """Lease what a grant reserves for this worker; a grant can be used once."""
+    asked = call.body
+    _check_range(asked.lease_ms, "lease_ms", _LEASE_MS)
+    await call.need_execution(asked.execution_id)
+    found = await call.engine.grants.consume(
+        asked.kind,
+        GrantClaim(
+            execution_id=asked.execution_id,
+            grant_key=asked.grant_key,
+            worker_id=asked.worker_id,
+            worker_instance_id=asked.worker_instance_id,
+            lease_ttl_ms=asked.lease_ms,
+        ),
+    )
+    now = await call.engine.deps.store.backend.now()
+    return ok({"items": [shown_claim(found, with_upstreams=False)], "more": False, "now": now})
 
 
 def _order(asked: wire.ClaimTerms, wait_ms: int = 0) -> ClaimOrder:
