@@ -1,11 +1,13 @@
 """Flows built in Python: data passed from node to node, choices, and what is refused."""
 
+import asyncio
 from dataclasses import dataclass
 
 import pytest
 
 from flowfabric import ConfigError, Context, ExecutionCancelled, ExecutionFailed, FlowFabric
 from flowfabric.errors import CycleDetected, InvalidInput
+from tests.sdk.until import reaches
 
 
 @dataclass
@@ -130,6 +132,39 @@ async def test_a_quorum_lets_the_others_run_if_told(fabric: FlowFabric) -> None:
     assert (await run.cancel(wait="10s", reason="counted")).cancellation_policy == "cancel_all"
     assert await run.state() == "cancelled"
     assert await run.run(away).state() == "cancelled"
+
+
+async def test_waiting_for_a_cancel_ends_with_the_members_it_covers(fabric: FlowFabric) -> None:
+    may_end = asyncio.Event()
+
+    @fabric.task
+    async def drain() -> str:
+        await may_end.wait()
+        return "drained"
+
+    flow = fabric.flow("draining")
+    running = flow.add(drain)
+    behind = flow.add(drain, after=[running])
+    run = await flow.submit()
+    async with fabric.worker():
+        await reaches(fabric, run.run(running), "active")
+        await run.cancel("cancel_pending", wait="20s")
+        assert await run.run(behind).state() == "cancelled"
+        assert await run.run(running).state() == "active"
+        may_end.set()
+        assert await run.result(running, timeout="20s") == "drained"
+
+
+async def test_a_cancel_that_covers_nobody_waits_for_nobody(fabric: FlowFabric) -> None:
+    @fabric.task(lane="nobody")
+    async def work() -> None: ...
+
+    flow = fabric.flow("left alone")
+    node = flow.add(work)
+    run = await flow.submit()
+    await run.cancel("flow_only", wait="20s")
+    assert await run.state() == "cancelled"
+    assert await run.run(node).state() == "waiting"
 
 
 async def test_a_failed_flow_goes_on_after_a_replay(fabric: FlowFabric) -> None:

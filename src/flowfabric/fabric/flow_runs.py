@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 
 from flowfabric.core.graph import FINAL_PUBLIC
 from flowfabric.core.rules.operators import ReplayRequest
+from flowfabric.core.states import PUBLIC_STATES
 from flowfabric.engine.flow_reads import FlowSnapshot
 from flowfabric.engine.flow_replay import ReplayedMember
 from flowfabric.engine.flow_types import FlowCancelled
@@ -20,6 +21,12 @@ R = TypeVar("R")
 
 _PAGE: Final = 1_000
 _LONGEST_CANCEL_S: Final = 300.0
+# Public states in which a member is not ended by a cancel of each policy.
+_SPARED: Final = {
+    "cancel_all": FINAL_PUBLIC,
+    "cancel_pending": FINAL_PUBLIC | {"active"},
+    "flow_only": frozenset(PUBLIC_STATES),
+}
 
 
 class FlowRun:
@@ -98,10 +105,7 @@ class FlowRun:
         limit = _LONGEST_CANCEL_S if wait is True else _seconds(wait)
         try:
             async with asyncio.timeout(min(limit or 0.0, _LONGEST_CANCEL_S)):
-                await self._ended(answer.member_execution_ids)
-                # The answer names a part of a large flow.
-                if answer.cancellation_policy == "cancel_all":
-                    await self._all_ended()
+                await self._all_ended(_SPARED[answer.cancellation_policy])
         except TimeoutError:
             raise ResultTimeout(f"cancel_flow: members of {self.id} are still live") from None
         return answer
@@ -119,8 +123,8 @@ class FlowRun:
         """The graph as it was submitted."""
         return drawn(self._nodes.values(), style)
 
-    async def _all_ended(self) -> None:
-        while live := [one for one in await self.members() if one.state not in FINAL_PUBLIC]:
+    async def _all_ended(self, spared: frozenset[str] = FINAL_PUBLIC) -> None:
+        while live := [one for one in await self.members() if one.state not in spared]:
             await self._ended(one.execution_id for one in live)
 
     async def _ended(self, execution_ids: Iterable[str]) -> None:
