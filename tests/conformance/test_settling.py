@@ -1,11 +1,14 @@
 """Settling: what the end of a member does to the graph behind it, in the step that ended it."""
 
 from itertools import permutations
+from uuid import uuid4
 
 import pytest
 
+from flowfabric.core.ids import for_flow
 from flowfabric.errors import ExecutionNotActive
 from tests.conformance.driver import RETRIES, TRANSIENT, Driver, refused, unfenced
+from tests.conformance.editing import new_flow
 from tests.conformance.graphs import Arrow, FlowUnderTest, Graph, Member, chain, quorum
 
 
@@ -90,6 +93,25 @@ async def test_a_member_is_skipped_when_its_source_did_not_succeed(
     record = await flow.record("b")
     assert (record.next, record.due_at, record.completed_at) == ("first", 0, driver.clock())
     assert await driver.attempts(flow.ids["b"]) == ()
+
+
+async def test_a_skip_ends_the_attempt_that_was_to_go_on(driver: Driver) -> None:
+    flow = await new_flow(driver.engine)
+    await flow.add("a")
+    own = for_flow(driver.engine.deps.counts, flow.flow_id, str(uuid4()))
+    held = await driver.reach("handed_back", execution_id=own)
+    await driver.engine.flows.add_execution_to_flow(flow.flow_id, own)
+    flow.ids["b"] = own
+    await flow.join("a", "b")
+    await flow.fail("a")
+    record = await driver.record(own)
+    assert (record.state, record.attempt, record.reason) == ("skipped", None, "")
+    (attempt,) = await driver.attempts(own)
+    assert (attempt.state, attempt.failure_reason) == ("ended_cancelled", "dependency_impossible")
+    assert attempt.closed_reason == "dependency_impossible"
+    assert attempt.ended_at == attempt.closed_at == driver.clock()
+    with refused(ExecutionNotActive):
+        await driver.engine.outcomes.complete(held)
 
 
 async def test_one_failure_of_several_skips_once(driver: Driver) -> None:
@@ -287,7 +309,7 @@ async def test_a_result_becomes_the_input_of_the_next(driver: Driver, result: by
 async def test_only_the_ref_input_replaces_the_input(driver: Driver) -> None:
     arrows = [Arrow("a", "d", "left"), Arrow("b", "d", "right"), Arrow("c", "d", "input")]
     flow = await driver.graph(Graph(arrows=arrows, members={"d": Member(input=b"original")}))
-    for name in "abc":
+    for name in "acb":
         await flow.complete(name, result=name.encode())
     await flow.take("d")
     assert await flow.input("d") == b"c"

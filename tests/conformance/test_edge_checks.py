@@ -1,0 +1,138 @@
+"""Edges that are wrong in two ways: which one is told; and where each rule begins to hold."""
+
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from flowfabric.backend.base import Backend
+from flowfabric.core.flow_plan import FlowApplied, FlowPlan
+from flowfabric.core.graph import GraphEdit
+from flowfabric.core.ids import for_flow
+from flowfabric.errors import (
+    DependencyAlreadyExists,
+    DownstreamTerminal,
+    ExecutionNotEligible,
+    FlowAlreadyTerminal,
+    GraphTooLargeForCycleCheck,
+    InvariantViolation,
+)
+from tests.conformance.driver import Driver, refused, unfenced
+from tests.conformance.editing import LATER, EditedFlow, new_flow
+from tests.conformance.graphs import Graph, Member, chain
+
+SEARCHED = 1_000
+
+
+async def test_a_final_downstream_comes_before_a_second_edge(driver: Driver) -> None:
+    flow = await new_flow(driver.engine, "a", "b")
+    await flow.stage("a", "b")
+    await driver.engine.outcomes.cancel(unfenced(flow.ids["b"]), "enough")
+    with refused(DownstreamTerminal):
+        await flow.stage("a", "b", edge_id=str(uuid4()))
+
+
+async def wide(driver: Driver, below: int) -> EditedFlow:
+    """A member with so many below it, and one that no edge leads to or from."""
+    graph = Graph(
+        arrows=[("top", f"t{i}") for i in range(below)],
+        members={"above": Member(delay_until=LATER)},
+    )
+    made = await driver.graph(graph)
+    flow = EditedFlow(driver.engine, made.flow_id)
+    flow.ids = dict(made.ids)
+    return flow
+
+
+async def test_a_thousand_members_are_searched(driver: Driver) -> None:
+    flow = await wide(driver, SEARCHED - 1)
+    await flow.stage("above", "top")
+    assert (await flow.flow()).edge_count == SEARCHED
+
+
+async def test_a_second_edge_comes_before_a_graph_too_large_to_search(driver: Driver) -> None:
+    flow = await wide(driver, SEARCHED - 1)
+    await flow.stage("above", "top")
+    await flow.add("one more", delay_until=LATER)
+    await flow.stage("top", "one more")
+    with refused(DependencyAlreadyExists):
+        await flow.stage("above", "top", edge_id=str(uuid4()))
+    await flow.add("another", delay_until=LATER)
+    with refused(GraphTooLargeForCycleCheck):
+        await flow.stage("another", "top")
+
+
+async def test_a_cancelled_flow_comes_before_a_member_that_runs(driver: Driver) -> None:
+    flow = await new_flow(driver.engine, "a")
+    await flow.add("b")
+    await flow.stage("a", "b")
+    await flow.take("b")
+    with refused(ExecutionNotEligible):
+        await flow.apply("a", "b")
+    await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "flow_only")
+    with refused(FlowAlreadyTerminal):
+        await flow.apply("a", "b")
+
+
+async def test_an_applied_edge_of_a_cancelled_flow_is_applied_already(driver: Driver) -> None:
+    flow = await new_flow(driver.engine, "a", "b")
+    await flow.join("a", "b")
+    await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "flow_only")
+    assert await flow.apply("a", "b") == "AlreadyApplied"
+
+
+async def blocked_member(driver: Driver, flow: EditedFlow, why: str) -> None:
+    """A member `b` that is held back, and an edge to it that is staged."""
+    own = for_flow(driver.engine.deps.counts, flow.flow_id, str(uuid4()))
+    flow.ids["b"] = await driver.submit(execution_id=own, flow_id=flow.flow_id)
+    await driver.engine.scheduling.block(own, why)
+    await flow.stage("a", "b")
+
+
+@pytest.mark.parametrize("why", ["paused_by_operator", "paused_by_policy"])
+async def test_an_edge_does_not_free_what_somebody_holds_back(driver: Driver, why: str) -> None:
+    flow = await new_flow(driver.engine, "a")
+    await blocked_member(driver, flow, why)
+    with refused(ExecutionNotEligible):
+        await flow.apply("a", "b")
+    assert (await flow.record("b")).state == "blocked"
+
+
+LIMITS = ["waiting_for_budget", "waiting_for_quota", "waiting_for_capable_worker"]
+
+
+@pytest.mark.parametrize("why", LIMITS)
+async def test_the_next_look_at_a_limit_is_no_delay_to_remember(driver: Driver, why: str) -> None:
+    flow = await new_flow(driver.engine)
+    await flow.add("a")
+    await blocked_member(driver, flow, why)
+    assert (await flow.record("b")).wake_at > driver.clock()
+    await flow.apply("a", "b")
+    record = await flow.record("b")
+    assert (record.reason, record.wake_at) == ("dependencies", 0)
+    await flow.complete("a")
+    assert (await flow.record("b")).state == "waiting"
+
+
+async def test_more_outcomes_than_edges_are_refused_and_change_nothing(
+    driver: Driver, backend: Backend
+) -> None:
+    flow = await driver.graph(chain("a", "b"))
+    group = await flow.group("b")
+    held = (await flow.take("a")).held
+
+    async def put(**counters: int) -> None:
+        after = msgspec.structs.replace(group, **counters)
+        edit = GraphEdit(groups=(after,))
+        plan = FlowPlan(flow_id=flow.flow_id, rule="policy", graph=edit)
+        (answer,) = await backend.apply_flows([plan])
+        assert isinstance(answer, FlowApplied)
+
+    await put(n=0)
+    with pytest.raises(InvariantViolation):
+        await driver.engine.outcomes.complete(held)
+    assert await flow.states() == {"a": "active", "b": "blocked"}
+    assert (await flow.edges_into("b"))["a"].state == "open"
+    await put()
+    await driver.engine.outcomes.complete(held)
+    assert await flow.states() == {"a": "completed", "b": "waiting"}
