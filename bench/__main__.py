@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -84,8 +85,11 @@ async def main(chosen: argparse.Namespace) -> bool:
     holds = True
     for name, suite in chosen_suites(chosen).items():
         print(f"\n{name}\n")
+        before = os.getloadavg()[0]
         async with asyncio.timeout(chosen.limit):
-            report = (await suite(options)).given({"loop": chosen.loop})
+            report = await suite(options)
+        load = f"{before:.1f} before, {os.getloadavg()[0]:.1f} after, {os.cpu_count()} cores"
+        report = report.given({"loop": chosen.loop, "load": load})
         print(report.table())
         path = chosen.json / f"{name}.json"
         report.save(path)

@@ -27,10 +27,19 @@ server.register_function('nothing', function() return 1 end)"""
 
 
 class Slow(msgspec.Struct, frozen=True):
-    """A function of ours that held the server for long."""
+    """A function, or a command without one, that held the server for long."""
 
-    function: str
+    name: str
     ms: float
+
+    @property
+    def is_ours(self) -> bool:
+        return self.name.startswith("ff")
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether only the machine can have made it slow."""
+        return self.name in ("nothing", "HSET", "HGET", "XADD")
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -120,14 +129,10 @@ class Rig:
         )
 
     async def slow(self) -> list[Slow]:
-        """Our functions that took longer than they may since this was last asked, worst first."""
+        """What took longer than it may since this was last asked, worst first."""
         entries = await self.run("SLOWLOG", "GET", -1)
         await self.run("SLOWLOG", "RESET")
-        found = [
-            Slow(words[1].decode(), taken / 1_000)
-            for _, _, taken, words, *_ in entries
-            if words[0].upper().startswith(b"FCALL") and words[1].startswith(b"ff")
-        ]
+        found = [Slow(_called(words), taken / 1_000) for _, _, taken, words, *_ in entries]
         return sorted(found, key=lambda one: -one.ms)
 
     async def facts(self) -> dict[str, str]:
@@ -141,6 +146,11 @@ class Rig:
     async def info(self, section: str) -> dict[str, str]:
         lines = (await self.run("INFO", section)).decode().splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def _called(words: list[bytes]) -> str:
+    name = words[0].decode().upper()
+    return words[1].decode() if name.startswith("FCALL") else name
 
 
 @asynccontextmanager

@@ -15,6 +15,8 @@ from bench.valkey.baseline import swiftness
 from bench.valkey.rig import rig
 
 TINY = Options(cycles=100, rounds=1, fill=300, seconds=0.3)
+PROBE = """#!lua name=probe
+server.register_function('ff1_probe', function() return 1 end)"""
 
 
 @pytest.mark.parametrize("suite", valkey.__all__)
@@ -29,16 +31,18 @@ async def test_a_suite_on_valkey_measures_both_sides(suite: str, tmp_path: Path)
 
 
 async def test_a_function_of_ours_that_holds_the_server_fails_the_bench() -> None:
-    async with rig() as on, on.engine():
-        assert all(ratio.holds for ratio in await swiftness(on))
+    async with rig() as on:
+        await on.run("FUNCTION", "LOAD", PROBE)
         await on.run("CONFIG", "SET", "slowlog-log-slower-than", 0)
-        await on.run("FCALL", "nothing", 1, "key", "x")
-        await on.run("FCALL_RO", "ff1_version", 0)
-        found = await swiftness(on, most_ms=0)
-    assert [(one.name, one.value, one.holds) for one in found[:1]] == [
-        ("calls of ours that held the server for more than 0 ms", 1, False)
-    ]
-    assert found[1].name == "ff1_version: longest, ms"
+        for function in ("ff1_probe", "nothing"):
+            await on.run("FCALL", function, 1, "key", "x")
+        counted, named, noise, _ = await swiftness(on, most_ms=0)
+        await on.run("FCALL", "ff1_probe", 1, "key", "x")
+        (forgiven, *_) = await swiftness(on, most_ms=60_000)
+    assert (counted.value, counted.holds) == (1, False)
+    assert (named.name, named.holds) == ("ff1_probe: longest, ms", False)
+    assert (noise.value, noise.holds) == (1, True)
+    assert (forgiven.value, forgiven.holds) == (0, True)
 
 
 async def test_our_worker_drains_beside_peers_and_one_that_cannot_run_says_so(
