@@ -9,7 +9,7 @@ from flowfabric.backend.types import ClaimRequest, Finished
 from flowfabric.backend.valkey.calls import MOST_ITEMS, Calls, Reply, read_answer
 from flowfabric.backend.valkey.claiming import claim_answer, pack_claim
 from flowfabric.backend.valkey.keys import execution_partition_key
-from flowfabric.backend.valkey.packing import Args, pack_plan, record_from
+from flowfabric.backend.valkey.packing import Args, flat_plan, record_from
 from flowfabric.core.plan import Answer, Applied, Brief, Plan, Refused
 from flowfabric.core.record import Record
 from flowfabric.errors import Bug, TransportError
@@ -63,7 +63,7 @@ class ApplyMechanism:
             return [], None
         calls = self._calls
         args = Args()
-        packed = [pack_plan(plan, args, calls.searchable) for plan in plans]
+        packed = [value for plan in plans for value in flat_plan(plan, args, calls.searchable)]
         request = (packed, pack_claim(claim, args) if claim else False)
         reply = await calls.run("apply", _key(plans[0]), request, args)
         answers, claimed = reply.head

@@ -45,6 +45,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
         self._outgoing: list[bytes] = []
+        self._is_held = False
         self._watch: asyncio.TimerHandle | None = None
         self._on_push = on_push
         self.closed: asyncio.Future[None] = self._loop.create_future()
@@ -59,9 +60,7 @@ class Connection(asyncio.Protocol):
         if not self.is_open:
             future.set_exception(TransportFault("valkey: the connection is closed"))
             return future
-        if not self._outgoing:
-            self._loop.call_soon(self._flush)
-        self._outgoing.append(request)
+        self._put(request)
         self._waiting.append((future, self._loop.time() + REQUEST_S))
         if self._watch is None:
             self._watch = self._loop.call_later(REQUEST_S, self._look_at_time)
@@ -76,10 +75,21 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def _put(self, request: bytes) -> None:
+        """The first request of a turn goes out at once, so that the server works on it while the
+        next ones are being made; those go out together."""
+        if self._is_held:
+            self._outgoing.append(request)
+            return
+        self._is_held = True
+        self._loop.call_soon(self._flush)
+        self.write(request)
+
     def _flush(self) -> None:
+        self._is_held = False
         outgoing, self._outgoing = self._outgoing, []
-        if self._transport is not None and outgoing:
-            self._transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
+        if outgoing:
+            self.write(b"".join(outgoing))
 
     def _look_at_time(self) -> None:
         """An answer that is late ends the connection: what follows would come in wrong order."""
@@ -99,6 +109,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Other event loops have transports of their own, of no common class.
         self._transport = cast(asyncio.Transport, transport)
+        # uvloop writes at once only what is above the limit.
+        self._transport.set_write_buffer_limits(high=0)
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader

@@ -148,7 +148,6 @@ PLAN: Final = (
     "event",
     "attempt",
     "close_stream",
-    "blobs",
     "timer",
     "stamp",
     "version",

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from flowfabric.backend.valkey import layout, limit_layout
 from flowfabric.backend.valkey.graph_tables import GRAPH_PLACES, graph_tables, step_bounds
-from flowfabric.backend.valkey.indexing import render_reindex
+from flowfabric.backend.valkey.indexing import partition_views, render_reindex
 from flowfabric.core import events
 from flowfabric.core.plan import OWN_PAUSES
 from flowfabric.core.record import (
@@ -80,6 +80,8 @@ _PLACES: Final[dict[str, tuple[str, ...]]] = {
     "q": limit_layout.QUOTA,
     **GRAPH_PLACES,
 }
+_TOLD_UNTIL_CLAIMED: Final = ("detail", "lost_at", "revoke_reason", "wake_at")
+_LEFT: Final = ("attempt_left_ms",)
 _COMMENT: Final = re.compile(r"^ *--.*\n", re.MULTILINE)
 _PLACE: Final = re.compile(r"@(?:([a-z])\.)?([a-z_]+)")
 
@@ -121,6 +123,7 @@ def _tables(*, test_mode: bool) -> str:
         "TEST_MODE": test_mode,
         "RECORD_DEFAULTS": layout.RECORD_DEFAULTS,
         "ATTEMPT_DEFAULTS": layout.ATTEMPT_DEFAULTS,
+        "PARTITION_VIEWS": partition_views(),
         "HELD": HELD,
         "CLAIMABLE": CLAIMABLE,
         "LAST": LAST,
@@ -128,16 +131,21 @@ def _tables(*, test_mode: bool) -> str:
         "COUNTS": DUE,
         "COUNTING": {state: _at(counting_instants(state)) for state in sorted(LIVE)},
         "MOVES": {
-            rule: {f"{source}>{target}" for source, target in moves}
+            rule: {
+                source: {target for start, target in moves if start == source}
+                for source, _ in sorted(moves)
+            }
             for rule, moves in MOVES.items()
         },
         "LEASE_FIELDS": _at(LEASE_FIELDS),
         "GRANT_FIELDS": _at(GRANT_FIELDS),
         "SUSPENSION_FIELDS": _at(SUSPENSION_FIELDS),
-        "LINEAGE_FIELDS": _at(LINEAGE_FIELDS),
-        "FINAL_FIELDS": _at(("wake_at", "pending_until")),
-        "LEFT_FIELDS": _at(("attempt_left_ms",)),
-        "CLAIM_CLEARED": _at(("detail", "lost_at", "revoke_reason", "wake_at")),
+        "FINAL_CLEARED": _at(
+            (*LEASE_FIELDS, *SUSPENSION_FIELDS, *GRANT_FIELDS, "wake_at", "pending_until")
+        ),
+        "CLAIM_CLEARED": _at((*GRANT_FIELDS, *_TOLD_UNTIL_CLAIMED)),
+        "BEGIN_CLEARED": _at((*LINEAGE_FIELDS, *_LEFT)),
+        "RESUME_CLEARED": _at(_LEFT),
         "OWN_PAUSES": frozenset(OWN_PAUSES),
         "ENDINGS": events.ENDINGS,
         **graph_tables(),
@@ -146,7 +154,7 @@ def _tables(*, test_mode: bool) -> str:
 
 
 def _at(names: tuple[str, ...]) -> tuple[int, ...]:
-    return tuple(layout.AT[name] for name in names)
+    return tuple(sorted(layout.AT[name] for name in names))
 
 
 def lua(value: object) -> str:

@@ -24,8 +24,9 @@ from flowfabric.backend.valkey.layout import (
 )
 from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry
-from flowfabric.core.plan import EndAttempt, Event, PauseAttempt, Plan, Timer
+from flowfabric.core.plan import Blob, EndAttempt, Event, PauseAttempt, Plan, Timer
 from flowfabric.core.record import Attempt, Record
+from flowfabric.core.step import op_key
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _json: Final = msgspec.json.Encoder()
@@ -61,6 +62,13 @@ _head_of: Final = itemgetter(*(_ORDER.index(name) for name in _HEAD))
 _tail_of: Final = itemgetter(*(_ORDER.index(name) for name in _TAIL))
 _TAIL_DEFAULTS: Final = tuple(RECORD_DEFAULTS[RECORD.index(name)] for name in _TAIL)
 
+# Stands in a row for an attempt that only began.
+_PLAIN: Final = 1
+
+# In the place of an argument's number: what is there stays, or goes.
+_LEFT_ALONE: Final = -1
+_DROPPED: Final = 0
+
 Body = bytes | str
 
 
@@ -69,11 +77,19 @@ class Args:
 
     def __init__(self) -> None:
         self.bodies: list[Body] = []
+        self._once: dict[bytes, int] = {}
 
     def put(self, body: Body) -> int:
         # The batch itself is argument 1.
         self.bodies.append(body)
         return len(self.bodies) + 1
+
+    def put_once(self, body: bytes) -> int:
+        """The number of a body that others may have put before."""
+        number = self._once.get(body)
+        if number is None:
+            number = self._once[body] = self.put(body)
+        return number
 
 
 def static_text(record: Record) -> str:
@@ -118,9 +134,24 @@ def record_of(values: list[Any], static: bytes) -> Record:
         fields["tags"] = _decode_tags(tags)
     attempt = fields.pop("attempt", "")
     if attempt:
-        fields["attempt"] = attempt_of(attempt)
+        fields["attempt"] = _begun(fields) if attempt == _PLAIN else attempt_of(attempt)
     fields.update(zip(STATIC, _astuple(_decode_static(static)), strict=True))
     return Record(**fields)
+
+
+def _begun(record: Mapping[str, Any]) -> Attempt:
+    """An attempt that only began: its record tells it all."""
+    return Attempt(
+        index=record["attempt_index"],
+        attempt_id=record["attempt_id"],
+        type=record["attempt_type"],
+        state="started",
+        started_at=record["lease_acquired_at"],
+        lease_id=record["lease_id"],
+        lease_epoch=record["lease_epoch"],
+        worker_id=record["worker_id"],
+        worker_instance_id=record["worker_instance_id"],
+    )
 
 
 def attempt_from(row: bytes) -> Attempt:
@@ -166,19 +197,45 @@ _NAMED: Final = (
 
 
 def pack_plan(plan: Plan, args: Args, searchable: frozenset[str]) -> list[Any]:
+    packed = _shape(plan, args, searchable)
+    fence = plan.guard.fence
+    packed[0] = plan.target
+    packed[4] = (fence.lease_id, fence.lease_epoch, fence.attempt_id) if fence else False
+    packed[5] = op_key(plan) or False
+    return packed
+
+
+def flat_plan(plan: Plan, args: Args, searchable: frozenset[str]) -> tuple[Any, ...]:
+    """What is a plan's own, and the number of what it has in common with others of its batch."""
+    shape = args.put_once(encode(_shape(plan, args, searchable)))
+    fence = plan.guard.fence
+    result, body = _body(plan, "result", args), _body(plan, "input", args)
+    if fence is None:
+        return shape, plan.target, "", 0, "", "", result, body
+    own = (fence.lease_id, fence.lease_epoch, fence.attempt_id, op_key(plan))
+    return shape, plan.target, *own, result, body
+
+
+def _body(plan: Plan, name: Blob, args: Args) -> int:
+    if name not in plan.blobs:
+        return _LEFT_ALONE
+    body = plan.blobs[name]
+    return _DROPPED if body is None else args.put(body)
+
+
+def _shape(plan: Plan, args: Args, searchable: frozenset[str]) -> list[Any]:
+    """A plan without what is its own."""
     guard = plan.guard
-    fence = guard.fence
     packed: list[Any] = [
-        plan.target,
+        False,
         plan.rule,
         list(guard.states),
         _changes(plan.set, searchable),
-        (fence.lease_id, fence.lease_epoch, fence.attempt_id) if fence else False,
-        plan.op or False,
+        False,
+        False,
         pack_event(plan.event),
         _attempt_change(plan.attempt),
         plan.close_stream or False,
-        _bodies(plan.blobs, args),
     ]
     if _has_rare(plan):
         packed += [
@@ -188,7 +245,7 @@ def pack_plan(plan: Plan, args: Args, searchable: frozenset[str]) -> list[Any]:
             guard.suspension_id or False,
             guard.grant_id or False,
             guard.uncancelled,
-            _bodies(plan.documents, args),
+            _documents(plan.documents, args),
             plan.drop_journal,
             plan.want == "record",
             not plan.settle,
@@ -244,11 +301,11 @@ def _attempt_change(change: EndAttempt | PauseAttempt | None) -> list[str] | boo
             return ["pause", suspension_id]
 
 
-def _bodies(bodies: Mapping[Any, bytes | None], args: Args) -> list[Any] | bool:
+def _documents(documents: Mapping[str, bytes | None], args: Args) -> list[Any] | bool:
     """Names and argument numbers in turn; 0 drops what is there."""
     flat: list[Any] = []
-    for name, body in bodies.items():
-        flat += (name, 0 if body is None else args.put(body))
+    for name, body in documents.items():
+        flat += (name, _DROPPED if body is None else args.put(body))
     return flat or False
 
 

@@ -212,7 +212,7 @@ local function append(c, item)
   set_end(to, meter, item[6])
   for i = 1, #item[7], 3 do trim(to, meter, item[7][i], item[7][i + 1], item[7][i + 2]) end
   call('HSET', to.meter, 'm', pack(meter))
-  ff.ring(c, 'stream:' .. id .. ':' .. attempt)
+  ff.ring_stream(c, id, attempt)
   return appended(meter, ids, false)
 end
 

@@ -1,5 +1,7 @@
 -- ff1_apply: plans, each wholly or not at all, and a claim behind them if one is given.
--- request: {plans, claim request or false}; a plan is an array by the places of @p
+-- request: {plans, claim request or false}; a plan is eight values in turn: the argument that has its
+--   packed shape, target, lease id or '', lease epoch, attempt id, operation or '', and the arguments
+--   of result and input, 0 to drop it, -1 to leave it; a shape is an array by the places of @p
 -- answers: {{'applied', state, version, wake_at, gated, was, replayed, more, row, static}, or
 --   {'refused', row, static}, ...}, claim answer; row and static are numbers of raw elements, 0
 --   when there is none
@@ -18,21 +20,32 @@ local function put_documents(c, id, documents)
   end
 end
 
-local BLOBS = { input = 'in', result = 'out' }
+local STRIDE = 8
 
 -- Blobs a plan puts, as fields of the record's hash; those it drops are dropped.
-local function blob_fields(c, id, blobs)
-  local fields = {}
-  if not blobs then return fields end
-  for i = 1, #blobs, 2 do
-    local field, number = BLOBS[blobs[i]], blobs[i + 1]
-    if number == 0 then
-      call('HDEL', 'ff:x:' .. id, field)
-    else
-      fields[#fields + 1], fields[#fields + 2] = field, c.args[number]
-    end
+local function blob_fields(c, id, result, input)
+  if result == 0 then call('HDEL', 'ff:x:' .. id, 'out') end
+  if input == 0 then call('HDEL', 'ff:x:' .. id, 'in') end
+  if result > 0 and input > 0 then return { 'out', c.args[result], 'in', c.args[input] } end
+  if result > 0 then return { 'out', c.args[result] } end
+  return input > 0 and { 'in', c.args[input] } or nil
+end
+
+-- The plan at a place. Plans of one shape share a table: each is done with before the next is looked at.
+local function plan_at(c, values, at)
+  local number, lease_id, op = values[at], values[at + 2], values[at + 5]
+  local plan = c.shapes[number]
+  if not plan then
+    plan = unpack_message(c.args[number])
+    c.shapes[number] = plan
   end
-  return fields
+  plan[@p.target], plan[@p.fence], plan[@p.op] = values[at + 1], false, op ~= '' and op
+  if lease_id ~= '' then
+    local fence = c.fence
+    fence[1], fence[2], fence[3] = lease_id, values[at + 3], values[at + 4]
+    plan[@p.fence] = fence
+  end
+  return plan
 end
 
 local function applied(c, id, plan, r, row, was, replayed, more)
@@ -59,14 +72,16 @@ function ff.bad_move(plan, r)
     if set[i] == @state then target = set[i + 1] end
   end
   local moves = MOVES[plan[@p.rule]]
-  return not (moves and moves[r[@state] .. '>' .. target]) and target
+  moves = moves and moves[r[@state]]
+  return not (moves and moves[target]) and target
 end
 
-function ff.apply(c, plan)
+local function apply(c, values, at)
+  local plan = plan_at(c, values, at)
   local id = plan[@p.target]
   local before, row = ff.load(id)
   if not before then return refused(c, id) end
-  local op = ff.operation(plan)
+  local op = plan[@p.op]
   if op and before[@op_id] == op then return replayed(c, id, plan, before, row) end
   if not ff.fits(plan, before, c.now) or not ff.graph_fits(c, ff.tag_of(id), plan, before) then
     return refused(c, id, row)
@@ -75,7 +90,7 @@ function ff.apply(c, plan)
   if target then
     return { 'bug', plan[@p.rule] .. ': ' .. before[@state] .. ' -> ' .. target .. ' is not a move' }
   end
-  local after, written = ff.perform(c, id, before, plan, blob_fields(c, id, plan[@p.blobs]))
+  local after, written = ff.perform(c, id, before, plan, blob_fields(c, id, values[at + 6], values[at + 7]))
   if plan[@p.documents] then put_documents(c, id, plan[@p.documents]) end
   if plan[@p.drop_journal] then call('DEL', ff.journal(id)) end
   local more
@@ -85,10 +100,17 @@ end
 
 ff.register('apply', function(_, args)
   local c = ff.open(args)
-  local answers = ff.each(c, c.request[1], ff.apply)
+  c.shapes, c.fence = {}, {}
+  local values, answers = c.request[1], {}
+  for at = 1, #values, STRIDE do
+    local ok, answer = pcall(apply, c, values, at)
+    answers[#answers + 1] = ok and answer or ff.bug(answer)
+  end
   local claimed = false
   if c.request[2] then
+    ff.write_views(c)
     ff.hint_queues(c)
+    ff.open_claims(c, { c.request[2] })
     claimed = ff.claim(c, c.request[2])
   end
   return ff.close(c, { answers, claimed })

@@ -5,18 +5,24 @@ function ff.ring(c, bell)
   c.rings[bell] = true
 end
 
-local function is_offered(r)
-  return CLAIMABLE[r[@state]] and r[@grant_until] == 0
+function ff.ring_stream(c, id, attempt)
+  c.rings['stream:' .. id .. ':' .. attempt] = true
 end
 
--- Ring for what a step made of a record; `before` is nil for a new one.
-function ff.ring_for(c, id, before, after, ended)
-  if is_offered(after) and not (before and is_offered(before)) then
-    c.rings['lane:' .. after[@namespace] .. ':' .. after[@lane]] = true
-  end
-  local attempt = ended or ff.attempt_of(after)
-  if attempt and attempt[@a.closed_at] == c.now then
-    c.rings['stream:' .. id .. ':' .. attempt[@a.index]] = true
+-- Of many bells only those that somebody listens to are worth a command each.
+local FEW, MANY = 3, 1000
+
+local function ring_those(names)
+  for i = 1, #names do call('PUBLISH', names[i], '') end
+end
+
+local function ring_heard(names)
+  for from = 1, #names, MANY do
+    local last = from + MANY - 1
+    local heard = call('PUBSUB', 'NUMSUB', unpack(names, from, last < #names and last or #names))
+    for i = 1, #heard, 2 do
+      if heard[i + 1] > 0 then call('PUBLISH', heard[i], '') end
+    end
   end
 end
 
@@ -27,5 +33,7 @@ function ff.ring_all(c)
     if #names > 0 then call('SPUBLISH', 'ff:bell:' .. c.cluster, concat(names, '\n')) end
     return
   end
-  for bell in pairs(c.rings) do call('PUBLISH', 'ff:bell:' .. bell, '') end
+  local channels = {}
+  for bell in pairs(c.rings) do channels[#channels + 1] = 'ff:bell:' .. bell end
+  if #channels <= FEW then ring_those(channels) else ring_heard(channels) end
 end

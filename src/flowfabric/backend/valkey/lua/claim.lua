@@ -36,8 +36,8 @@ local function open_queue(c, tag, namespace, lane, req_set)
   return queue
 end
 
--- The best record left in a queue; `wanted` says how many of the next are likely to be taken.
-local function head(queue, wanted)
+-- The best record left in a queue. A page holds about as much as all claims of the call may take.
+local function head(c, queue)
   while not queue.id do
     local member = queue.page[queue.at]
     if member then
@@ -46,7 +46,8 @@ local function head(queue, wanted)
     elseif queue.is_done then
       return nil
     else
-      local size = wanted < PAGE and wanted or PAGE
+      local size = c.wanted < PAGE and c.wanted or PAGE
+      ff.write_views(c)
       queue.page = call('ZRANGE', queue.key, queue.kept, queue.kept + size, 'WITHSCORES')
       queue.at = 1
       queue.is_done = #queue.page < 2 * (size + 1)
@@ -88,28 +89,31 @@ local function open_next(c, open)
   open.queues[#open.queues + 1] = open_queue(c, tag, open.namespace, open.lane, open.req_set)
 end
 
--- The queue with the best record of a lane among these sets.
-local function best_queue(c, namespace, lane, sets, wanted)
+-- The queue with the best record of a lane among these sets, and a rank that nothing else is below.
+local function best_queue(c, namespace, lane, sets)
   local best
+  local rival = 1e300
+  local function look_at(queue)
+    if not head(c, queue) then return end
+    if best and order_before(best.best, best.id, queue.best, queue.id) then
+      if queue.best < rival then rival = queue.best end
+      return
+    end
+    if best and best.best < rival then rival = best.best end
+    best = queue
+  end
   for i = 1, #sets do
     local open = open_lane(c, namespace, lane, sets[i])
-    for j = 1, #open.queues do
-      local queue = open.queues[j]
-      if head(queue, wanted) and (not best or order_before(queue.best, queue.id, best.best, best.id)) then
-        best = queue
-      end
-    end
+    for j = 1, #open.queues do look_at(open.queues[j]) end
     local bound = next_bound(open)
     while bound and (not best or bound <= best.best) do
       open_next(c, open)
-      local queue = open.queues[#open.queues]
-      if head(queue, wanted) and (not best or order_before(queue.best, queue.id, best.best, best.id)) then
-        best = queue
-      end
+      look_at(open.queues[#open.queues])
       bound = next_bound(open)
     end
+    if bound and bound < rival then rival = bound end
   end
-  return best
+  return best, rival
 end
 
 local function is_exhausted(r)
@@ -177,31 +181,41 @@ end
 
 local function has_more(c, request)
   for i = 1, #request[4] do
-    if best_queue(c, request[3], request[4][i], request[5], 0) then return true end
+    if best_queue(c, request[3], request[4][i], request[5]) then return true end
   end
   return false
 end
 
 function ff.claim(c, request)
-  c.lanes = c.lanes or {}
   local asked = #request[6] / 2
   local reply = { offers = {}, room = REPLY_BYTES }
   local looks = asked + SPARE
   for i = 1, #request[4] do
+    local queue, rival
     while #reply.offers < asked and looks > 0 do
       looks = looks - 1
-      local queue = best_queue(c, request[3], request[4][i], request[5], asked - #reply.offers)
+      if not (queue and head(c, queue) and queue.best < rival) then
+        queue, rival = best_queue(c, request[3], request[4][i], request[5])
+      end
       if not queue or request[11] and queue.best > request[11] then break end
       local id = queue.id
       queue.id = nil
+      c.wanted = c.wanted - 1
       reply.offers[#reply.offers + 1] = take(c, request, reply, queue, id)
     end
   end
   return { reply.offers, has_more(c, request) }
 end
 
+-- Begin the claims of a call.
+function ff.open_claims(c, requests)
+  c.lanes, c.wanted = {}, 0
+  for i = 1, #requests do c.wanted = c.wanted + #requests[i][6] / 2 end
+end
+
 ff.register('claim', function(_, args)
   local c = ff.open(args)
+  ff.open_claims(c, c.request)
   return ff.close(c, ff.each(c, c.request, ff.claim))
 end)
 

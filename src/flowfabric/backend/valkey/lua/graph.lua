@@ -237,7 +237,6 @@ end
 
 -- Write the flows and groups a call has changed.
 function ff.write_graph(c)
-  if c.adds then ff.write_adds(c) end
   if c.groups then
     for target, entry in pairs(c.groups) do
       if entry.is_changed then call('HSET', 'ff:x:' .. target, 'g', pack(entry.group)) end

@@ -75,12 +75,10 @@ local function write(c, item, flow, births, edges, is_first)
   end
   ff.keep_flow(c, tag, flow_id, flow)
   local ids = {}
-  c.adds = {}
   for i = 1, #births do
     insert(c, tag, flow_id, births[i])
     ids[i] = births[i][1]
   end
-  ff.write_adds(c)
   -- Nobody of a flow that is just being made can have ended.
   if not is_first then
     settle_ended(c, tag, flow_id, edges)

@@ -3,7 +3,7 @@
 
 -- The tag `{fp:7}` of an execution id `{fp:7}:<uuid>`.
 function ff.tag_of(id)
-  return sub(id, 1, find(id, '}', 5, true))
+  return sub(id, 1, -38)
 end
 
 function ff.member_of(id)

@@ -22,21 +22,31 @@ local function interrupted(before, now)
   return ended
 end
 
-local function begun(before, after, terms, now)
-  local reclaiming = before[@state] == 'lost'
+-- The new attempt, whatever the record alone does not tell of it included.
+local function attempt_for(before, after, terms, now)
+  local next = before[@next]
+  if next == 'first' and terms[6] == '' then return ff.PLAIN end
   local attempt = {
-    before[@attempt_count], terms[4], ATTEMPT_TYPES[before[@next]], 'started', now,
+    before[@attempt_count], terms[4], ATTEMPT_TYPES[next], 'started', now,
     terms[3], after[@lease_epoch], terms[1], terms[2],
   }
-  local reason, previous = why(before), reclaiming and before[@attempt_index] or before[@previous_attempt]
-  if terms[6] ~= '' then ff.put_attempt(attempt, @a.acquired_reason, terms[6]) end
-  if previous ~= -1 then ff.put_attempt(attempt, @a.previous_attempt, previous) end
-  if reason ~= '' then ff.put_attempt(attempt, @a.lineage_reason, reason) end
-  if before[@next] == 'replay' and before[@replay_requested_by] ~= '' then
-    ff.put_attempt(attempt, @a.lineage_requester, before[@replay_requested_by])
+  local previous = before[@state] == 'lost' and before[@attempt_index] or before[@previous_attempt]
+  local reason, put = why(before), ff.put_attempt
+  if terms[6] ~= '' then put(attempt, @a.acquired_reason, terms[6]) end
+  if previous ~= -1 then put(attempt, @a.previous_attempt, previous) end
+  if reason ~= '' then put(attempt, @a.lineage_reason, reason) end
+  if next == 'replay' and before[@replay_requested_by] ~= '' then
+    put(attempt, @a.lineage_requester, before[@replay_requested_by])
   end
-  after[@attempt], after[@attempt_index] = attempt, before[@attempt_count]
-  after[@attempt_id], after[@attempt_type] = terms[4], attempt[@a.type]
+  return attempt
+end
+
+local NO_DETAILS = {}
+
+local function begun(before, after, terms, now)
+  local reclaiming = before[@state] == 'lost'
+  after[@attempt], after[@attempt_index] = attempt_for(before, after, terms, now), before[@attempt_count]
+  after[@attempt_id], after[@attempt_type] = terms[4], ATTEMPT_TYPES[before[@next]]
   after[@attempt_count] = before[@attempt_count] + 1
   local limit = before[@attempt_timeout_ms]
   if limit ~= 0 then
@@ -44,10 +54,9 @@ local function begun(before, after, terms, now)
   elseif after[@attempt_until] ~= 0 then
     after[@attempt_until] = 0
   end
-  ff.clear(after, LINEAGE_FIELDS)
-  ff.clear(after, LEFT_FIELDS)
+  ff.clear(after, BEGIN_CLEARED)
   if not reclaiming then
-    return nil, { 'acquired', 'lease', terms[6] ~= '' and { 'reason', terms[6] } or {} }
+    return nil, { 'acquired', 'lease', terms[6] ~= '' and { 'reason', terms[6] } or NO_DETAILS }
   end
   ff.put(after, @reclaim_count, before[@reclaim_count] + 1)
   return interrupted(before, now), { 'reclaimed', 'lease', {
@@ -58,6 +67,7 @@ local function begun(before, after, terms, now)
 end
 
 local function resumed(before, after, terms, now)
+  ff.widen(after, @worker_instance_id)
   local attempt = ff.attempt_of(before)
   if attempt then
     local news = ff.copy_attempt(attempt)
@@ -77,7 +87,7 @@ local function resumed(before, after, terms, now)
   if before[@attempt_timeout_ms] ~= 0 then
     ff.put(after, @attempt_until, now + before[@attempt_left_ms])
   end
-  ff.clear(after, LEFT_FIELDS)
+  ff.clear(after, RESUME_CLEARED)
   local reason = terms[6] ~= '' and terms[6] .. '_resumed' or 'claim_resumed'
   return nil, { 'acquired', 'lease', { 'reason', reason } }
 end
@@ -86,22 +96,20 @@ end
 function ff.lease(c, id, before, terms)
   local now = c.now
   local after = ff.copy(before)
-  ff.put(after, @worker_instance_id, terms[2])
   after[@state], after[@reason], after[@next] = 'active', '', ''
   after[@moved_at] = now
   after[@started_at] = before[@started_at] ~= 0 and before[@started_at] or now
   after[@lease_epoch] = before[@lease_epoch] + 1
   after[@lease_id], after[@lease_until], after[@lease_ttl_ms] = terms[3], now + terms[5], terms[5]
   after[@lease_acquired_at], after[@lease_renewed_at] = now, now
-  after[@worker_id] = terms[1]
-  ff.clear(after, CLAIM_CLEARED)
-  ff.clear(after, GRANT_FIELDS)
+  after[@worker_id], after[@worker_instance_id] = terms[1], terms[2]
   local ended, event
   if before[@next] == 'resume' then
     ended, event = resumed(before, after, terms, now)
   else
     ended, event = begun(before, after, terms, now)
   end
+  ff.clear(after, CLAIM_CLEARED)
   ff.derive(before, after, now)
   local row = ff.write(c, id, before, after, ended)
   local tag = ff.tag_of(id)

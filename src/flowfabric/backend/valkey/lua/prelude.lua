@@ -13,7 +13,7 @@ local function globals()
   return unpack, pcall, setmetatable, tonumber, type, pairs, error
 end
 
-local call, pack, unpack_message, concat, sort, floor, sub, find
+local call, pack, unpack_message, unpack_from, concat, sort, floor, sub, find, byte
 local unpack, pcall, setmetatable, tonumber, type, pairs, error
 local RECORD_META, ATTEMPT_META
 
@@ -21,10 +21,10 @@ local function bind()
   if call then return end
   unpack, pcall, setmetatable, tonumber, type, pairs, error = globals()
   call = server.call
-  pack, unpack_message = cmsgpack.pack, cmsgpack.unpack
+  pack, unpack_message, unpack_from = cmsgpack.pack, cmsgpack.unpack, cmsgpack.unpack_limit
   concat, sort = table.concat, table.sort
   floor = math.floor
-  sub, find = string.sub, string.find
+  sub, find, byte = string.sub, string.find, string.byte
   RECORD_META = { __index = RECORD_DEFAULTS }
   ATTEMPT_META = { __index = ATTEMPT_DEFAULTS }
 end
@@ -64,7 +64,8 @@ function ff.open(args)
     size = 1,
     logs = {},
     rings = {},
-    counts = {},
+    moves = {},
+    partitions = {},
     queues = {},
     timers = {},
     hints = {},
@@ -89,6 +90,7 @@ end
 -- End a call that wrote: what its items share is written once.
 function ff.close(c, head)
   ff.write_graph(c)
+  ff.write_views(c)
   ff.write_logs(c)
   ff.write_counts(c)
   ff.write_hints(c)
@@ -97,12 +99,16 @@ function ff.close(c, head)
   return c.out
 end
 
+function ff.bug(fault)
+  return { 'bug', type(fault) == 'table' and fault.err or fault }
+end
+
 -- Do each item by itself: one that fails is answered by `{'bug', text}` and the others proceed.
 function ff.each(c, items, run)
   local answers = {}
   for i = 1, #items do
     local ok, answer = pcall(run, c, items[i])
-    answers[i] = ok and answer or { 'bug', type(answer) == 'table' and answer.err or answer }
+    answers[i] = ok and answer or ff.bug(answer)
   end
   return answers
 end

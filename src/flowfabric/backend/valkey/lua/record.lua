@@ -1,8 +1,18 @@
 -- Records and attempts as arrays. Trailing defaults are not stored; reading one gives its default.
 -- A record that was read is never changed: `ff.copy` makes the one after it.
 
+-- How many fields any record may have without its table growing, those of its end among them.
+local WIDTH = @result_encoding
+local ARRAY16, ARRAY16_HEAD, MOST_FIELDS = 0xdc, 3, 1000
+
+local function listed(_, ...)
+  return { ... }
+end
+
+-- Element by element, because a packed array would be read into a table that grows with it.
 function ff.decode(row)
-  return setmetatable(unpack_message(row), RECORD_META)
+  if byte(row) ~= ARRAY16 then error('a record is not an array') end
+  return setmetatable(listed(unpack_from(row, MOST_FIELDS, ARRAY16_HEAD)), RECORD_META)
 end
 
 -- The record and its stored bytes, nil when there is none.
@@ -13,7 +23,13 @@ function ff.load(id)
 end
 
 function ff.copy(r)
-  return setmetatable({ unpack(r) }, RECORD_META)
+  local size = #r
+  return setmetatable({ unpack(r, 1, size < WIDTH and WIDTH or size) }, RECORD_META)
+end
+
+-- Give a record all fields up to a place, so that they can be set one by one.
+function ff.widen(r, place)
+  for i = #r + 1, place do r[i] = RECORD_DEFAULTS[i] end
 end
 
 -- Set a field. An array must not have holes, or it would be packed as a map.
@@ -26,23 +42,38 @@ local function put(r, place, value)
 end
 ff.put = put
 
--- Unset fields. One that is unset already is left alone, so that arrays stay short.
+-- Unset fields, named in ascending order. Those behind the end are unset already.
 function ff.clear(r, places)
+  local size = #r
   for i = 1, #places do
     local place = places[i]
-    if r[place] ~= RECORD_DEFAULTS[place] then r[place] = RECORD_DEFAULTS[place] end
+    if place > size then return end
+    r[place] = RECORD_DEFAULTS[place]
   end
 end
+
+-- An attempt that only began is not stored: the record tells it all.
+local PLAIN = 1
+ff.PLAIN = PLAIN
 
 -- The open attempt of a record, nil when it has none.
 function ff.attempt_of(r)
   local attempt = r[@attempt]
   if attempt == '' then return nil end
+  if attempt == PLAIN then
+    attempt = {
+      r[@attempt_index], r[@attempt_id], r[@attempt_type], 'started', r[@lease_acquired_at],
+      r[@lease_id], r[@lease_epoch], r[@worker_id], r[@worker_instance_id], 0, '', 0, '',
+    }
+  end
   return setmetatable(attempt, ATTEMPT_META)
 end
 
+local ENDED_WIDTH = @a.closed_reason
+
 function ff.copy_attempt(attempt)
-  return setmetatable({ unpack(attempt) }, ATTEMPT_META)
+  local size = #attempt
+  return setmetatable({ unpack(attempt, 1, size < ENDED_WIDTH and ENDED_WIDTH or size) }, ATTEMPT_META)
 end
 
 function ff.put_attempt(attempt, place, value)
@@ -65,7 +96,7 @@ function ff.derive(before, after, now)
       if instant ~= 0 and (due_at == 0 or instant < due_at) then due_at = instant end
     end
   end
-  put(after, @due_at, due_at)
+  after[@due_at] = due_at
   if after[@priority] ~= before[@priority] or after[@rank_shift] ~= before[@rank_shift] then
     ff.rank(after)
   end

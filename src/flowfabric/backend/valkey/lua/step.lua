@@ -1,17 +1,19 @@
 -- From a plan and a record to the record after it: the guard, the step, and all it writes.
 
+local put, PLAIN = ff.put, ff.PLAIN
+
+local function is_among(states, state)
+  for i = 1, #states do
+    if states[i] == state then return true end
+  end
+  return false
+end
+
 function ff.fits(plan, r, now)
   local state = r[@state]
-  local states = plan[@p.states]
-  local narrowed = state .. '/' .. r[@reason]
-  local allowed = false
-  for i = 1, #states do
-    if states[i] == state or states[i] == narrowed then
-      allowed = true
-      break
-    end
+  if not is_among(plan[@p.states], state) and not is_among(plan[@p.states], state .. '/' .. r[@reason]) then
+    return false
   end
-  if not allowed then return false end
   local fence = plan[@p.fence]
   if fence and not (
     r[@lease_id] == fence[1] and r[@lease_epoch] == fence[2] and r[@attempt_id] == fence[3]
@@ -25,63 +27,61 @@ function ff.fits(plan, r, now)
   return not grant or r[@grant_id] == grant
 end
 
--- The operation id as a record remembers it; the lease makes a reused text another one.
-function ff.operation(plan)
-  local op, fence = plan[@p.op], plan[@p.fence]
-  return op and fence and fence[1] .. ':' .. op
-end
-
 -- What entering a state clears, whatever the plan: fields that mean nothing there.
-local function enter(before, after, now, given)
+local function enter(before, after, now, gives_reason, gives_detail)
   local state = after[@state]
   after[@moved_at] = now
-  if not given[@reason] then after[@reason] = '' end
-  if not given[@detail] and after[@detail] ~= '' then after[@detail] = '' end
-  if not HELD[state] then ff.clear(after, LEASE_FIELDS) end
-  if state ~= 'suspended' then ff.clear(after, SUSPENSION_FIELDS) end
+  if not gives_reason then after[@reason] = '' end
+  if not gives_detail and after[@detail] ~= '' then after[@detail] = '' end
+  if not HELD[state] and after[@attempt] == PLAIN then after[@attempt] = ff.attempt_of(before) end
   if FINAL[state] then
-    ff.clear(after, GRANT_FIELDS)
-    ff.clear(after, FINAL_FIELDS)
-    ff.put(after, @completed_at, now)
-    ff.put(after, @purge_at, now + before[@retention_ms])
+    ff.clear(after, FINAL_CLEARED)
+    ff.widen(after, @purge_at)
+    after[@completed_at], after[@purge_at] = now, now + before[@retention_ms]
     return
   end
+  if not HELD[state] then ff.clear(after, LEASE_FIELDS) end
+  if state ~= 'suspended' then ff.clear(after, SUSPENSION_FIELDS) end
   if not COUNTS.wake_at[state] and after[@wake_at] ~= 0 then after[@wake_at] = 0 end
   if not COUNTS.attempt_until[state] and after[@attempt_until] ~= 0 then after[@attempt_until] = 0 end
   if not CLAIMABLE[state] then ff.clear(after, GRANT_FIELDS) end
 end
 
+local function end_attempt(before, attempt, plan, now)
+  local how, event = plan[@p.attempt], plan[@p.event]
+  attempt[@a.state], attempt[@a.ended_at] = how[2], now
+  if how[3] ~= '' or attempt[@a.failure_reason] ~= '' then ff.put_attempt(attempt, @a.failure_reason, how[3]) end
+  if how[4] ~= '' or attempt[@a.failure_category] ~= '' then ff.put_attempt(attempt, @a.failure_category, how[4]) end
+  if event and HELD[before[@state]] then attempt[@a.released_reason] = ff.detail(event[3], 'reason') end
+end
+
+local function pause_attempt(before, after, attempt, suspension_id, now)
+  attempt[@a.state] = 'suspended'
+  ff.put_attempt(attempt, @a.suspended_at, now)
+  ff.put_attempt(attempt, @a.suspension_id, suspension_id)
+  if before[@attempt_until] ~= 0 then
+    local left = before[@attempt_until] - now
+    put(after, @attempt_left_ms, left > 0 and left or 0)
+  end
+end
+
 -- The attempt a plan ends is returned; one it pauses or whose stream it closes stays in the record.
 local function change_attempt(before, after, plan, now)
-  local attempt = ff.attempt_of(before)
   local how, closing = plan[@p.attempt], plan[@p.close_stream]
-  if not attempt or not (how or closing) then return nil end
-  local news = ff.copy_attempt(attempt)
+  local attempt = (how or closing) and ff.attempt_of(before)
+  if not attempt then return nil end
+  local news = before[@attempt] == PLAIN and attempt or ff.copy_attempt(attempt)
+  for i = #news + 1, @a.closed_reason do news[i] = ATTEMPT_DEFAULTS[i] end
   if closing then
-    ff.put_attempt(news, @a.closed_at, attempt[@a.closed_at] ~= 0 and attempt[@a.closed_at] or now)
-    ff.put_attempt(news, @a.closed_reason, closing)
+    if news[@a.closed_at] == 0 then news[@a.closed_at] = now end
+    news[@a.closed_reason] = closing
   end
   if how and how[1] == 'end' then
-    news[@a.state] = how[2]
-    ff.put_attempt(news, @a.ended_at, now)
-    if how[3] ~= '' or attempt[@a.failure_reason] ~= '' then ff.put_attempt(news, @a.failure_reason, how[3]) end
-    if how[4] ~= '' or attempt[@a.failure_category] ~= '' then ff.put_attempt(news, @a.failure_category, how[4]) end
-    local event = plan[@p.event]
-    if event and HELD[before[@state]] then
-      ff.put_attempt(news, @a.released_reason, ff.detail(event[3], 'reason'))
-    end
+    end_attempt(before, news, plan, now)
     after[@attempt] = ''
     return news
   end
-  if how then
-    news[@a.state] = 'suspended'
-    ff.put_attempt(news, @a.suspended_at, now)
-    ff.put_attempt(news, @a.suspension_id, how[2])
-    if before[@attempt_until] ~= 0 then
-      local left = before[@attempt_until] - now
-      ff.put(after, @attempt_left_ms, left > 0 and left or 0)
-    end
-  end
+  if how then pause_attempt(before, after, news, how[2], now) end
   after[@attempt] = news
   return nil
 end
@@ -89,11 +89,13 @@ end
 -- The record after the plan, and the attempt it ended, if any.
 function ff.step(before, plan, now)
   local after = ff.copy(before)
-  local given = {}
+  local gives_reason, gives_detail = false, false
   local set = plan[@p.set]
   for i = 1, #set, 2 do
-    given[set[i]] = true
-    ff.put(after, set[i], set[i + 1])
+    local place = set[i]
+    gives_reason = gives_reason or place == @reason
+    gives_detail = gives_detail or place == @detail
+    put(after, place, set[i + 1])
   end
   local stamps = plan[@p.stamp]
   if stamps then
@@ -108,11 +110,11 @@ function ff.step(before, plan, now)
       ff.put(after, timer[i], instant < 1 and not timer[i + 1] and 1 or instant)
     end
   end
-  if after[@state] ~= before[@state] then enter(before, after, now, given) end
+  if after[@state] ~= before[@state] then enter(before, after, now, gives_reason, gives_detail) end
   local ended = change_attempt(before, after, plan, now)
   if plan[@p.op] then
-    ff.put(after, @op_id, ff.operation(plan))
-    ff.put(after, @op_state, after[@state])
+    ff.widen(after, @op_state)
+    after[@op_id], after[@op_state] = plan[@p.op], after[@state]
     if after[@wake_at] ~= after[@op_wake_at] then ff.put(after, @op_wake_at, after[@wake_at]) end
   end
   ff.derive(before, after, now)
@@ -122,16 +124,21 @@ end
 -- Write a record with all that follows from it. `fields` may bring further fields of its hash
 -- along; the packed record is returned.
 function ff.write(c, id, before, after, ended, fields)
-  fields = fields or {}
-  local row = pack(after)
-  local size = #fields
-  fields[size + 1], fields[size + 2] = 'r', row
-  if ended then
-    fields[size + 3], fields[size + 4] = 'a' .. ended[@a.index], pack(ended)
+  local key, row = 'ff:x:' .. id, pack(after)
+  if ended and fields then
+    call('HSET', key, 'r', row, 'a' .. ended[@a.index], pack(ended), unpack(fields))
+  elseif ended then
+    call('HSET', key, 'r', row, 'a' .. ended[@a.index], pack(ended))
+  elseif fields then
+    call('HSET', key, 'r', row, unpack(fields))
+  else
+    call('HSET', key, 'r', row)
   end
-  call('HSET', 'ff:x:' .. id, unpack(fields))
   ff.reindex(c, ff.tag_of(id), id, before, after)
-  ff.ring_for(c, id, before, after, ended)
+  local attempt = ended or after[@attempt]
+  if attempt ~= PLAIN and attempt ~= '' and attempt[@a.closed_at] == c.now then
+    ff.ring_stream(c, id, attempt[@a.index])
+  end
   return row
 end
 

@@ -3,64 +3,135 @@
 -- partitions a lane has work and timers are set: never too late, perhaps too early; a claim and a
 -- look at what is due put them right.
 
--- Members per command when many are added at once.
+-- Members per command at most.
 local MANY = 1000
 
--- Put a member into a view: at once, or with others while a call gathers them.
+-- Changes of views gather until the call ends or somebody reads them; of several the last counts.
+local function changes_of(c, key)
+  local changes = {}
+  c.moves[key] = changes
+  c.has_moves = true
+  return changes
+end
+
 function ff.add(c, key, score, member)
-  local adds = c.adds
-  if not adds then
-    call('ZADD', key, score, member)
-    return
-  end
-  local list = adds[key]
-  if not list then
-    list = {}
-    adds[key] = list
-  end
-  local size = #list
-  list[size + 1], list[size + 2] = score, member
+  local changes = c.moves[key] or changes_of(c, key)
+  changes[member] = score
 end
 
--- Put all that was gathered into its views, and gather no more.
-function ff.write_adds(c)
-  local adds = c.adds
-  c.adds = nil
-  for key, list in pairs(adds) do
-    for from = 1, #list, 2 * MANY do
-      local last = from + 2 * MANY - 1
-      call('ZADD', key, unpack(list, from, last < #list and last or #list))
+function ff.remove(c, key, member)
+  local changes = c.moves[key] or changes_of(c, key)
+  changes[member] = false
+end
+
+local function send(command, key, list, size, step)
+  for from = 1, size, step do
+    local last = from + step - 1
+    call(command, key, unpack(list, from, last < size and last or size))
+  end
+end
+
+-- Must be called before a view is read that this call may have changed.
+function ff.write_views(c)
+  if not c.has_moves then return end
+  local moves = c.moves
+  c.moves, c.has_moves = {}, false
+  for key, changes in pairs(moves) do
+    local added, adds, gone, leaves = {}, 0, {}, 0
+    for member, score in pairs(changes) do
+      if score then
+        added[adds + 1], added[adds + 2] = score, member
+        adds = adds + 2
+      else
+        leaves = leaves + 1
+        gone[leaves] = member
+      end
     end
+    if leaves > 0 then send('ZREM', key, gone, leaves, MANY) end
+    if adds > 0 then send('ZADD', key, added, adds, 2 * MANY) end
   end
 end
 
-function ff.count(c, tag, r, by)
-  local key = ff.counters(tag, r[@namespace])
-  local counts = c.counts[key]
-  if not counts then
-    counts = {}
-    c.counts[key] = counts
+-- What a call needs of a partition and of each of its lanes again and again.
+local function partition_of(c, tag)
+  local found = c.partitions[tag]
+  if not found then
+    local prefix = 'ff:v:' .. tag
+    found = { tag = tag, lanes = {}, workers = {} }
+    for i = 1, #PARTITION_VIEWS do
+      found[PARTITION_VIEWS[i]] = prefix .. ':' .. PARTITION_VIEWS[i]
+    end
+    c.partitions[tag] = found
   end
-  local state = r[@state]
-  if state == 'blocked' then state = 'blocked:' .. r[@reason] end
-  local field = r[@lane] .. ',' .. state
-  counts[field] = (counts[field] or 0) + by
+  return found
 end
+ff.partition_of = partition_of
+
+local function lane_of(partition, r)
+  local namespace, name = r[@namespace], r[@lane]
+  local lanes = partition.lanes[namespace]
+  if not lanes then
+    lanes = {}
+    partition.lanes[namespace] = lanes
+  end
+  local lane = lanes[name]
+  if not lane then
+    lane = { namespace = namespace, name = name, bell = 'lane:' .. namespace .. ':' .. name, queues = {}, resting = {}, counts = {} }
+    lanes[name] = lane
+  end
+  return lane
+end
+ff.lane_of = lane_of
+
+function ff.queue_in(partition, lane, r)
+  local req_set = r[@req_set]
+  local key = lane.queues[req_set]
+  if not key then
+    key = ff.queue(partition.tag, req_set, lane.namespace, lane.name)
+    lane.queues[req_set] = key
+  end
+  return key
+end
+
+function ff.worker_in(partition, instance)
+  local key = partition.workers[instance]
+  if not key then
+    key = ff.view(partition.tag, 'worker:' .. instance)
+    partition.workers[instance] = key
+  end
+  return key
+end
+
+-- How a lane lists the record: its state, and what it waits for if it is blocked.
+local function bucket_of(r)
+  local state = r[@state]
+  return state == 'blocked' and 'blocked:' .. r[@reason] or state
+end
+ff.bucket_of = bucket_of
 
 function ff.write_counts(c)
-  for key, counts in pairs(c.counts) do
-    for field, by in pairs(counts) do
-      if by ~= 0 and call('HINCRBY', key, field, by) == 0 then call('HDEL', key, field) end
+  for tag, partition in pairs(c.partitions) do
+    for namespace, lanes in pairs(partition.lanes) do
+      for name, lane in pairs(lanes) do
+        for bucket, by in pairs(lane.counts) do
+          local key, field = ff.counters(tag, namespace), name .. ',' .. bucket
+          if by ~= 0 and call('HINCRBY', key, field, by) == 0 then call('HDEL', key, field) end
+        end
+        lane.counts = {}
+      end
     end
   end
 end
 
 -- A lane's records by state, in its own order: those it offers stand in its queues, all others here.
-function ff.resting_view(tag, r)
-  local state = r[@state]
-  if CLAIMABLE[state] and r[@grant_until] == 0 then return nil end
-  if state == 'blocked' then state = 'blocked:' .. r[@reason] end
-  return 'ff:v:' .. tag .. ':by_state:' .. state .. ':' .. r[@namespace] .. ':' .. r[@lane]
+function ff.resting_in(partition, lane, r, bucket)
+  if CLAIMABLE[r[@state]] and r[@grant_until] == 0 then return nil end
+  local key = lane.resting[bucket]
+  if not key then
+    key = 'ff:v:' .. partition.tag .. ':by_state:' .. bucket .. ':' .. lane.namespace .. ':' .. lane.name
+    lane.resting[bucket] = key
+  end
+  return key
 end
 
 function ff.resting_order(r)
@@ -72,8 +143,7 @@ function ff.resting_order(r)
 end
 
 -- A queue got a record of this rank.
-function ff.queued(c, tag, r)
-  local key = ff.queue(tag, r[@req_set], r[@namespace], r[@lane])
+function ff.queued(c, tag, r, key)
   local queue = c.queues[key]
   if not queue then
     queue = { key = key, tag = tag, namespace = r[@namespace], lane = r[@lane], req_set = r[@req_set] }
@@ -128,13 +198,13 @@ function ff.tag_view(tag, namespace, name, value)
 end
 
 -- Tags are lists of name and value in turn, or ''. A record changes its tags rarely.
-function ff.reindex_tags(tag, member, r, old, new)
+function ff.reindex_tags(c, tag, member, r, old, new)
   if old == new then return end
   local namespace, created_at = r[@namespace], r[@created_at]
   for i = 1, old == '' and 0 or #old, 2 do
-    call('ZREM', ff.tag_view(tag, namespace, old[i], old[i + 1]), member)
+    ff.remove(c, ff.tag_view(tag, namespace, old[i], old[i + 1]), member)
   end
   for i = 1, new == '' and 0 or #new, 2 do
-    call('ZADD', ff.tag_view(tag, namespace, new[i], new[i + 1]), created_at, member)
+    ff.add(c, ff.tag_view(tag, namespace, new[i], new[i + 1]), created_at, member)
   end
 end
