@@ -39,7 +39,6 @@ from flowfabric.errors import FlowFabricError
 I = TypeVar("I")  # noqa: E741
 A = TypeVar("A")
 
-MOST_ITEMS: Final = 200
 MOST_CLAIMS: Final = 100
 MOST_READS: Final = 1_000
 MOST_RANGES: Final = 100
@@ -53,9 +52,7 @@ _Wanted = tuple[str, Collection[str]]
 class Gatherer(Generic[I, A]):
     """Collects single items until the loop's turn is over, then sends them together."""
 
-    def __init__(
-        self, run: _Run[I, A], most: int = MOST_ITEMS, place: _Place[I] | None = None
-    ) -> None:
+    def __init__(self, run: _Run[I, A], most: int, place: _Place[I] | None = None) -> None:
         """`place` keeps apart what lies on different servers, so that none waits for another."""
         self._run = run
         self._most = most
@@ -122,36 +119,38 @@ class Store:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self._is_spread = backend.describe().spread == CLUSTER_SLOTS
-        at = self._place
+        described = backend.describe()
+        self._is_spread = described.spread == CLUSTER_SLOTS
+        at, most = self._place, described.together
+        most_claims = min(most, MOST_CLAIMS)
         self.create = Gatherer[Birth, CreateAnswer](
-            backend.create, place=at(lambda birth: birth.record.execution_id)
+            backend.create, most, at(lambda birth: birth.record.execution_id)
         ).submit
-        self._plans = Gatherer[Plan, Answer](backend.apply, place=at(lambda plan: plan.target))
+        self._plans = Gatherer[Plan, Answer](backend.apply, most, at(lambda plan: plan.target))
         self._flow_plans = Gatherer[FlowPlan, FlowAnswer](
-            backend.apply_flows, place=(lambda plan: plan.flow_id) if self._is_spread else None
+            backend.apply_flows, most, (lambda plan: plan.flow_id) if self._is_spread else None
         )
         self.claim = Gatherer[ClaimRequest, ClaimAnswer](
-            backend.claim, MOST_CLAIMS, (lambda one: one) if self._is_spread else None
+            backend.claim, most_claims, (lambda one: one) if self._is_spread else None
         ).submit
         self.lease = Gatherer[NamedClaim, Offer | Refused](
-            backend.lease, MOST_CLAIMS, at(lambda named: named.execution_id)
+            backend.lease, most_claims, at(lambda named: named.execution_id)
         ).submit
         self.append = Gatherer[Append, Appended | StreamRefused](
-            backend.append, place=at(lambda one: one.execution_id)
+            backend.append, most, at(lambda one: one.execution_id)
         ).submit
         self.frames = Gatherer[FrameRange, FramePage](
             _each_once(backend.frames), MOST_RANGES, at(lambda one: one.execution_id)
         ).submit
         self.journal = Gatherer[JournalAppend, Journaled | Refused](
-            backend.journal, place=at(lambda one: one.execution_id)
+            backend.journal, most, at(lambda one: one.execution_id)
         ).submit
         self.spend = Gatherer[Spend, SpendAnswer](
-            backend.spend, place=(lambda one: one.budget_id) if self._is_spread else None
+            backend.spend, most, (lambda one: one.budget_id) if self._is_spread else None
         ).submit
-        self.admit = Gatherer[Admission, AdmitAnswer](backend.admit).submit
-        self.extend = Gatherer[Extend, bool](backend.extend).submit
-        self.vacate = Gatherer[Vacate, Freed](backend.vacate).submit
+        self.admit = Gatherer[Admission, AdmitAnswer](backend.admit, most).submit
+        self.extend = Gatherer[Extend, bool](backend.extend, most).submit
+        self.vacate = Gatherer[Vacate, Freed](backend.vacate, most).submit
         self._reads: dict[frozenset[With], Gatherer[_Wanted, Seen | None]] = {}
 
     def _place(self, execution_of: Callable[[I], str]) -> _Place[I] | None:

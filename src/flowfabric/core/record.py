@@ -47,7 +47,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only
     first_instance_id: str = ""
 
 
-class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Everything the engine decides from, except payloads and documents."""
 
     # identity, set at creation

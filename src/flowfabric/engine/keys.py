@@ -177,7 +177,10 @@ class Keys:
             return 0
         put = ConfigPut(DOCUMENT, found.version, write_ring(kept))
         (answer,) = await self._backend.config_put([put])
-        return len(ring.keys) - len(kept.keys) if answer.applied else 0
+        if not answer.applied:
+            return 0
+        self._keep(kept)
+        return len(ring.keys) - len(kept.keys)
 
     async def close(self) -> None:
         self._bell.close()

@@ -103,6 +103,8 @@ class ValkeyBackend(
             spread=CLUSTER_SLOTS if cluster else "one server",
             lane_order="near strict" if cluster else "strict",
             event_order="per partition",
+            # Few enough that the server works on one call while the process makes the next.
+            together=32,
         )
 
     def bells(self) -> Bells:

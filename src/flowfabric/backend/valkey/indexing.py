@@ -79,7 +79,10 @@ def _fixed(view: View) -> str:
 def _noticed(view: View) -> list[str]:
     match view.name:
         case "claimable":
-            return ["ff.queued(c, tag, after, new)", "if not was then c.rings[lane.bell] = true end"]
+            return [
+                "ff.queued(c, tag, after, new)",
+                "if not was then c.rings[lane.bell] = true end",
+            ]
         case "timers":
             return [f"ff.timed(c, tag, after[{AT['due_at']}])"]
         case _:

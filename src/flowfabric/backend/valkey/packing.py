@@ -62,6 +62,24 @@ _head_of: Final = itemgetter(*(_ORDER.index(name) for name in _HEAD))
 _tail_of: Final = itemgetter(*(_ORDER.index(name) for name in _TAIL))
 _TAIL_DEFAULTS: Final = tuple(RECORD_DEFAULTS[RECORD.index(name)] for name in _TAIL)
 
+_TAGS_AT: Final = RECORD.index("tags")
+_ATTEMPT_AT: Final = RECORD.index("attempt")
+_in_order: Final = itemgetter(*((*RECORD, *STATIC).index(name) for name in _ORDER))
+_attempt_told: Final = itemgetter(
+    *(
+        RECORD.index(name)
+        for name in (
+            "attempt_index",
+            "attempt_id",
+            "attempt_type",
+            "lease_acquired_at",
+            "lease_id",
+            "lease_epoch",
+            "worker_id",
+            "worker_instance_id",
+        )
+    )
+)
 # Stands in a row for an attempt that only began.
 _PLAIN: Final = 1
 
@@ -127,30 +145,32 @@ def record_from(row: bytes, static: bytes) -> Record:
 
 
 def record_of(values: list[Any], static: bytes) -> Record:
-    fields = dict(zip(RECORD, values, strict=False))
-    fields.pop(SHOWN, None)
-    tags = fields.pop("tags", "")
-    if tags:
-        fields["tags"] = _decode_tags(tags)
-    attempt = fields.pop("attempt", "")
+    """Built by position, because the names of so many fields take longer than the rest."""
+    values += RECORD_DEFAULTS[len(values) :]
+    tags, attempt = values[_TAGS_AT], values[_ATTEMPT_AT]
+    values[_TAGS_AT] = _decode_tags(tags) if tags else {}
     if attempt:
-        fields["attempt"] = _begun(fields) if attempt == _PLAIN else attempt_of(attempt)
-    fields.update(zip(STATIC, _astuple(_decode_static(static)), strict=True))
-    return Record(**fields)
+        values[_ATTEMPT_AT] = _begun(values) if attempt == _PLAIN else attempt_of(attempt)
+    else:
+        values[_ATTEMPT_AT] = None
+    values += _astuple(_decode_static(static))
+    return Record(*_in_order(values))
 
 
-def _begun(record: Mapping[str, Any]) -> Attempt:
+def _begun(record: list[Any]) -> Attempt:
     """An attempt that only began: its record tells it all."""
+    own = _attempt_told(record)
+    index, attempt_id, kind, started_at, lease_id, lease_epoch, worker_id, instance_id = own
     return Attempt(
-        index=record["attempt_index"],
-        attempt_id=record["attempt_id"],
-        type=record["attempt_type"],
+        index=index,
+        attempt_id=attempt_id,
+        type=kind,
         state="started",
-        started_at=record["lease_acquired_at"],
-        lease_id=record["lease_id"],
-        lease_epoch=record["lease_epoch"],
-        worker_id=record["worker_id"],
-        worker_instance_id=record["worker_instance_id"],
+        started_at=started_at,
+        lease_id=lease_id,
+        lease_epoch=lease_epoch,
+        worker_id=worker_id,
+        worker_instance_id=instance_id,
     )
 
 
