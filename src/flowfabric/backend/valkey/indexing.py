@@ -121,7 +121,7 @@ def _order(view: View, record: str) -> str:
     return "0" if first == _MEMBER else f"{record}[{AT[first]}]"
 
 
-_COUNTERS: Final = f"""-- by_state
+_COUNTERS: Final = """-- by_state
 local left, entered = before and ff.bucket_of(before), after and ff.bucket_of(after)
 was = before and ff.resting_in(partition, lane, before, left)
 is = after and ff.resting_in(partition, lane, after, entered)
