@@ -12,13 +12,16 @@ from flowfabric.core.flow_plan import FlowRefused
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.plan import Answer, Family
 from flowfabric.core.record import Attempt, Record
+from flowfabric.core.states import State
 from flowfabric.errors import FlowFabricError
 
 # ---- create
 
 
 class Created(msgspec.Struct, frozen=True, gc=False):
-    record: Record
+    execution_id: str
+    state: State
+    reason: str
 
 
 class Duplicate(msgspec.Struct, frozen=True, gc=False):

@@ -6,6 +6,7 @@ import msgspec
 
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.record import Record
+from flowfabric.core.states import State
 from flowfabric.core.step import settled_record
 
 # Each further execution of one fairness key stands this far behind the one before it.
@@ -40,6 +41,13 @@ def rank_shift_of(last_time: int, now: int) -> int:
     return max(0, last_time + FAIR_STEP_MS - now) if last_time else 0
 
 
+def first_state(birth: Birth, now: int) -> tuple[State, str]:
+    """The state of the new record, and the reason for it."""
+    if birth.has_dependencies:
+        return "blocked", "dependencies"
+    return ("delayed", "delay") if birth.delay_until > now else ("waiting", "")
+
+
 def born(birth: Birth, now: int, rank_shift: int) -> Record:
     """The record as the creating step writes it."""
     record = birth.record
@@ -50,12 +58,8 @@ def born(birth: Birth, now: int, rank_shift: int) -> Record:
         "deadline_at": _deadline(birth, now),
         "next": "first",
     }
-    ahead = birth.delay_until > now
-    if birth.has_dependencies:
-        changes.update(state="blocked", reason="dependencies")
-    elif ahead:
-        changes.update(state="delayed", reason="delay")
-    if ahead:
+    changes["state"], changes["reason"] = first_state(birth, now)
+    if birth.delay_until > now:
         changes["wake_at"] = birth.delay_until
     unborn = msgspec.structs.replace(record, created_at=now, version=0)
     return settled_record(unborn, changes, now)

@@ -194,9 +194,8 @@ def _key(value: str) -> str:
 
 def _answered(answer: CreateAnswer, record: Record) -> Submitted:
     match answer:
-        case Created(created):
-            state = public_state(created.state, created.reason)
-            return Submitted(created.execution_id, state, True)
+        case Created(execution_id, state, reason):
+            return Submitted(execution_id, public_state(state, reason), True)
         case Duplicate(execution_id):
             return Submitted(execution_id, "", False)
         case _:

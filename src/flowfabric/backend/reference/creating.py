@@ -43,7 +43,8 @@ def create(tx: Transaction, birth: Birth) -> CreateAnswer:
         if flow is None or flow.cancelled_at or flow.namespace != record.namespace:
             return FlowRefused(flow)
         keep_flow(tx, grown(flow, members=1))
-    return Created(insert(tx, birth))
+    created = insert(tx, birth)
+    return Created(created.execution_id, created.state, created.reason)
 
 
 def insert(tx: Transaction, birth: Birth) -> Record:

@@ -1,6 +1,7 @@
 """Mechanism `claim`: the best waiting records of some lanes, or named ones."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from flowfabric.backend.base import Answered
@@ -8,7 +9,7 @@ from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offe
 from flowfabric.backend.valkey.calls import Calls, Reply
 from flowfabric.backend.valkey.graph_packing import upstreams_of
 from flowfabric.backend.valkey.keys import execution_partition_key, lane_key
-from flowfabric.backend.valkey.packing import Args, document_from, record_from
+from flowfabric.backend.valkey.packing import Args, document_from, encode, record_from
 from flowfabric.core.plan import Refused
 
 
@@ -30,19 +31,23 @@ def _named_key(named: NamedClaim) -> str:
     return execution_partition_key(named.execution_id)
 
 
-def pack_claim(request: ClaimRequest, _: Args) -> list[Any]:
-    return [
-        request.worker_id,
-        request.worker_instance_id,
-        request.namespace,
-        request.lanes,
-        request.sets,
-        [text for pair in request.ids for text in pair],
-        request.lease_for,
-        request.mode == "reserve",
-        request.payload,
-        request.upstreams,
-    ]
+def pack_claim(request: ClaimRequest, args: Args, bound: float | bool = False) -> list[Any]:
+    """The number of what claims have in common, and the ids of this one."""
+    order = encode(
+        (
+            request.worker_id,
+            request.worker_instance_id,
+            request.namespace,
+            request.lanes,
+            request.sets,
+            request.lease_for,
+            request.mode == "reserve",
+            request.payload,
+            request.upstreams,
+            bound,
+        )
+    )
+    return [args.put_once(order), *chain.from_iterable(request.ids)]
 
 
 def claim_answer(_: ClaimRequest, answer: Any, reply: Reply) -> ClaimAnswer:

@@ -10,7 +10,7 @@ from flowfabric.backend.valkey.graph_rows import flow_of
 from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.limit_upkeep import attach
 from flowfabric.backend.valkey.packing import Args, decode, row_of, static_text
-from flowfabric.core.birth import Birth, born
+from flowfabric.core.birth import Birth, first_state
 from flowfabric.core.flow_plan import FlowRefused
 from flowfabric.core.graph import Flow
 from flowfabric.errors import Bug
@@ -23,7 +23,11 @@ class CreateMechanism:
         answers: list[Answered[CreateAnswer]] = [
             *await self._calls.batches("create", items, _key, self._pack_birth, self._read_birth)
         ]
-        created = (answer.record for answer in answers if isinstance(answer, Created))
+        created = (
+            birth.record
+            for birth, answer in zip(items, answers, strict=True)
+            if isinstance(answer, Created)
+        )
         await attach(self._calls, (record for record in created if record.budget_ids))
         return answers
 
@@ -33,7 +37,7 @@ class CreateMechanism:
     def _read_birth(self, birth: Birth, answer: Any, reply: Reply) -> CreateAnswer:
         match answer[0]:
             case "created":
-                return Created(born(birth, reply.now, answer[1]))
+                return Created(birth.record.execution_id, *first_state(birth, reply.now))
             case "duplicate":
                 return Duplicate(answer[1])
             case "refused":

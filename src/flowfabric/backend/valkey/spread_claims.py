@@ -132,9 +132,10 @@ class SpreadClaims:
         self, request: ClaimRequest, lane: str, share: _Share
     ) -> tuple[Reply, ClaimAnswer | FlowFabricError]:
         own = msgspec.structs.replace(request, lanes=(lane,), ids=share.ids)
-        packed = [*pack_claim(own, Args()), share.bound]
+        args = Args()
+        packed = pack_claim(own, args, share.bound)
         # A partition that is away is left alone rather than waited for.
-        reply = await self._calls.run("claim", key_of(share.tag), [packed], patience=0)
+        reply = await self._calls.run("claim", key_of(share.tag), [packed], args, patience=0)
         return reply, read_answer(own, reply.head[0], reply, claim_answer)
 
     def _leave_alone(self, tag: str) -> None:

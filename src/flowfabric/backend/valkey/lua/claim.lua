@@ -1,7 +1,7 @@
 -- ff1_claim: the best waiting records of some lanes, leased or reserved in the same step.
--- request: {{worker, instance, namespace, lanes, sets, ids, lease_for, reserve, payload, upstreams,
---   bound}, ...}; ids are lease id, attempt id, ... in turn; in a cluster nothing of a rank above the
---   bound is taken, false for none
+-- request: {{argument of the order, lease id, attempt id, ... in turn}, ...}; an order is packed: {worker,
+--   instance, namespace, lanes, sets, lease_for, reserve, payload, upstreams, bound}; in a cluster
+--   nothing of a rank above the bound is taken, false for none
 -- answers: {offers, more}; an offer is {fate, row, static, input, deferred, journal length,
 --   suspension id, suspension, upstreams}, where row, static, input and suspension are numbers of
 --   raw elements, 0 when there is none
@@ -153,10 +153,10 @@ local function stored(id, with_input)
   return call('HMGET', 'ff:x:' .. id, 'r', 's')
 end
 
-local function take(c, request, reply, queue, id)
-  local found = stored(id, request[9])
+local function take(c, order, ids, reply, queue, id)
+  local found = stored(id, order[8])
   local r = ff.decode(found[1])
-  local at = 2 * #reply.offers
+  local at = 2 * #reply.offers + 1
   local fate
   if r[@flow_id] ~= '' and ff.is_covered(c, queue.tag, r) then
     fate = 'covered'
@@ -167,50 +167,68 @@ local function take(c, request, reply, queue, id)
     queue.kept = queue.kept + 1
     return seen(c, fate, found[1], found[2])
   end
-  if request[8] or r[@gated] then
-    local length = request[8] and request[7] or RESERVATION_MS
-    local row = ff.reserve(c, id, r, request[1], request[2], request[6][at + 1], length)
+  if order[7] or r[@gated] then
+    local length = order[7] and order[6] or RESERVATION_MS
+    local row = ff.reserve(c, id, r, order[1], order[2], ids[at + 1], length)
     return seen(c, 'reserved', row, found[2])
   end
   local input = found[3]
   local deferred = input and #input > reply.room or false
   if input and not deferred then reply.room = reply.room - #input end
-  local terms = { request[1], request[2], request[6][at + 1], request[6][at + 2], request[7], '' }
-  return leased(c, id, r, terms, found[2], input, deferred, request[10])
+  local terms = { order[1], order[2], ids[at + 1], ids[at + 2], order[6], '' }
+  return leased(c, id, r, terms, found[2], input, deferred, order[9])
 end
 
-local function has_more(c, request)
-  for i = 1, #request[4] do
-    if best_queue(c, request[3], request[4][i], request[5]) then return true end
+-- The best queue of an order's lane. It stays the best for all claims of a call by that order while
+-- nothing else can be before its head.
+local function next_queue(c, order, at)
+  local queue = order.queues[at]
+  if not (queue and head(c, queue) and queue.best < order.rivals[at]) then
+    queue, order.rivals[at] = best_queue(c, order[3], order[4][at], order[5])
+    order.queues[at] = queue
+  end
+  return queue
+end
+
+local function has_more(c, order)
+  for at = 1, #order[4] do
+    if next_queue(c, order, at) then return true end
   end
   return false
 end
 
+local function order_of(c, number)
+  local order = c.orders[number]
+  if not order then
+    order = unpack_message(c.args[number])
+    order.queues, order.rivals = {}, {}
+    c.orders[number] = order
+  end
+  return order
+end
+
 function ff.claim(c, request)
-  local asked = #request[6] / 2
+  local order, asked = order_of(c, request[1]), (#request - 1) / 2
   local reply = { offers = {}, room = REPLY_BYTES }
-  local looks = asked + SPARE
-  for i = 1, #request[4] do
-    local queue, rival
-    while #reply.offers < asked and looks > 0 do
+  local offers, looks, bound = reply.offers, asked + SPARE, order[10]
+  for at = 1, #order[4] do
+    while #offers < asked and looks > 0 do
       looks = looks - 1
-      if not (queue and head(c, queue) and queue.best < rival) then
-        queue, rival = best_queue(c, request[3], request[4][i], request[5])
-      end
-      if not queue or request[11] and queue.best > request[11] then break end
+      local queue = next_queue(c, order, at)
+      if not queue or bound and queue.best > bound then break end
       local id = queue.id
       queue.id = nil
       c.wanted = c.wanted - 1
-      reply.offers[#reply.offers + 1] = take(c, request, reply, queue, id)
+      offers[#offers + 1] = take(c, order, request, reply, queue, id)
     end
   end
-  return { reply.offers, has_more(c, request) }
+  return { offers, has_more(c, order) }
 end
 
 -- Begin the claims of a call.
 function ff.open_claims(c, requests)
-  c.lanes, c.wanted = {}, 0
-  for i = 1, #requests do c.wanted = c.wanted + #requests[i][6] / 2 end
+  c.lanes, c.orders, c.wanted = {}, {}, 0
+  for i = 1, #requests do c.wanted = c.wanted + (#requests[i] - 1) / 2 end
 end
 
 ff.register('claim', function(_, args)

@@ -1,9 +1,10 @@
 -- ff1_create: insert if absent, with the idempotency key, the flow and the queue place.
 -- request: {{id, record row, static text, input, window, delay_until, deadline_at, deadline_in,
 --   has_dependencies, fairness key, idempotency key}, ...}; input is an argument number or 0
--- answers: {'created', rank shift}, {'duplicate', id}, {'refused', flow or 0}
+-- answers: {'created'}, {'duplicate', id}, {'refused', flow or 0}
 
 local FAIR_STEP_MS = 1000
+local CREATED = { 'created' }
 
 -- How far behind its age a record of a flooding fairness key stands.
 local function rank_shift(c, tag, row, key)
@@ -67,7 +68,6 @@ function ff.insert(c, birth, key_name, group)
   ff.write(c, id, nil, r, nil, fields)
   if key_name and birth[5] > 0 then remember_key(c, key_name, id, birth[5]) end
   if r[@flow_id] ~= '' then ff.member_moved(c, tag, id, nil, r) end
-  return r
 end
 
 local function create(c, birth)
@@ -79,16 +79,25 @@ local function create(c, birth)
     found, key_name = known_id(c, tag, birth[2], birth[11])
     if found then return { 'duplicate', found } end
   end
-  if call('EXISTS', 'ff:x:' .. id) == 1 then return { 'duplicate', id } end
+  if c.born[id] or (c.has_old and call('EXISTS', 'ff:x:' .. id) == 1) then return { 'duplicate', id } end
   if birth[2][@flow_id] ~= '' then
     local refused = ff.join_flow(c, tag, birth[2])
     if refused then return refused end
   end
-  local r = ff.insert(c, birth, key_name)
-  return { 'created', r[@rank_shift] }
+  ff.insert(c, birth, key_name)
+  c.born[id] = true
+  return CREATED
+end
+
+-- Whether any of the records is there already: as a rule none is.
+local function has_old(births)
+  local keys = {}
+  for i = 1, #births do keys[i] = 'ff:x:' .. births[i][1] end
+  return #keys > 0 and call('EXISTS', unpack(keys)) > 0
 end
 
 ff.register('create', function(_, args)
   local c = ff.open(args)
+  c.born, c.has_old = {}, has_old(c.request)
   return ff.close(c, ff.each(c, c.request, create))
 end)
