@@ -89,15 +89,24 @@ local function create(c, birth)
   return CREATED
 end
 
--- Whether any of the records is there already: as a rule none is.
-local function has_old(births)
-  local keys = {}
-  for i = 1, #births do keys[i] = 'ff:x:' .. births[i][1] end
-  return #keys > 0 and call('EXISTS', unpack(keys)) > 0
+-- Records asked for in one command.
+local MANY = 1000
+
+-- Whether any of the new records is there already: as a rule none is.
+function ff.has_old(births)
+  for from = 1, #births, MANY do
+    local keys = {}
+    for i = from, from + MANY - 1 do
+      if not births[i] then break end
+      keys[#keys + 1] = 'ff:x:' .. births[i][1]
+    end
+    if call('EXISTS', unpack(keys)) > 0 then return true end
+  end
+  return false
 end
 
 ff.register('create', function(_, args)
   local c = ff.open(args)
-  c.born, c.has_old = {}, has_old(c.request)
+  c.born, c.has_old = {}, ff.has_old(c.request)
   return ff.close(c, ff.each(c, c.request, create))
 end)

@@ -7,6 +7,7 @@
 -- The places of births and edges that are not there yet; a refusal when an id is taken.
 local function look(c, item, found)
   local tag, flow_id, births, edges = item[1], item[2], item[4], item[5]
+  if not found and not ff.has_old(births) then return nil, births, edges end
   local new_births, new_edges = {}, {}
   for i = 1, #births do
     local row = call('HGET', 'ff:x:' .. births[i][1], 'r')
@@ -30,7 +31,7 @@ end
 
 -- Edges of a member with very many of them may come in several chunks: its group counts the missing
 -- ones as staged, and one by one they become edges that count.
-local function write_edges(c, tag, flow_id, groups, edges)
+local function grow_groups(c, groups, edges)
   local grown = {}
   for i = 1, #edges do
     local target = edges[i][2][@e.target]
@@ -45,7 +46,10 @@ local function write_edges(c, tag, flow_id, groups, edges)
     group[@g.n], group[@g.staged] = group[@g.n] + count, staged > 0 and staged or 0
     ff.put_group(c, target, group)
   end
-  ff.insert_edges(c, tag, flow_id, edges)
+end
+
+local function begin_groups(c, groups)
+  for i = 1, #groups do ff.put_group(c, groups[i][1], groups[i][2]) end
 end
 
 -- A source may have ended in an earlier chunk, by an operator's hand.
@@ -66,7 +70,9 @@ end
 
 local function write(c, item, flow, births, edges, is_first)
   local tag, flow_id = item[1], item[2]
-  write_edges(c, tag, flow_id, item[6], edges)
+  -- Nobody of a flow that is just being made has a group yet.
+  if is_first then begin_groups(c, item[6]) else grow_groups(c, item[6], edges) end
+  ff.insert_edges(c, tag, flow_id, edges)
   ff.grow_flow(flow, #births, #edges)
   if flow[@f.incomplete] and item[7] then
     flow[@f.incomplete], flow[@f.submit_until] = false, 0
