@@ -39,6 +39,7 @@ from flowfabric.errors import FlowFabricError
 I = TypeVar("I")  # noqa: E741
 A = TypeVar("A")
 
+MOST_ITEMS: Final = 200
 MOST_CLAIMS: Final = 100
 MOST_READS: Final = 1_000
 MOST_RANGES: Final = 100
@@ -52,7 +53,9 @@ _Wanted = tuple[str, Collection[str]]
 class Gatherer(Generic[I, A]):
     """Collects single items until the loop's turn is over, then sends them together."""
 
-    def __init__(self, run: _Run[I, A], most: int, place: _Place[I] | None = None) -> None:
+    def __init__(
+        self, run: _Run[I, A], most: int = MOST_ITEMS, place: _Place[I] | None = None
+    ) -> None:
         """`place` keeps apart what lies on different servers, so that none waits for another."""
         self._run = run
         self._most = most
@@ -128,7 +131,7 @@ class Store:
         ).submit
         self._plans = Gatherer[Plan, Answer](backend.apply, most, at(lambda plan: plan.target))
         self._flow_plans = Gatherer[FlowPlan, FlowAnswer](
-            backend.apply_flows, most, (lambda plan: plan.flow_id) if self._is_spread else None
+            backend.apply_flows, place=(lambda plan: plan.flow_id) if self._is_spread else None
         )
         self.claim = Gatherer[ClaimRequest, ClaimAnswer](
             backend.claim, most_claims, (lambda one: one) if self._is_spread else None
@@ -146,11 +149,11 @@ class Store:
             backend.journal, most, at(lambda one: one.execution_id)
         ).submit
         self.spend = Gatherer[Spend, SpendAnswer](
-            backend.spend, most, (lambda one: one.budget_id) if self._is_spread else None
+            backend.spend, place=(lambda one: one.budget_id) if self._is_spread else None
         ).submit
-        self.admit = Gatherer[Admission, AdmitAnswer](backend.admit, most).submit
-        self.extend = Gatherer[Extend, bool](backend.extend, most).submit
-        self.vacate = Gatherer[Vacate, Freed](backend.vacate, most).submit
+        self.admit = Gatherer[Admission, AdmitAnswer](backend.admit).submit
+        self.extend = Gatherer[Extend, bool](backend.extend).submit
+        self.vacate = Gatherer[Vacate, Freed](backend.vacate).submit
         self._reads: dict[frozenset[With], Gatherer[_Wanted, Seen | None]] = {}
 
     def _place(self, execution_of: Callable[[I], str]) -> _Place[I] | None:

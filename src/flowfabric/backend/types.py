@@ -442,5 +442,5 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     lane_order: str
     event_order: str
     transactional_submit: bool = False
-    # How many of the changes that come at once it would take in one call.
+    # How many of the changes of executions that come at once it would take in one call.
     together: int = 200
