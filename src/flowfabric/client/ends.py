@@ -34,17 +34,23 @@ class Ends:
         """How it ended; None while it is live. An unknown one is refused.
 
         The result says by itself that the execution completed; whatever else there is to tell
-        takes a second question.
+        takes a second question. One that completes between the two is asked for its result again.
         """
+        done = await self._result(execution_id, wait_ms)
+        if done is not None:
+            return done
+        ended = _ended(await self._rest.ask(get(execution(execution_id)), Execution))
+        if ended is not None and ended.state == "completed":
+            return await self._result(execution_id) or ended
+        return ended
+
+    async def _result(self, execution_id: str, wait_ms: int = 0) -> Ended | None:
         try:
             path = execution(execution_id, "result")
             response = await self._rest.fetch(waiting(path, "wait_ms", wait_ms))
         except NotFound:
-            pass
-        else:
-            if ATTEMPT_HEADER in response.headers:
-                return _completed(execution_id, response)
-        return _ended(await self._rest.ask(get(execution(execution_id)), Execution))
+            return None
+        return _completed(execution_id, response) if ATTEMPT_HEADER in response.headers else None
 
     async def wait(self, execution_id: str, timeout_s: float | None) -> Ended | None:
         """As soon as it has ended; None when the time is up before, or nothing is known of it."""
