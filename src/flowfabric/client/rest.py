@@ -13,6 +13,7 @@ from flowfabric.client.faults import fault_of, refusal_of
 from flowfabric.client.questions import TIMEOUT_S, Question
 from flowfabric.core.tokens import Secret, token_to_text
 from flowfabric.errors import FlowFabricError, HttpError, MalformedResponse
+from flowfabric.telemetry.traces import TRACEPARENT, Traces
 
 T = TypeVar("T")
 
@@ -41,6 +42,7 @@ class Rest:
             transport=transport,
             trust_env=False,
         )
+        self._traces = Traces()
         # Whether the server has ever said something: only then is its silence likely to pass.
         self.has_answered = False
 
@@ -92,13 +94,18 @@ class Rest:
         again = refusal.retryable and (question.is_safe or response.status_code == _TOO_MANY)
         return _Refusal(refusal, again, _retry_after(response))
 
+    def _own_headers(self, *, has_body: bool) -> dict[str, str]:
+        headers = {"content-type": "application/json"} if has_body else {}
+        trace = self._traces.current()
+        return headers | {TRACEPARENT: trace} if trace else headers
+
     async def _send(self, question: Question) -> httpx.Response:
         body = question.body
         return await self._client.request(
             question.method,
             question.path,
             content=None if body is None else _encode(body),
-            headers=None if body is None else {"content-type": "application/json"},
+            headers=self._own_headers(has_body=body is not None),
             params={name: value for name, value in question.query.items() if value not in _UNSET},
             timeout=httpx.Timeout(question.timeout_s, connect=CONNECT_S),
         )

@@ -34,6 +34,7 @@ from flowfabric.fabric.runs import Run
 from flowfabric.fabric.schedules import Reach, ScheduleTerms, TaskSchedule, order_of
 from flowfabric.fabric.signalling import SignalCall, deliver
 from flowfabric.fabric.tasks import Declare, Task
+from flowfabric.fabric.tracing import traced
 from flowfabric.ports.schedules import SchedulesPort
 from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.ports.worker import WorkerPort
@@ -149,8 +150,8 @@ class FlowFabric:
     async def _ports(self) -> tuple[SubmitterPort, WorkerPort]:
         connection = await self.open()
         if self._layered is None:
-            submitter = layered(connection.submitter, *self._hooks)
-            self._layered = submitter, layered(connection.worker, *self._hooks)
+            submitter = layered(traced(connection.submitter), *self._hooks)
+            self._layered = submitter, layered(traced(connection.worker), *self._hooks)
         return self._layered
 
     # ---- declaring

@@ -36,25 +36,49 @@ class Traces:
         return self._tracer is not None
 
     @contextmanager
-    def span(self, name: str, parent: str, attributes: Mapping[str, Any]) -> Iterator[Any]:
-        """A span around the block, below the caller's if it has one; None when nobody traces."""
+    def span(self, name: str, parent: str | None, attributes: Mapping[str, Any]) -> Iterator[Any]:
+        """A span around the block, below the caller's if it has one; None when nobody traces. A
+        parent of None is the present span."""
         if self._tracer is None:
             yield None
             return
-        carrier = {TRACEPARENT: parent} if parent else {}
-        context = TraceContextTextMapPropagator().extract(carrier)
         with self._tracer.start_as_current_span(
-            name, context=context, attributes=dict(attributes)
+            name, context=_below(parent), attributes=dict(attributes)
         ) as span:
             yield span
+
+    def start(self, name: str, parent: str, attributes: Mapping[str, Any]) -> Any:
+        """A span that whoever asked for it must end; None when nobody traces."""
+        if self._tracer is None:
+            return None
+        return self._tracer.start_span(name, context=_below(parent), attributes=dict(attributes))
 
     def current(self, otherwise: str = "") -> str:
         """The present span in its text form, or what the caller sent."""
         if self._tracer is None:
             return otherwise
-        carrier: dict[str, str] = {}
-        TraceContextTextMapPropagator().inject(carrier)
-        return carrier.get(TRACEPARENT, otherwise)
+        return _text_of(None) or otherwise
+
+    def text_of(self, span: Any) -> str:
+        """A span in its text form, "" without one."""
+        return "" if span is None else _text_of(trace.set_span_in_context(span))
+
+    def fail(self, span: Any, why: str) -> None:
+        """Say of a span that what it stands for failed."""
+        span.set_status(trace.StatusCode.ERROR, why)
+
+
+def _below(parent: str | None) -> Any:
+    """Where a span belongs whose parent has this text form."""
+    if parent is None:
+        return None
+    return TraceContextTextMapPropagator().extract({TRACEPARENT: parent} if parent else {})
+
+
+def _text_of(context: Any) -> str:
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier, context)
+    return carrier.get(TRACEPARENT, "")
 
 
 def _tracer(service: str) -> Any:

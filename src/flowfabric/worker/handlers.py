@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, suppress
+from contextvars import copy_context
 from functools import cached_property, partial
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -145,7 +146,8 @@ class ExtractingHandler(Handler):
 
 async def in_thread(threads: Executor, function: Callable[[], Any]) -> Any:
     """A thread cannot be cancelled: whoever waits for it keeps its place until it returns."""
-    running = asyncio.get_running_loop().run_in_executor(threads, function)
+    within = copy_context()
+    running = asyncio.get_running_loop().run_in_executor(threads, within.run, function)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:

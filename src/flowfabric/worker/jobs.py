@@ -38,13 +38,15 @@ PATIENCE_S: Final = 1.0
 class Job:
     """A lease, the session its handler works in, and the task that runs it."""
 
-    __slots__ = ("claim", "reminder", "session", "started_at", "task", "why")
+    __slots__ = ("claim", "reminder", "session", "started_at", "task", "trace", "why")
 
     def __init__(self, claim: Claim, session: Session) -> None:
         self.claim = claim
         self.session = session
         self.task: asyncio.Task[None] | None = None
         self.started_at = 0.0
+        # The span its next one belongs below, in text form.
+        self.trace = ""
         self.reminder: asyncio.TimerHandle | None = None
         # Why its task was cancelled, if it was.
         self.why: Why = ""

@@ -9,6 +9,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Final, Literal, Protocol, TypeVar, cast
 
@@ -28,6 +29,7 @@ from flowfabric.errors import (
     TransportFault,
     ValidationError,
 )
+from flowfabric.telemetry.traces import Traces
 
 P = TypeVar("P")
 
@@ -88,17 +90,30 @@ def _around(method: str, call: Callable[..., Any], hook: Hook) -> Callable[..., 
 # ---- tracing
 
 
+# The spans around the calls this task is in, innermost last.
+_spans: ContextVar[tuple[AbstractContextManager[Any], ...]] = ContextVar("call_spans", default=())
+
+
 class Tracing:
-    """One log entry per call, with how long it took and whether it succeeded."""
+    """A span around each call, if somebody traces, and a log entry with how long it took and
+    whether it succeeded."""
 
     def __init__(self, level: int = logging.INFO, logger: logging.Logger = _log) -> None:
         self._level = level
         self._logger = logger
+        self._traces = Traces()
 
     def before(self, method: str) -> None:
-        return None
+        if self._traces.is_on:
+            span = self._traces.span("ff_sdk.backend", None, {"method": method})
+            span.__enter__()
+            _spans.set((*_spans.get(), span))
 
     def after(self, method: str, elapsed_s: float, fault: BaseException | None) -> None:
+        if self._traces.is_on:
+            *outer, span = _spans.get()
+            _spans.set(tuple(outer))
+            span.__exit__(type(fault) if fault else None, fault, None)
         self._logger.log(
             self._level,
             "engine_backend.call method=%s elapsed_us=%d ok=%s",

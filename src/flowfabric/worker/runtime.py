@@ -18,6 +18,7 @@ from flowfabric.worker.jobs import PATIENCE_S, Job, Performer
 from flowfabric.worker.renewals import Renewals
 from flowfabric.worker.resources import Resources
 from flowfabric.worker.session import LEASE_IS_GONE, Session
+from flowfabric.worker.tracing import WorkSpans
 from flowfabric.worker.worker_options import WorkerOptions, checked, registration_of
 
 _log = logging.getLogger("flowfabric.worker")
@@ -109,6 +110,7 @@ class Worker:
         self._port = await self._connect()
         self._threads = ThreadPoolExecutor(self.options.concurrency, "flowfabric")
         around = Surroundings(self._port, self._resources, self._threads)
+        self._spans = WorkSpans()
         self._performer = Performer(self._handlers, around, self.options.middleware)
         await self._port.register(self._registration)
         renewals = Renewals(
@@ -244,6 +246,7 @@ class Worker:
         for claim in claims:
             job = Job(claim, Session(claim, self._port, self.options.monotonic))
             self._jobs[claim.lease_id] = job
+            self._spans.claimed(job)
             self._queue.append(job)
         self._begin()
 
@@ -258,7 +261,9 @@ class Worker:
     async def _run(self, job: Job) -> None:
         finish: Finish | None = None
         try:
-            finish = await self._performer.finish_of(job)
+            with self._spans.attempt(job) as span:
+                finish = await self._performer.finish_of(job)
+                self._spans.ended(span, finish)
         except FlowFabricError as fault:
             _log.warning("%s is left to its lease: %s", job.claim.execution_id, fault)
         finally:
@@ -317,7 +322,9 @@ class Worker:
         order = self._order(n) if n > 0 and not self._is_stopping else None
         self._asked += n if order else 0
         try:
-            reply = await self._port.finish([finish for _, finish in batch], order)
+            with self._spans.finishing(batch) as reports:
+                reply = await self._port.finish([finish for _, finish in batch], order)
+                reports.answers = reply.items
         finally:
             self._asked -= n if order else 0
         if order is not None:

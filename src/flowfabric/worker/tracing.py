@@ -1,0 +1,87 @@
+"""The spans of a worker: one trace from the submit through the claim and the attempt to its end."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from flowfabric.errors import FlowFabricError
+from flowfabric.ports.worker import Claim, Fail, Finish, Finished
+from flowfabric.telemetry.traces import TRACEPARENT, Traces, given_parent
+from flowfabric.worker.jobs import Job
+
+
+class WorkSpans:
+    """Every method costs nothing while nobody traces."""
+
+    def __init__(self) -> None:
+        self._traces = Traces()
+
+    def claimed(self, job: Job) -> None:
+        """Work came in; what is done with it belongs below this."""
+        if not self._traces.is_on:
+            return
+        claim = job.claim
+        parent = given_parent(claim.tags.get(TRACEPARENT, ""))
+        waited = {"queued_ms": max(0, claim.claimed_at - claim.created_at)}
+        span = self._traces.start("ff.claim", parent, _about(claim) | waited)
+        job.trace = self._traces.text_of(span)
+        span.end()
+
+    @contextmanager
+    def attempt(self, job: Job) -> Iterator[Any]:
+        """The handler runs in the block; spans of its own and children it submits join in."""
+        with self._traces.span("ff.attempt", job.trace, _about(job.claim)) as span:
+            if span is not None:
+                job.trace = self._traces.text_of(span)
+            yield span
+
+    def ended(self, span: Any, finish: Finish | None) -> None:
+        """How a handler ended; nothing is said of one that pauses or lost its lease."""
+        if span is not None and finish is not None and isinstance(finish.outcome, Fail):
+            self._traces.fail(span, finish.outcome.category)
+
+    @contextmanager
+    def finishing(self, batch: Sequence[tuple[Job, Finish]]) -> "Iterator[Reports]":
+        """The block reports how attempts end, and hands over the answers."""
+        reports = Reports()
+        if not self._traces.is_on:
+            yield reports
+            return
+        spans = [self._finish(job, finish) for job, finish in batch]
+        try:
+            yield reports
+        finally:
+            for place, span in enumerate(spans):
+                self._answered(span, reports.answers[place] if reports.answers else None)
+
+    def _answered(self, span: Any, answer: Finished | FlowFabricError | None) -> None:
+        match answer:
+            case Finished():
+                span.set_attribute("state", answer.state)
+            case FlowFabricError():
+                self._traces.fail(span, answer.code)
+            case None:
+                self._traces.fail(span, "unanswered")
+        span.end()
+
+    def _finish(self, job: Job, finish: Finish) -> Any:
+        name = f"ff.{finish.outcome.__struct_config__.tag}"
+        return self._traces.start(name, job.trace, _about(job.claim))
+
+
+class Reports:
+    """What the engine answered; nothing when it did not."""
+
+    answers: Sequence[Finished | FlowFabricError] = ()
+
+
+def _about(claim: Claim) -> dict[str, Any]:
+    about = {
+        "execution_id": claim.execution_id,
+        "execution_kind": claim.execution_kind,
+        "lane_id": claim.lane_id,
+        "attempt_id": claim.attempt_id,
+        "attempt_index": claim.attempt_index,
+        "lease_epoch": claim.lease_epoch,
+    }
+    return about | {"flow_id": claim.flow_id} if claim.flow_id else about
