@@ -1,9 +1,14 @@
 """Fixtures shared by all suites."""
 
+import sys
+from collections.abc import Generator
+from typing import Any, Final
+
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.clock import VirtualClock
+from tests.server import recording
 
 settings.register_profile(
     "quick",
@@ -27,3 +32,40 @@ settings.load_profile("quick")
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock()
+
+
+# ---- what the tests of the server saw, over all processes
+
+_ALL_OF_THE_SERVER: Final = {"", "tests", "tests/server"}
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["answers"] = sorted(recording.seen)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    recording.seen.update(map(tuple, getattr(node, "workeroutput", {}).get("answers", ())))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """Once every test of the server has passed, each documented answer must have been seen."""
+    outcome = yield
+    if _has_run_everything(session) and (left := recording.missing(recording.seen)):
+        session.testsfailed += 1
+        sys.stderr.write("\n" + "\n".join(left) + "\n")
+    return outcome
+
+
+def _has_run_everything(session: pytest.Session) -> bool:
+    config = session.config
+    if hasattr(config, "workerinput") or session.testsfailed or config.option.collectonly:
+        return False
+    asked = config.option
+    narrowed = asked.keyword or asked.markexpr != "not long" or asked.ignore or asked.deselect
+    root = config.rootpath
+    given = {(config.invocation_params.dir / one).resolve() for one in config.args}
+    return not narrowed and any((root / one).resolve() in given for one in _ALL_OF_THE_SERVER)

@@ -8,9 +8,11 @@ import httpx
 import msgspec
 import pytest
 
+from flowfabric.app import backend_of
 from flowfabric.config import Settings
 from flowfabric.core.tokens import Secret
 from flowfabric.server import booted
+from tests.clock import VirtualClock
 from tests.server.driving import Served
 from tests.server.stores import STORES
 
@@ -31,9 +33,10 @@ async def serve(settings: Settings) -> AsyncIterator[Serve]:
     """Serve with changed settings; everything is closed with the test."""
     async with AsyncExitStack() as stack:
 
-        async def start(**changes: object) -> Served:
+        async def start(clock: VirtualClock | None = None, **changes: object) -> Served:
             chosen = msgspec.structs.replace(settings, **changes)
-            application = await stack.enter_async_context(booted(chosen))
+            backend = backend_of(chosen, clock) if clock is not None else None
+            application = await stack.enter_async_context(booted(chosen, backend))
             transport = httpx.ASGITransport(application)
             client = httpx.AsyncClient(transport=transport, base_url=BASE, timeout=60)
             return Served(application, await stack.enter_async_context(client))

@@ -6,6 +6,7 @@ from uuid import uuid4
 import httpx
 
 from flowfabric.server import Http
+from tests.server.recording import record
 
 WORKER = {"worker_id": "pool", "worker_instance_id": "pool-1", "lanes": ["default"]}
 
@@ -24,7 +25,9 @@ class Served:
         headers = {**self.headers, **given.pop("headers", {})}
         if body is not None:
             given["json"] = body
-        return await self.client.request(method, path, headers=headers, **given)
+        answer = await self.client.request(method, path, headers=headers, **given)
+        record(answer)
+        return answer
 
     async def done(self, line: str, body: Any = None, **given: Any) -> Any:
         """The JSON of an answer that must be a success."""

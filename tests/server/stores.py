@@ -19,5 +19,5 @@ def _valkey(_: Path) -> StoreUrl:
 
 
 _ALL: dict[str, Callable[[Path], StoreUrl]] = {"sqlite": _sqlite, "valkey": _valkey}
-_CHOSEN = os.environ.get("FF_TEST_STORES", "sqlite").split(",")
+_CHOSEN = os.environ.get("FF_TEST_STORES", "sqlite,valkey").split(",")
 STORES = {name: opened for name, opened in _ALL.items() if name in _CHOSEN}

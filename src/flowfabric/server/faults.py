@@ -9,6 +9,7 @@ from flowfabric.errors import (
     MethodNotAllowed,
     PayloadTooLarge,
     ResourceExhausted,
+    TimedOut,
     Unauthorized,
     Unavailable,
 )
@@ -16,7 +17,7 @@ from flowfabric.server.replies import JSON, Headers, Reply, encode
 
 _log = logging.getLogger("flowfabric.server")
 
-_CLOSE: Final = (b"connection", b"close")
+CLOSE: Final = (b"connection", b"close")
 _CHALLENGE: Final = (b"www-authenticate", b"Bearer")
 
 
@@ -46,9 +47,9 @@ def _headers(fault: FlowFabricError) -> Headers:
             return (_CHALLENGE,)
         case MethodNotAllowed():
             return ((b"allow", fault.detail.encode()),)
-        case PayloadTooLarge():
+        case PayloadTooLarge() | TimedOut():
             # What is left of the body is not read.
-            return (_CLOSE,)
+            return (CLOSE,)
         case _:
             return ()
 

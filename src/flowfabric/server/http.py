@@ -10,11 +10,17 @@ from itertools import count
 from os import urandom
 from typing import Any, Final
 
-from flowfabric.errors import FlowFabricError, MethodNotAllowed, NotFound, TimedOut
+from flowfabric.errors import (
+    FlowFabricError,
+    MethodNotAllowed,
+    NotFound,
+    TimedOut,
+    Unavailable,
+)
 from flowfabric.server.auth import STRANGER
 from flowfabric.server.browsers import Cors, Doorkeeper
 from flowfabric.server.call import Call
-from flowfabric.server.faults import bug, reply_of
+from flowfabric.server.faults import CLOSE, bug, reply_of
 from flowfabric.server.openapi import document_of
 from flowfabric.server.reading import (
     ClientGone,
@@ -30,6 +36,7 @@ from flowfabric.server.router import Match, Router
 from flowfabric.server.services import Services
 from flowfabric.telemetry.logs import CALLER, REQUEST_ID
 from flowfabric.telemetry.traces import given_parent
+from flowfabric.wire.scalars import Params
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -70,6 +77,8 @@ class Http:
         request_id = self._request_id(headers)
         REQUEST_ID.set(request_id)
         out = _Out(send, ((b"x-request-id", request_id.encode()),), is_head=method == "HEAD")
+        if self.services.drain.has_begun:
+            out.headers += (CLOSE,)
         try:
             self._door.check(method, headers, (scope.get("server") or ("",))[0])
         except FlowFabricError as fault:
@@ -123,6 +132,8 @@ class Http:
             CALLER.set(caller.name)
         if route is None:
             raise _no_route(match)
+        if self.services.drain.has_begun and not route.is_served_while_draining:
+            raise Unavailable(f"backend op unavailable: {route.name}")
         if route.scopes:
             caller.need(route.scopes)
         call: Call[Any, Any] = Call(self.services, route, caller, request.receive)
@@ -146,8 +157,11 @@ class Http:
         body = await read_body(call.receive, headers, route) if has_body else b""
         if match.segments:
             call.path = self.services.paths.read(route.parameters, match.segments)
+        query = request.scope["query_string"]
         if route.query is not None:
-            call.query = decode_query(route.query, request.scope["query_string"])
+            call.query = decode_query(route.query, query)
+        elif query and route.scopes is not None:
+            decode_query(Params, query)
         if route.body is not None:
             if body or not route.may_omit_body:
                 check_content_type(headers)

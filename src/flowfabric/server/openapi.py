@@ -113,7 +113,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
 def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     codes: defaultdict[int, dict[str, None]] = defaultdict(dict)
-    for fault in _faults(route):
+    for fault in faults_of(route):
         if fault.status is not None:
             codes[fault.status][fault.code] = None
     error = {"application/json": {"schema": schemas.of(ErrorBody)}}
@@ -129,7 +129,7 @@ def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
     return responses
 
 
-def _faults(route: Route) -> Iterator[type[FlowFabricError]]:
+def faults_of(route: Route) -> Iterator[type[FlowFabricError]]:
     yield from route.raises
     if route.scopes is None:
         return

@@ -13,11 +13,18 @@ HEAD_S: Final = 10.0
 HEAD_BYTES: Final = 65_536
 # A reader of a stream may fall so far behind before it has to wait for it.
 BACKLOG_BYTES: Final = 1_048_576
-_REASON: Final = encode(InvalidInput("request head too large").body())
-_TOO_LARGE: Final = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
-    b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(_REASON), _REASON)
-)
+
+
+def _refusal(status: bytes, reason: str) -> bytes:
+    body = encode(InvalidInput(reason).body())
+    return (
+        b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+        b"connection: close\r\n\r\n%b" % (status, len(body), body)
+    )
+
+
+_TOO_LARGE: Final = _refusal(b"431 Request Header Fields Too Large", "request head too large")
+_MALFORMED: Final = _refusal(b"400 Bad Request", "request: not HTTP")
 
 
 class PatientProtocol(HttpToolsProtocol):
@@ -49,6 +56,11 @@ class PatientProtocol(HttpToolsProtocol):
         self._head_is_here()
         if not self.transport.is_closing():
             super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """In the form of every other error."""
+        self.transport.write(_MALFORMED)
+        self.transport.close()
 
     def _expect_head(self) -> None:
         if self._head_timer is None:

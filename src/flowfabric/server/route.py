@@ -55,6 +55,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         return (self.handler.__doc__ or "").strip()
 
     @property
+    def is_served_while_draining(self) -> bool:
+        """Health, and what whoever holds a lease hands in: refusing that would waste its work."""
+        return self.scopes is None or self.path.startswith("/v1/worker/")
+
+    @property
     def may_omit_body(self) -> bool:
         return self.body is not None and _has_defaults(self.body)
 

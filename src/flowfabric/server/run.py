@@ -19,6 +19,9 @@ from flowfabric.server.protocol import PatientProtocol
 _log = logging.getLogger("flowfabric.server")
 
 REQUESTS_END_S: Final = 35
+# How long requests are still taken to be answered that nothing is taken any more: a client that is
+# told so goes elsewhere, one whose connection is cut cannot know what became of its request.
+FAREWELL_S: Final = 0.25
 _KEEP_ALIVE_S: Final = 75
 _COLLECTED_EVERY: Final = (50_000, 20, 20)
 
@@ -69,6 +72,9 @@ def _stop_on_signals(application: Http, server: uvicorn.Server) -> None:
     def stop(name: str) -> None:
         _log.info("%s: draining", name)
         application.services.drain.begin()
+        loop.call_later(FAREWELL_S, leave)
+
+    def leave() -> None:
         server.should_exit = True
 
     loop = asyncio.get_running_loop()

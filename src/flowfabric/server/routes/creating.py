@@ -13,7 +13,6 @@ from flowfabric.errors import (
     InvalidCapabilities,
     InvalidInput,
     InvalidPolicyJson,
-    InvalidTagKey,
     LaneNotAccepting,
     PartitionMismatch,
 )
@@ -40,7 +39,6 @@ _REFUSALS: Final = (
     FlowNotFound,
     PartitionMismatch,
     InvalidInput,
-    InvalidTagKey,
     InvalidPolicyJson,
     InvalidCapabilities,
 )

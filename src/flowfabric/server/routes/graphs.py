@@ -203,7 +203,7 @@ async def stage_edge(call: Call[wire.StageEdge, None]) -> Reply:
     "POST /v1/flows/{flow_id}/edges/apply",
     SUBMIT,
     {200: wire.ApplyAnswer},
-    *_EDITS,
+    FlowAlreadyTerminal,
     ExecutionNotFound,
     ExecutionAlreadyInFlow,
     InvalidDependency,

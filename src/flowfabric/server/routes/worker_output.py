@@ -23,7 +23,6 @@ from flowfabric.errors import (
     PartialFenceTriple,
     PendingWaitpointExpired,
     StaleLease,
-    WaitpointAlreadyExists,
     WaitpointNotFound,
     WaitpointNotPending,
 )
@@ -60,7 +59,6 @@ _LEASE_FAULTS: Final = (
     WaitpointNotFound,
     WaitpointNotPending,
     PendingWaitpointExpired,
-    WaitpointAlreadyExists,
     *_LEASE_FAULTS,
     body_class="batch",
 )
