@@ -2,14 +2,13 @@
 a standalone server."""
 
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
 from flowfabric.backend.base import Bells
 from flowfabric.backend.types import CLUSTER_SLOTS, Description
 from flowfabric.backend.valkey.applying import ApplyMechanism
-from flowfabric.backend.valkey.bells import ValkeyBells
+from flowfabric.backend.valkey.bells import StoreBells, ValkeyBells
 from flowfabric.backend.valkey.boot import Demands, check_servers
 from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.claiming import ClaimMechanism
@@ -43,14 +42,6 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     force_load: bool = False
     # Whether changes wait until a replica has them.
     replicated: bool = False
-
-
-class StoreBells(Bells, Protocol):
-    """Doorbells that are connected and closed with their store."""
-
-    def start(self) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 def functions_of(topology: Topology, opening: Opening) -> Functions:

@@ -6,10 +6,11 @@ takes a moment, in which a ring would be missed: so its confirmation counts as a
 
 import asyncio
 import logging
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import libvalkey
 
+from flowfabric.backend.base import Bells
 from flowfabric.backend.bells import LocalBells, LocalListening
 from flowfabric.backend.valkey.connection import Connection, connect
 from flowfabric.backend.valkey.keys import BELL
@@ -20,6 +21,14 @@ _log = logging.getLogger("flowfabric.backend.valkey")
 _RETRY_S: Final = 1.0
 # Bells nobody listens to any more are kept subscribed up to this many.
 _IDLE: Final = 1_000
+
+
+class StoreBells(Bells, Protocol):
+    """Doorbells that are connected and closed with their store."""
+
+    def start(self) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 class ValkeyBells:

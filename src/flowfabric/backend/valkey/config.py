@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+from flowfabric.backend.base import CONFIG_BELL
 from flowfabric.backend.types import ConfigDocument, ConfigPut, PutAnswer
+from flowfabric.backend.valkey.bells import StoreBells
 from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.keys import CONFIG
 from flowfabric.backend.valkey.packing import Args
@@ -11,6 +13,7 @@ from flowfabric.errors import Bug
 
 class ConfigMechanism:
     _calls: Calls
+    _bells: StoreBells
 
     async def config_get(self, names: Sequence[str]) -> list[ConfigDocument | None]:
         reply = await self._calls.run("config_get", CONFIG, list(names))
@@ -30,6 +33,8 @@ class ConfigMechanism:
             applied, version, due_at, body = answer
             document = ConfigDocument(put.name, version, reply.bodies[body], due_at)
             answers.append(PutAnswer(applied, document))
+        # Who asks in this process behind this call must not be answered from before it.
+        self._bells.ring(CONFIG_BELL)
         return answers
 
     async def config_list(self, prefix: str, after: str, limit: int) -> list[ConfigDocument]:

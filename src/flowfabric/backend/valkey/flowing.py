@@ -17,16 +17,14 @@ from flowfabric.backend.limiting import Answered
 from flowfabric.backend.valkey.calls import Calls, Reply
 from flowfabric.backend.valkey.creating import pack_birth
 from flowfabric.backend.valkey.fanning import ask_all
-from flowfabric.backend.valkey.graph_packing import pack_flow_plan
+from flowfabric.backend.valkey.graph_packing import pack_flow_plan, put_edges, put_groups
 from flowfabric.backend.valkey.graph_rows import (
     edge_of,
     flow_of,
     flow_or_none,
     group_of,
     group_or_none,
-    pack_edge,
     pack_flow,
-    pack_group,
 )
 from flowfabric.backend.valkey.keys import execution_partition_key, partition_key
 from flowfabric.backend.valkey.limit_upkeep import attach
@@ -82,8 +80,8 @@ class FlowMechanism:
             flow.flow_id,
             pack_flow(flow, searchable),
             [pack_birth(birth, args, searchable) for birth in graph.members],
-            [pack_edge(edge) for edge in graph.edges],
-            [pack_group(group) for group in graph.groups],
+            put_edges(graph.edges, args),
+            put_groups(graph.groups, args),
             graph.is_last,
         ]
 

@@ -40,8 +40,9 @@ EDGE: Final = (
     "outcome",
     "past_ends",
     "resolved_at",
-    "created_at",
     "created_by",
+    # last, because a new edge is stored as it came, with this put behind it
+    "created_at",
 )
 
 GROUP: Final = (

@@ -1,14 +1,23 @@
 """Flow plans as packed arrays, and the upstreams of a member out of an answer."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final
 
 from flowfabric.backend.types import Upstream
 from flowfabric.backend.valkey.calls import Reply
 from flowfabric.backend.valkey.graph_layout import FLOW
-from flowfabric.backend.valkey.graph_rows import Searchable, pack_edit, pack_flow, pack_tags
-from flowfabric.backend.valkey.packing import Args, pack_event, pack_plan
+from flowfabric.backend.valkey.graph_rows import (
+    Searchable,
+    pack_edge,
+    pack_edit,
+    pack_flow,
+    pack_group,
+    pack_tags,
+)
+from flowfabric.backend.valkey.packing import Args, encode, pack_event, pack_plan
 from flowfabric.core.flow_plan import FlowPlan
+from flowfabric.core.graph import Edge, Group
 from flowfabric.core.plan import Plan
 
 _PLACES: Final = {name: place for place, name in enumerate(FLOW, 1)}
@@ -33,6 +42,19 @@ def pack_flow_plan(plan: FlowPlan, args: Args, searchable: Searchable) -> list[A
         pack_event(plan.event),
         plan.cancels,
     ]
+
+
+def put_edges(edges: Sequence[Edge], args: Args) -> list[Any]:
+    """New edges: the number of the first one's packed row, and id, source and target of each."""
+    first = args.put_all([encode(pack_edge(edge)[1]) for edge in edges])
+    ends = ((edge.edge_id, edge.source, edge.target) for edge in edges)
+    return [first, *chain.from_iterable(ends)]
+
+
+def put_groups(groups: Sequence[Group], args: Args) -> list[Any]:
+    """New groups: the number of the first one's packed row, and the target of each."""
+    first = args.put_all([encode(pack_group(group)[1]) for group in groups])
+    return [first, *(group.target for group in groups)]
 
 
 def upstreams_of(packed: Sequence[Any] | bool, reply: Reply) -> tuple[Upstream, ...]:

@@ -102,6 +102,12 @@ class Args:
         self.bodies.append(body)
         return len(self.bodies) + 1
 
+    def put_all(self, bodies: list[bytes]) -> int:
+        """The number of the first; the others follow."""
+        first = len(self.bodies) + 2
+        self.bodies += bodies
+        return first
+
     def put_once(self, body: bytes) -> int:
         """The number of a body that others may have put before."""
         number = self._once.get(body)

@@ -43,7 +43,7 @@ local function remember_key(c, name, id, window)
 end
 
 -- Write a new execution, with the packed group of its inbound edges if it has one; its flow must be
--- there already.
+-- there already, and is told by the caller.
 function ff.insert(c, birth, key_name, group)
   local id, now = birth[1], c.now
   local tag = ff.tag_of(id)
@@ -67,7 +67,7 @@ function ff.insert(c, birth, key_name, group)
   if group then fields[#fields + 1], fields[#fields + 2] = 'g', group end
   ff.write(c, id, nil, r, nil, fields)
   if key_name and birth[5] > 0 then remember_key(c, key_name, id, birth[5]) end
-  if r[@flow_id] ~= '' then ff.member_moved(c, tag, id, nil, r) end
+  return r
 end
 
 local function create(c, birth)
@@ -84,7 +84,8 @@ local function create(c, birth)
     local refused = ff.join_flow(c, tag, birth[2])
     if refused then return refused end
   end
-  ff.insert(c, birth, key_name)
+  local r = ff.insert(c, birth, key_name)
+  if r[@flow_id] ~= '' then ff.member_moved(c, tag, id, nil, r) end
   c.born[id] = true
   return CREATED
 end

@@ -103,6 +103,8 @@ local function group_entry(c, target)
     local row = call('HGET', 'ff:x:' .. target, 'g')
     entry = { group = row and unpack_message(row) or nil }
     c.groups[target] = entry
+  elseif entry.row then
+    entry.group, entry.row = unpack_message(entry.row), nil
   end
   return entry
 end
@@ -117,12 +119,18 @@ function ff.put_group(c, target, group)
   c.groups[target] = { group = group, is_changed = true }
 end
 
+-- Put a group as it came, packed, of a member nobody has looked at yet.
+function ff.put_group_row(c, target, row)
+  c.groups = c.groups or {}
+  c.groups[target] = { row = row, is_changed = true }
+end
+
 -- The packed group of a new member, to be written with it; nil when it has none.
 function ff.take_group(c, target)
   local entry = c.groups and c.groups[target]
   if not entry or not entry.is_changed then return nil end
   entry.is_changed = false
-  return pack(entry.group)
+  return entry.row or pack(entry.group)
 end
 
 -- Whether the stored group is the one a plan was decided from; `seen` is false for none.
@@ -179,34 +187,50 @@ local function add_all(list, ids)
   end
 end
 
+-- Most lists of a graph get one edge.
 local function grouped(lists, key, edge_id)
   local ids = lists[key]
   if not ids then
-    ids = {}
-    lists[key] = ids
+    lists[key] = edge_id
+  elseif type(ids) == 'string' then
+    lists[key] = { ids, edge_id }
+  else
+    ids[#ids + 1] = edge_id
   end
-  ids[#ids + 1] = edge_id
 end
 
--- Write edges that are all new; items are {edge id, edge}.
-function ff.insert_edges(c, tag, flow_id, items)
-  if #items == 0 then return end
-  local lists, all = {}, ff.edge_list(tag, flow_id)
-  for from = 1, #items, MANY do
+-- New edges as they come: a list whose first element is the number of the argument that has the
+-- first one's packed row, then id, source and target of each in turn.
+function ff.new_edge(edges, number)
+  local at = 3 * number
+  return edges[at - 1], edges[at], edges[at + 1]
+end
+
+function ff.new_edge_row(c, edges, number)
+  return c.args[edges[1] + number - 1]
+end
+
+-- Write new edges, of which the numbers are given. Their rows end with an instant that is not set.
+function ff.insert_edges(c, tag, flow_id, edges, numbers)
+  local lists, all, now = {}, {}, pack(c.now)
+  for from = 1, #numbers, MANY do
     local fields = {}
     for i = from, from + MANY - 1 do
-      local item = items[i]
-      if not item then break end
-      local edge_id, edge = item[1], item[2]
-      if edge[@e.created_at] == 0 then edge[@e.created_at] = c.now end
-      fields[#fields + 1], fields[#fields + 2] = edge_id, pack(edge)
-      grouped(lists, all, edge_id)
-      grouped(lists, ff.outgoing(edge[@e.source]), edge_id)
-      grouped(lists, ff.incoming(edge[@e.target]), edge_id)
+      local number = numbers[i]
+      if not number then break end
+      local edge_id, source, target = ff.new_edge(edges, number)
+      fields[#fields + 1] = edge_id
+      fields[#fields + 1] = sub(ff.new_edge_row(c, edges, number), 1, -2) .. now
+      all[#all + 1] = edge_id
+      grouped(lists, ff.outgoing(source), edge_id)
+      grouped(lists, ff.incoming(target), edge_id)
     end
     call('HSET', edges_key(tag, flow_id), unpack(fields))
   end
-  for list, ids in pairs(lists) do add_all(list, ids) end
+  add_all(ff.edge_list(tag, flow_id), all)
+  for list, ids in pairs(lists) do
+    if type(ids) == 'string' then call('ZADD', list, 0, ids) else add_all(list, ids) end
+  end
 end
 
 -- Write edges that are there already; fields are edge id, packed edge, ... in turn.
@@ -239,7 +263,7 @@ end
 function ff.write_graph(c)
   if c.groups then
     for target, entry in pairs(c.groups) do
-      if entry.is_changed then call('HSET', 'ff:x:' .. target, 'g', pack(entry.group)) end
+      if entry.is_changed then call('HSET', 'ff:x:' .. target, 'g', entry.row or pack(entry.group)) end
     end
   end
   if c.flows then

@@ -56,6 +56,15 @@ function ff.grow_flow(flow, members, edges)
   flow[@f.graph_revision] = flow[@f.graph_revision] + members + edges
 end
 
+-- Count new members of a flow.
+function ff.count_members(flow, records)
+  local counts = flow[@f.counts]
+  for i = 1, #records do
+    local place = place_of(records[i][@state], records[i][@reason])
+    counts[place] = counts[place] + 1
+  end
+end
+
 -- Carry a member's step over to its flow; `before` is nil for a new member. A member that the
 -- flow's cancellation covers from now on sets the flow's timer by this.
 function ff.member_moved(c, tag, _, before, after)
