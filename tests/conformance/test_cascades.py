@@ -2,13 +2,12 @@
 
 import pytest
 
-from flowfabric.core.graph import flow_state
 from flowfabric.core.settle import EDGES_PER_STEP
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
 from tests.clock import VirtualClock
 from tests.conformance.driver import Driver, unfenced
-from tests.conformance.graphs import Arrow, FlowUnderTest, Graph, Member, chain, quorum
+from tests.conformance.graphs import Arrow, FlowUnderTest, Graph, chain, quorum
 
 BOUND = EDGES_PER_STEP
 """How many edges one step settles."""
@@ -161,78 +160,3 @@ async def test_two_sweeps_settle_an_abandoned_cascade_once(
     first, second = await driver.sweep(), await other.visit()
     assert first.total("error") == second.total("error") == 0
     assert (await flow.flow()).counts == {"completed": 1, "waiting": 350}
-
-
-# ---- flow counters
-
-
-async def test_a_flow_counts_its_members_by_public_state(driver: Driver) -> None:
-    members = {name: Member() for name in "abcdefg"}
-    members["delayed"] = Member(delay_until=driver.clock() + 1)
-    flow = await driver.graph(Graph(arrows=[("a", "child")], members=members))
-    await flow.take("b")
-    lost = (await flow.take("c")).held
-    await driver.engine.leases.revoke(lost.execution_id)
-    await driver.suspend((await flow.take("d")).held)
-    await driver.engine.scheduling.block(flow.ids["e"], "waiting_for_budget")
-    await driver.engine.scheduling.block(flow.ids["f"], "paused_by_operator")
-    await flow.fail("g")
-    stored = await flow.flow()
-    assert stored.counts == {
-        "waiting": 2,
-        "waiting_children": 1,
-        "active": 2,
-        "suspended": 1,
-        "rate_limited": 1,
-        "failed": 1,
-        "delayed": 1,
-    }
-    assert (stored.node_count, stored.edge_count) == (9, 1)
-
-
-FLOW_STATES: list[tuple[str, str]] = [
-    ("waiting", "open"),
-    ("active", "running"),
-    ("suspended", "blocked"),
-    ("delayed", "blocked"),
-    ("completed", "completed"),
-    ("failed", "failed"),
-    ("cancelled", "failed"),
-]
-
-
-@pytest.mark.parametrize(("situation", "state"), FLOW_STATES)
-async def test_the_state_of_a_flow_follows_from_its_members(
-    driver: Driver, situation: str, state: str
-) -> None:
-    flow = await driver.graph(Graph(members={"a": Member()}))
-    match situation:
-        case "active":
-            await flow.take("a")
-        case "suspended":
-            await driver.suspend((await flow.take("a")).held)
-        case "delayed":
-            await driver.engine.outcomes.delay((await flow.take("a")).held, for_ms=9)
-        case "completed":
-            await flow.complete("a")
-        case "failed":
-            await flow.fail("a")
-        case "cancelled":
-            await cancel(driver, flow, "a")
-    assert flow_state(await flow.flow()) == state
-
-
-async def test_a_flow_finishes_once_with_its_last_member(driver: Driver) -> None:
-    flow = await driver.graph(Graph(arrows=[("a", "b")], flow={"tags": {"app.team": "red"}}))
-    await flow.complete("a")
-    assert await driver.events("flow") == []
-    driver.clock.advance(50)
-    await flow.complete("b")
-    (event,) = await driver.events("flow")
-    assert (event.kind, event.flow_id, event.at) == ("finished", flow.flow_id, driver.clock())
-    assert (event.details, event.tags) == ({"state": "completed"}, {"app.team": "red"})
-    stored = await flow.flow()
-    assert (stored.finished_at, stored.purge_at) == (
-        driver.clock(),
-        driver.clock() + stored.retention_ms,
-    )

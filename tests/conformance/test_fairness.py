@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from flowfabric.core.ids import compose
 from flowfabric.engine.claims import Claimed
 from flowfabric.errors import ExecutionNotEligible, InvalidInput
-from tests.conformance.driver import Driver, refused
+from tests.conformance.driver import Driver, refused, stranger
 
 
 def fair(key: str, **more: Any) -> dict[str, Any]:
@@ -77,9 +78,12 @@ async def test_a_higher_priority_still_comes_first(driver: Driver) -> None:
 
 
 async def test_keys_of_other_lanes_and_namespaces_do_not_meet(driver: Driver) -> None:
+    """Nor do those of other partitions, so all are put into one."""
     for place in ({}, {"lane": "other"}, {"namespace": "other"}):
-        own = await driver.submit(policy=fair("k"), **place)
+        own = await driver.submit(policy=fair("k"), execution_id=compose(7, stranger()), **place)
         assert (await driver.record(own)).rank_shift == 0
+    own = await driver.submit(policy=fair("k"), execution_id=compose(8, stranger()))
+    assert (await driver.record(own)).rank_shift == 0
 
 
 async def test_work_that_comes_back_keeps_its_age(driver: Driver) -> None:

@@ -1,11 +1,11 @@
-"""The public state of a flow follows from its members, the first rule that fits."""
+"""A flow's counters and public state follow from its members, and so does its end."""
 
 import pytest
 
 from flowfabric.core.graph import flow_state
 from tests.conformance.driver import Driver, unfenced
 from tests.conformance.editing import LATER, EditedFlow, new_flow
-from tests.conformance.graphs import Graph, chain, quorum
+from tests.conformance.graphs import Graph, Member, chain, quorum
 
 
 async def make(driver: Driver, flow: EditedFlow, state: str) -> None:
@@ -89,3 +89,43 @@ async def test_a_cancelled_flow_is_cancelled_whatever_its_members_are(driver: Dr
     await make(driver, flow, "active")
     await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "flow_only")
     assert flow_state(await flow.flow()) == "cancelled"
+
+
+async def test_a_flow_counts_its_members_by_public_state(driver: Driver) -> None:
+    members = {name: Member() for name in "abcdefg"}
+    members["delayed"] = Member(delay_until=driver.clock() + 1)
+    flow = await driver.graph(Graph(arrows=[("a", "child")], members=members))
+    await flow.take("b")
+    lost = (await flow.take("c")).held
+    await driver.engine.leases.revoke(lost.execution_id)
+    await driver.suspend((await flow.take("d")).held)
+    await driver.engine.scheduling.block(flow.ids["e"], "waiting_for_budget")
+    await driver.engine.scheduling.block(flow.ids["f"], "paused_by_operator")
+    await flow.fail("g")
+    stored = await flow.flow()
+    assert stored.counts == {
+        "waiting": 2,
+        "waiting_children": 1,
+        "active": 2,
+        "suspended": 1,
+        "rate_limited": 1,
+        "failed": 1,
+        "delayed": 1,
+    }
+    assert (stored.node_count, stored.edge_count) == (9, 1)
+
+
+async def test_a_flow_finishes_once_with_its_last_member(driver: Driver) -> None:
+    flow = await driver.graph(Graph(arrows=[("a", "b")], flow={"tags": {"app.team": "red"}}))
+    await flow.complete("a")
+    assert await driver.events("flow") == []
+    driver.clock.advance(50)
+    await flow.complete("b")
+    (event,) = await driver.events("flow")
+    assert (event.kind, event.flow_id, event.at) == ("finished", flow.flow_id, driver.clock())
+    assert (event.details, event.tags) == ({"state": "completed"}, {"app.team": "red"})
+    stored = await flow.flow()
+    assert (stored.finished_at, stored.purge_at) == (
+        driver.clock(),
+        driver.clock() + stored.retention_ms,
+    )

@@ -1,7 +1,11 @@
 """Lanes as an operator looks at them: which there are, and what waits in one."""
 
+import pytest
+
+from flowfabric.backend.base import Backend
+from flowfabric.backend.types import ConfigPut
 from flowfabric.engine.lanes import Lane
-from flowfabric.errors import InvalidInput
+from flowfabric.errors import Corruption, InvalidInput
 from tests.conformance.driver import Driver, refused
 
 GPU = {"routing_requirements": {"required_capabilities": ["gpu"]}}
@@ -19,6 +23,19 @@ async def test_lanes_are_listed_by_name_with_their_state(driver: Driver) -> None
     for limit in (-1, 1_001):
         with refused(InvalidInput):
             await lanes.list_configured("default", "", limit)
+
+
+async def test_a_page_of_no_lanes_is_empty(driver: Driver) -> None:
+    await driver.engine.lanes.configure("default", "a")
+    assert await driver.engine.lanes.list_lanes("default", "", 0) == ([], "")
+
+
+async def test_a_stored_lane_nobody_could_have_named_is_corrupt(
+    driver: Driver, backend: Backend
+) -> None:
+    await backend.config_put([ConfigPut("lane/default/a,b", 0, b"{}")])
+    with pytest.raises(Corruption, match="lanes: name"):
+        await driver.engine.lanes.list_lanes("default", "", 10)
 
 
 async def test_queues_tell_what_waits_and_for_whom(driver: Driver) -> None:
