@@ -57,6 +57,18 @@ async def test_a_reset_between_spend_and_release_protects_fresh_spending(driver:
     assert await usage(engine, budget_id) == {"t": 4}
 
 
+async def test_what_was_spent_before_a_reset_is_not_taken_back(driver: Driver) -> None:
+    engine = driver.engine
+    budget_id = await new_budget(engine, {"t": 0})
+    own, other = await driver.submit(), await driver.submit()
+    await engine.budgets.record_spend(budget_id, own, {"t": 3})
+    await engine.budgets.reset_budget(budget_id)
+    await engine.budgets.record_spend(budget_id, other, {"t": 4})
+    for _ in range(2):
+        await engine.budgets.release_budget(budget_id, own)
+        assert await usage(engine, budget_id) == {"t": 4}
+
+
 async def test_a_ledger_goes_with_its_execution(driver: Driver) -> None:
     engine = driver.engine
     budget_id = await new_budget(engine, {"t": 0})

@@ -2,7 +2,6 @@
 
 import asyncio
 
-from flowfabric.core.limits.budgets import MAX_DEPTH
 from flowfabric.engine import Engine
 from flowfabric.engine.budget_types import NewBudget
 from flowfabric.engine.holds import Reservation
@@ -31,9 +30,9 @@ async def test_a_parent_must_exist(engine: Engine) -> None:
 
 async def test_a_tree_has_a_deepest_level(engine: Engine) -> None:
     leaf = await new_budget(engine, {"t": 9})
-    for _ in range(MAX_DEPTH - 1):
+    for _ in range(7):
         leaf = await new_budget(engine, {"t": 9}, parent_id=leaf)
-    assert len(await engine.budgets.get_budget_tree(leaf)) == MAX_DEPTH
+    assert len(await engine.budgets.get_budget_tree(leaf)) == 8
     with refused(InvalidInput):
         await new_budget(engine, {"t": 9}, parent_id=leaf)
 

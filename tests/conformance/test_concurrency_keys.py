@@ -167,6 +167,27 @@ async def test_renewals_keep_the_slot_for_as_long_as_the_work_runs(driver: Drive
         assert await slots(driver.engine, GATE) == 1
 
 
+async def test_a_slot_lasts_five_seconds_longer_than_its_lease(driver: Driver) -> None:
+    await driver.submit(policy=keyed())
+    await driver.claim()
+    driver.clock.advance(LEASE_MS + 4_999)
+    assert await slots(driver.engine, GATE) == 1
+    driver.clock.advance(1)
+    assert await slots(driver.engine, GATE) == 0
+
+
+async def test_one_turned_away_is_listed_for_twice_its_time_to_the_next_look(
+    driver: Driver,
+) -> None:
+    await driver.submit(policy=keyed())
+    running = await driver.claim()
+    blocked = await driver.submit(policy=keyed())
+    assert await driver.claim_all() == []
+    driver.clock.advance(2 * 5_000 - 1)
+    await driver.engine.outcomes.complete(running.held)
+    assert (await driver.record(blocked)).state == "waiting"
+
+
 async def test_a_crashed_holders_slot_ends_with_its_lease(driver: Driver) -> None:
     own = await driver.submit(policy=keyed())
     await driver.claim()

@@ -75,6 +75,14 @@ async def test_more_than_was_held_is_judged_and_the_hold_stays(engine: Engine) -
     assert await usage(engine, budget_id) == {"t": 10}
 
 
+async def test_within_what_was_held_nothing_is_refused(engine: Engine) -> None:
+    budget_id = await new_budget(engine, {"t": 10})
+    await engine.holds.reserve(asked(budget_id, t=7))
+    await engine.budgets.change_limits(budget_id, {"t": 3}, {})
+    assert await engine.holds.commit(budget_id, "r", {"t": 5}) == OK
+    assert await usage(engine, budget_id) == {"t": 5}
+
+
 async def test_a_commit_warns_like_a_report(engine: Engine) -> None:
     budget_id = await new_budget(engine, {}, {"t": 3})
     await engine.holds.reserve(asked(budget_id, t=7))
