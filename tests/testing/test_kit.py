@@ -7,6 +7,7 @@ import pytest
 
 from flowfabric import Context, ExecutionFailed
 from flowfabric.testing import Kit, VirtualClock, crash_everywhere
+from flowfabric.worker.session import Session
 
 
 async def test_time_passes_only_by_hand(fabric: Kit, clock: VirtualClock) -> None:
@@ -131,6 +132,52 @@ async def test_a_durable_handler_may_die_anywhere(fabric: Kit) -> None:
     assert await crash_everywhere(fabric, crawl, "a") == "AA"
     # Twice undisturbed, at the beginning and the end, and twice for every place in between.
     assert len(fetched) > 8
+
+
+async def test_a_durable_handler_may_die_in_any_of_its_turns(fabric: Kit) -> None:
+    entered: dict[str, list[str]] = {}
+
+    @fabric.task
+    async def child(n: int) -> int:
+        return n + 1
+
+    @fabric.task(budget="purse")
+    async def journey(ctx: Context) -> list[object]:
+        entered.setdefault(ctx.info.execution_id, []).append(ctx.info.attempt_type)
+        first = await ctx.step("first", lambda: 1)
+        signal = await ctx.wait_for("go", as_=str)
+        assert signal is not None
+        await ctx.spend(coins=2)
+        second = await ctx.call(child, first)
+        decision = await ctx.approve("further?")
+        await ctx.sleep("1h")
+        await ctx.stream("nearly there")
+        return [first, signal.payload, second, decision.by, await ctx.step("last", lambda: 3)]
+
+    await fabric.budget("purse", hard={"coins": 10**6})
+    fabric.always_answer("go", "went")
+    fabric.always_answer("approved", by="ada")
+    found = await crash_everywhere(fabric, journey)
+    assert found == [1, "went", 2, ["ada"], 3]
+    killed_later = [ways for ways in entered.values() if "reclaim" in ways[ways.index("resumed") :]]
+    assert len(killed_later) > 10
+    await fabric.assert_spent("purse", coins=2 * len(entered))
+
+
+async def test_a_step_that_is_done_again_is_found_out(
+    fabric: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @fabric.task
+    async def forgetful(ctx: Context) -> int:
+        return await ctx.step("one", lambda: 1) + await ctx.step("two", lambda: 2)
+
+    # As if the journal were not read when a handler is entered again.
+    monkeypatch.setattr(Session, "open", _nothing)
+    with pytest.raises(AssertionError, match="done again though recorded: one"):
+        await crash_everywhere(fabric, forgetful)
+
+
+async def _nothing(_: Session) -> None: ...
 
 
 async def test_a_handler_that_remembers_outside_is_found_out(fabric: Kit) -> None:

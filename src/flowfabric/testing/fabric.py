@@ -4,22 +4,24 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
 from flowfabric.app import close_engine, open_engine
-from flowfabric.backend.types import Filter
+from flowfabric.backend.types import Filter, JournalEntry
 from flowfabric.config import Settings, parse_store_url
 from flowfabric.engine import Engine
 from flowfabric.engine.deliveries import Delivered
+from flowfabric.engine.journals import Kept
 from flowfabric.engine.signals import ApprovalRequest
 from flowfabric.engine.waitpoints import OpenWaitpoint
-from flowfabric.errors import FlowFabricError
+from flowfabric.errors import FlowFabricError, Nondeterminism
 from flowfabric.fabric.app import FlowFabric
 from flowfabric.fabric.connecting import connection_on
 from flowfabric.fabric.runs import Run
 from flowfabric.ports.submitter import SubmitterPort
+from flowfabric.ports.worker import Claim, WorkerPort
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.worker import codecs
 from flowfabric.worker.handlers import Middleware
@@ -62,12 +64,23 @@ class Kit(FlowFabric):
         super().__init__(settings=Settings())
         self.calls = Calls()
         self.middleware: list[Middleware] = []
+        # Steps that were done again although they had been recorded.
+        self.repeated: list[str] = []
+        self._answers: dict[str, tuple[object, str]] = {}
         self._workers: dict[str, Worker] = {}
         self.layer(self.calls)
 
     async def submitter(self) -> SubmitterPort:
         await self.start_workers()
         return await super().submitter()
+
+    async def _worker_port(self) -> WorkerPort:
+        return cast(WorkerPort, _Noting(await super()._worker_port(), self.repeated))
+
+    def silence(self, attempt_id: str) -> None:
+        """From now on nothing that this attempt does reaches the engine."""
+        for worker in self._workers.values():
+            worker.silence(attempt_id)
 
     async def start_workers(self) -> None:
         """One worker per lane; lanes come with the tasks, which a test declares as it goes."""
@@ -125,6 +138,20 @@ class Kit(FlowFabric):
         await self.settle()
         return delivered
 
+    def always_answer(self, name: str, payload: object = None, by: str = "tester") -> None:
+        """Whoever waits for a signal of this name while nobody else answers gets this one."""
+        self._answers[name] = payload, by
+
+    async def answer_all(self) -> None:
+        """Settle, and give the standing answers until nobody waits for one of them."""
+        await self.settle()
+        for name, (payload, by) in self._answers.items():
+            while found := await self._waiting(name):
+                await self.run(found.execution_id).signal(
+                    name, payload, waitpoint_id=found.waitpoint_id, source=by
+                )
+                await self.settle()
+
     async def _decide(self, name: str, by: str, comment: str) -> Delivered:
         found = await self._next(name)
         delivered = await (await self.submitter()).approve(
@@ -141,6 +168,12 @@ class Kit(FlowFabric):
 
     async def _next(self, name: str) -> OpenWaitpoint:
         await self.settle()
+        found = await self._waiting(name)
+        if found is None:
+            raise AssertionError(f"nobody waits for {name!r}")
+        return found
+
+    async def _waiting(self, name: str) -> OpenWaitpoint | None:
         port, cursor = await self.submitter(), ""
         while True:
             page = await self.engine.reads.search(Filter(state="suspended"), "created", cursor)
@@ -150,7 +183,7 @@ class Kit(FlowFabric):
                         return one
             cursor = page.next_cursor
             if not cursor:
-                raise AssertionError(f"nobody waits for {name!r}")
+                return None
 
     # ---- assertions
 
@@ -169,6 +202,26 @@ class Kit(FlowFabric):
         usage = (await (await self.budget(budget)).status()).usage
         found = {name: usage.get(name, 0) for name in expected}
         assert found == expected, f"{budget}: {found} was spent, expected {expected}"
+
+
+class _Noting:
+    """Notes what is recorded a second time: it was done again."""
+
+    def __init__(self, inner: Any, repeated: list[str]) -> None:
+        self._inner = inner
+        self._repeated = repeated
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def record(
+        self, claim: Claim, entries: Sequence[JournalEntry]
+    ) -> list[Kept | Nondeterminism]:
+        answers: list[Kept | Nondeterminism] = await self._inner.record(claim, entries)
+        for entry, answer in zip(entries, answers, strict=True):
+            if isinstance(answer, Kept) and not answer.stored:
+                self._repeated.append(f"{entry.name} (use {entry.seq})")
+        return answers
 
 
 def _around(one: Middleware, info: Any, go_on: Any) -> Any:

@@ -171,6 +171,12 @@ class Worker:
             self._end(job, Finish(job.claim, Delay(for_ms=0)))
         await self._quiet(_LAST_S)
 
+    def silence(self, attempt_id: str) -> None:
+        """Say nothing more about an attempt, as if this process had died: its lease runs out."""
+        for job in self._jobs.values():
+            if job.claim.attempt_id == attempt_id:
+                job.session.lose()
+
     @property
     def is_busy(self) -> bool:
         """Whether it holds work that is not finished."""

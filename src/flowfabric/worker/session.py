@@ -185,6 +185,8 @@ class Session:
         """The answer of a call under the lease; when it is refused because the lease is gone, the
         handler's turn ends."""
         if self._has_left:
+            if asyncio.iscoroutine(call):
+                call.close()
             raise Paused
         try:
             return await call
@@ -196,8 +198,14 @@ class Session:
         """Run a step so that a pause elsewhere in the handler waits for it."""
         task = asyncio.ensure_future(work)
         self._flying.add(task)
-        task.add_done_callback(self._flying.discard)
+        task.add_done_callback(self._landed)
         return task
+
+    def _landed(self, task: "asyncio.Future[Any]") -> None:
+        self._flying.discard(task)
+        # A handler that left while the step was under way does not ask what became of it.
+        if not task.cancelled():
+            task.exception()
 
     async def land(self) -> None:
         """Wait for running steps and send what they put out: nothing may be lost by leaving."""
