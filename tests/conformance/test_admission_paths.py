@@ -91,6 +91,28 @@ async def test_the_sweep_keeps_blocked_what_it_cannot_look_at(driver: Driver) ->
     await engine.close()
 
 
+async def test_the_sweep_lets_a_route_hold_go_when_it_cannot_see_the_workers(
+    driver: Driver,
+) -> None:
+    """A hold is not what keeps the wrong worker away, so nothing is lost by it."""
+    watched = Watched(driver.engine.deps.store.backend)
+    engine = engine_on(watched)
+    ids = [await driver.submit() for _ in range(3)]
+    for own in ids:
+        await engine.scheduling.block(own, "waiting_for_capable_worker")
+    driver.clock.advance(5_000)
+    watched.calls.clear()
+    assert (await TimerSweep(engine).visit()).of("unblock") == 3
+    assert watched.calls.count("workers") == 1, "those of a namespace are looked at once"
+    assert {(await driver.record(own)).state for own in ids} == {"blocked"}
+    driver.clock.advance(5_000)
+    watched.fail("workers", Corruption("worker: unreadable"))
+    tally = await TimerSweep(engine).visit()
+    assert (tally.of("unblock"), tally.total("error")) == (3, 0)
+    assert {(await driver.record(own)).state for own in ids} == {"waiting"}
+    await engine.close()
+
+
 async def test_a_block_that_cannot_be_written_is_not_an_error(driver: Driver) -> None:
     watched = Watched(driver.engine.deps.store.backend)
     engine = engine_on(watched)

@@ -112,11 +112,18 @@ class TimerSweep:
             return look
         chance = self._engine.deps.chance()
         if record.state == "blocked" and record.reason == "route":
-            served = await self._engine.workers.serves(
-                record.namespace, record.lane, record.required_capabilities
-            )
-            return Beside(admissible=served, jitter=chance)
+            return Beside(admissible=await self._is_served(record, page.now), jitter=chance)
         return Beside(jitter=chance, documents=page.documents.get(record.execution_id, {}))
+
+    async def _is_served(self, record: Record, now: int) -> bool:
+        try:
+            return await self._engine.workers.serves(
+                record.namespace, record.lane, record.required_capabilities, now
+            )
+        except FlowFabricError as fault:
+            # Claims keep it from workers that cannot run it, so it may as well wait for one there.
+            _log.warning("%s is not held any longer: %s", record.execution_id, fault)
+            return True
 
     def _count(self, label: str, plan: Plan, answer: object, tally: Tally) -> None:
         if isinstance(answer, Applied):
