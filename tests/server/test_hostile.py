@@ -154,3 +154,17 @@ async def test_requests_sent_behind_each_other_are_answered_in_order(tmp_path: P
             await reader.readexactly(size)
         assert seen == [b"200", b"404", b"200"]
         writer.close()
+
+
+async def test_a_client_that_asks_first_is_told_to_go_on(tmp_path: Path) -> None:
+    body = b'{"lane_id":"default","execution_kind":"greet"}'
+    head = HEAD.replace(b"1000\r\n", b"%d\r\nexpect: 100-continue\r\n" % len(body))
+    async with running(tmp_path) as process:
+        reader, writer = await asyncio.open_connection("127.0.0.1", process.port)
+        writer.write(head)
+        assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20) == (
+            b"HTTP/1.1 100 Continue\r\n\r\n"
+        )
+        writer.write(body)
+        assert (await asyncio.wait_for(reader.readline(), 20)).split(b" ")[1] == b"201"
+        writer.close()

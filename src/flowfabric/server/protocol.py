@@ -2,6 +2,7 @@
 small, or the connection is closed."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -24,7 +25,41 @@ def _refusal(status: bytes, reason: str) -> bytes:
 
 
 _TOO_LARGE: Final = _refusal(b"431 Request Header Fields Too Large", "request head too large")
+# Asks for the body, and so must not wait for ours.
+_CONTINUE: Final = b"HTTP/1.1 100 "
 _MALFORMED: Final = _refusal(b"400 Bad Request", "request: not HTTP")
+
+
+class _Joined:
+    """The transport of one answer, which sends its head together with the beginning of its body:
+    one call of the system instead of two."""
+
+    __slots__ = ("_head", "_transport", "close", "is_closing", "write")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head = b""
+        self.write: Callable[[bytes], None] = self._hold
+        self.close: Callable[[], None] = transport.close
+        self.is_closing = transport.is_closing
+
+    def _hold(self, data: bytes) -> None:
+        if data.startswith(_CONTINUE):
+            self._transport.write(data)
+            return
+        self._head = data
+        self.write = self._join
+        self.close = self._end
+
+    def _join(self, data: bytes) -> None:
+        self.write = self._transport.write
+        self.close = self._transport.close
+        self._transport.write(self._head + data)
+
+    def _end(self) -> None:
+        """A body that never came."""
+        self._transport.write(self._head)
+        self._transport.close()
 
 
 class PatientProtocol(HttpToolsProtocol):
@@ -56,6 +91,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._head_is_here()
         if not self.transport.is_closing():
             super().on_headers_complete()
+            self.cycle.transport = _Joined(self.transport)  # type: ignore[assignment]
 
     def send_400_response(self, msg: str) -> None:
         """In the form of every other error."""
