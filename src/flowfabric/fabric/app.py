@@ -1,6 +1,5 @@
 """The app object: one address, the tasks declared on it, and everything one does with them."""
 
-import asyncio
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -13,7 +12,6 @@ from collections.abc import (
 )
 from contextlib import aclosing
 from functools import cached_property
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, overload
 
 from flowfabric.config import Settings
@@ -26,25 +24,22 @@ from flowfabric.engine.events import Cursor, EventScope, Item
 from flowfabric.engine.executions import Submission
 from flowfabric.errors import ConfigError, FlowFabricError, InvalidInput
 from flowfabric.fabric.admin import admin_of
-from flowfabric.fabric.connecting import Connect, Connection, connector
+from flowfabric.fabric.connecting import Connect, connector
 from flowfabric.fabric.flows import Flow
+from flowfabric.fabric.home import Home
 from flowfabric.fabric.limits import Budget, BudgetTerms, Quota, quota_of
 from flowfabric.fabric.options import Options, settled
 from flowfabric.fabric.runs import Run
 from flowfabric.fabric.schedules import Reach, ScheduleTerms, TaskSchedule, order_of
 from flowfabric.fabric.signalling import SignalCall, deliver
 from flowfabric.fabric.tasks import Declare, Task
-from flowfabric.fabric.tracing import traced
 from flowfabric.ports.schedules import SchedulesPort
-from flowfabric.ports.submitter import SubmitterPort
-from flowfabric.ports.worker import WorkerPort
 from flowfabric.worker import codecs
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.claiming import Claimer
 from flowfabric.worker.context import Context, SyncContext
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.handlers import ExtractingHandler, Handler, Middleware, TaskHandler
-from flowfabric.worker.layers import Hook, layered
 from flowfabric.worker.runtime import Worker
 from flowfabric.worker.spending import limit_id
 from flowfabric.worker.worker_options import WorkerOptions
@@ -60,7 +55,7 @@ R = TypeVar("R")
 _COMPLETIONS: Final = frozenset[Family]({"completion"})
 
 
-class FlowFabric:
+class FlowFabric(Home):
     """Opens on first use; close it with `await fabric.close()` or use it in `async with`."""
 
     def __init__(
@@ -72,13 +67,10 @@ class FlowFabric:
         duties: bool = True,
         settings: Settings | None = None,
     ) -> None:
+        super().__init__(connector(url, token, settings, duties=duties))
         self.namespace = _namespace(namespace)
-        self._connect = connector(url, token, settings, duties=duties)
-        self._opening: asyncio.Future[Connection] | None = None
         self._handlers: dict[str, Handler] = {}
         self._lanes: dict[str, None] = {}
-        self._hooks: tuple[Hook, ...] = ()
-        self._layered: tuple[SubmitterPort, WorkerPort] | None = None
 
     @classmethod
     def over(cls, connect: Connect, *, namespace: str = "default") -> "FlowFabric":
@@ -98,61 +90,6 @@ class FlowFabric:
         from flowfabric.fabric.sync import SyncFabric
 
         return SyncFabric(self)
-
-    # ---- life
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop it is open on."""
-        return None if self._opening is None else self._opening.get_loop()
-
-    async def open(self) -> Connection:
-        """The connection, made by whoever comes first; one that failed is tried anew."""
-        if self._opening is None:
-            self._opening = asyncio.ensure_future(self._connect())
-        opening = self._opening
-        try:
-            return await asyncio.shield(opening)
-        except BaseException:
-            if opening.done() and self._opening is opening:
-                self._opening = None
-            raise
-
-    async def close(self) -> None:
-        opening, self._opening = self._opening, None
-        self._layered = None
-        if opening is not None:
-            await (await opening).close()
-
-    async def __aenter__(self) -> "FlowFabric":
-        await self.open()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    def layer(self, *hooks: Hook) -> None:
-        """Wrap both ports; the hook given last is outermost."""
-        self._hooks += hooks
-        self._layered = None
-
-    async def submitter(self) -> SubmitterPort:
-        return (await self._ports())[0]
-
-    async def _worker_port(self) -> WorkerPort:
-        return (await self._ports())[1]
-
-    async def _ports(self) -> tuple[SubmitterPort, WorkerPort]:
-        connection = await self.open()
-        if self._layered is None:
-            submitter = layered(traced(connection.submitter), *self._hooks)
-            self._layered = submitter, layered(traced(connection.worker), *self._hooks)
-        return self._layered
 
     # ---- declaring
 
