@@ -111,9 +111,6 @@ class Claims:
         order = checked(order)
         if not order.wait_ms:
             return (await self._claim_now(order))[0]
-        claimed, _ = await self._look(order)
-        if claimed:
-            return claimed
         bells = (lane_bell(order.namespace, lane) for lane in order.lanes)
         listening = self._deps.store.backend.bells().listen(*bells)
         try:
@@ -162,7 +159,7 @@ class Claims:
         loop = asyncio.get_running_loop()
         end = loop.time() + order.wait_ms / 1000
         while True:
-            # Looking after listening began closes the gap between the first look and the bell.
+            # Listening began before the look, so nothing that comes behind it goes unheard.
             claimed, is_everything = await self._look(order)
             left = end - loop.time()
             if claimed or left <= 0:

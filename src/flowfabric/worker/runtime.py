@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Final
 
-from flowfabric.engine.claims import MOST_CLAIMED, ClaimOrder
+from flowfabric.engine.claims import ClaimOrder
 from flowfabric.errors import FlowFabricError
 from flowfabric.ports.worker import Claim, Delay, Finish, FinishReply, WorkerPort
 from flowfabric.worker.answers import unacceptable
@@ -23,9 +23,12 @@ from flowfabric.worker.worker_options import WorkerOptions, checked, registratio
 
 _log = logging.getLogger("flowfabric.worker")
 
-_FINISHERS: Final = 1
-_MOST_FINISHED: Final = 200
+# Several calls under way, each of a few, so that the store works while handlers run; and never so
+# many in one that others have to wait for it.
+_FINISHERS: Final = 4
+_MOST_FINISHED: Final = 32
 _LEAST_ASKED: Final = 8
+_MOST_ASKED: Final = 64
 _WAIT_MS: Final = 20_000
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
@@ -55,7 +58,8 @@ class Worker:
         self._queue: deque[Job] = deque()
         self._running = 0
         self._asked = 0
-        self._pace = 0.0
+        # How long work takes on average, as far as is known.
+        self._pace = _SHORT_S
         self._appetite = _LEAST_ASKED
         self._ended: list[tuple[Job, Finish]] = []
         self._has_ended = asyncio.Event()
@@ -187,7 +191,7 @@ class Worker:
     def _room(self) -> int:
         ahead = self.options.prefetch
         if ahead is None:
-            ahead = 2 * self.options.concurrency if 0 < self._pace < _SHORT_S else 0
+            ahead = 2 * self.options.concurrency if self._pace < _SHORT_S else 0
         return self.options.concurrency + ahead - len(self._jobs) - self._asked
 
     def _order(self, n: int, wait_ms: int = 0) -> ClaimOrder:
@@ -244,7 +248,7 @@ class Worker:
     def _learn(self, asked: int, got: int) -> None:
         """Asking for much costs even when little is there: more only after a full answer."""
         if got >= asked:
-            self._appetite = min(MOST_CLAIMED, max(self._appetite, 2 * got))
+            self._appetite = min(_MOST_ASKED, max(self._appetite, 2 * got))
         elif got < self._appetite // 4:
             self._appetite = max(_LEAST_ASKED, self._appetite // 2)
 
@@ -324,7 +328,7 @@ class Worker:
             batch = [(job, finish) for job, finish in batch if not self._is_lost(job)]
 
     async def _report(self, batch: list[tuple[Job, Finish]]) -> None:
-        n = min(self._room() + len(batch), max(self._appetite, len(batch)), MOST_CLAIMED)
+        n = min(self._room() + len(batch), max(self._appetite, len(batch)), _MOST_FINISHED)
         order = self._order(n) if n > 0 and not self._is_stopping else None
         self._asked += n if order else 0
         try:
