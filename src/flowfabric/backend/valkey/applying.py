@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from flowfabric.backend.base import Answered
 from flowfabric.backend.types import ClaimRequest, Finished
 from flowfabric.backend.valkey.calls import MOST_ITEMS, Calls, Reply, read_answer
-from flowfabric.backend.valkey.claiming import claim_answer, pack_claim
+from flowfabric.backend.valkey.claiming import MOST_CLAIMED, claim_answer, pack_claim
 from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.packing import Args, flat_plan, record_from
 from flowfabric.core.plan import Answer, Applied, Brief, Plan, Refused
@@ -26,18 +28,18 @@ class ApplyMechanism:
         return answers
 
     async def finish(self, plans: Sequence[Plan], claim: ClaimRequest) -> Finished:
-        """In a cluster the claim is served from the partition of the last plan."""
-        is_spread = self._calls.topology.is_cluster
-        apply = self._apply_in_parts if is_spread else self._apply
-        answers, claimed = await apply(plans, claim)
+        """As much is claimed as one call may hold; who wants more asks once more. In a cluster the
+        claim is served from the partition of the last plan."""
+        first = msgspec.structs.replace(claim, ids=claim.ids[:MOST_CLAIMED])
+        answers, claimed = await self._apply_in_parts(plans, first)
         if claimed is None:
             raise Bug("finish: the claim was not answered")
-        return Finished(tuple(answers), claim_answer(claim, *claimed))
+        return Finished(tuple(answers), claim_answer(first, *claimed))
 
     async def _apply_in_parts(
         self, plans: Sequence[Plan], claim: ClaimRequest | None
     ) -> tuple[list[Answered[Answer]], tuple[Any, Reply] | None]:
-        parts = self._calls.parts(plans, _key)
+        parts = self._calls.parts(plans, _key, MOST_CLAIMED if claim else MOST_ITEMS)
         answers: list[Any] = [None] * len(plans)
 
         async def run(part: list[int]) -> tuple[Any, Reply] | None:
