@@ -232,6 +232,8 @@ async def _flows(world: World) -> None:
         edge.edge_id
     ]
     assert (await admin.list_outgoing_edges(ids["b"])).edges == []
+    assert await admin.describe_edge(own, edge.edge_id) == edge
+    assert await admin.describe_edge(own, str(uuid4())) is None
     policy = flows.SetEdgePolicy(kind="any_of", on_satisfied="let_run")
     assert await admin.set_edge_group_policy(own, ids["c"], policy) == "Set"
     revision = (await admin.describe_flow(own)).graph_revision

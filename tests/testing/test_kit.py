@@ -114,6 +114,9 @@ async def test_signals_frames_and_budgets(fabric: Kit) -> None:
     await fabric.assert_spent("tokens", tokens=5)
     with pytest.raises(AssertionError):
         await fabric.assert_frames(run, ["nothing"])
+    await fabric.assert_events(run, ["acquired", "released", "acquired", "released"])
+    with pytest.raises(AssertionError, match="expected"):
+        await fabric.assert_events(run, [])
 
 
 async def test_a_durable_handler_may_die_anywhere(fabric: Kit) -> None:

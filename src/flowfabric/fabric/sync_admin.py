@@ -50,6 +50,7 @@ class SyncAdmin(Facade[Admin]):
     search_flows = blocking(Admin.search_flows)
     list_members = blocking(Admin.list_members)
     list_edges = blocking(Admin.list_edges)
+    describe_edge = blocking(Admin.describe_edge)
     list_incoming_edges = blocking(Admin.list_incoming_edges)
     list_outgoing_edges = blocking(Admin.list_outgoing_edges)
     cancel_flow = blocking(Admin.cancel_flow)

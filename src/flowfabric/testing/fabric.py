@@ -197,6 +197,12 @@ class Kit(FlowFabric):
         found = [frame.text async for frame in run.stream()]
         assert found == list(expected), f"{run.id} put out {found}, expected {list(expected)}"
 
+    async def assert_events(self, run: Run[Any], expected: Sequence[str]) -> None:
+        """What happened to the leases of a run, oldest first: acquired, released, reclaimed…"""
+        await self.settle()
+        found = [one.event for one in await run.history()]
+        assert found == list(expected), f"{run.id}: {found}, expected {list(expected)}"
+
     async def assert_spent(self, budget: str, **expected: int) -> None:
         """What was used of a budget, by dimension."""
         usage = (await (await self.budget(budget)).status()).usage

@@ -1,6 +1,7 @@
 """Flows: submit, build, read, cancel, replay."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -8,6 +9,8 @@ from flowfabric.client.admin.asking import Asking, asked
 from flowfabric.client.questions import execution, flow, get, post, put, segment
 from flowfabric.wire import flows as wire
 from flowfabric.wire.executions import Execution, TagCount
+
+_MOST_EDGES: Final = 1_000
 
 
 class FlowAdmin(Asking):
@@ -71,6 +74,16 @@ class FlowAdmin(Asking):
     async def list_edges(self, flow_id: str, query: wire.EdgesQuery | None = None) -> wire.Edges:
         question = asked(flow(flow_id, "edges"), query or wire.EdgesQuery())
         return await self._ask(question, wire.Edges)
+
+    async def describe_edge(self, flow_id: str, edge_id: str) -> wire.Edge | None:
+        """One edge of a flow; None when it has no such edge."""
+        query = wire.EdgesQuery(limit=_MOST_EDGES)
+        while True:
+            page = await self.list_edges(flow_id, query)
+            found = next((one for one in page.edges if one.edge_id == edge_id), None)
+            if found is not None or not page.next_cursor:
+                return found
+            query = msgspec.structs.replace(query, cursor=page.next_cursor)
 
     async def list_incoming_edges(
         self, execution_id: str, cursor: str = "", limit: int = 50
