@@ -56,8 +56,9 @@ function ff.grow_flow(flow, members, edges)
   flow[@f.graph_revision] = flow[@f.graph_revision] + members + edges
 end
 
--- Count new members of a flow.
+-- Count new members of a flow, each a change of its own.
 function ff.count_members(flow, records)
+  flow[@f.version] = flow[@f.version] + #records
   local counts = flow[@f.counts]
   for i = 1, #records do
     local place = place_of(records[i][@state], records[i][@reason])
