@@ -1,7 +1,7 @@
 """Every store the conformance suite runs on. A further one joins by one entry in STORES."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -55,9 +55,9 @@ _ALL = {
 _CHOSEN = os.environ.get("FF_TEST_STORES", "memory,sqlite").split(",")
 
 
-def stores_of(counts: PartitionCounts) -> dict[str, Open]:
-    """Every store, with so many partitions."""
-    return {name: partial(_ALL[name], counts) for name in _CHOSEN}
+def stores_of(counts: PartitionCounts, names: Sequence[str] = _CHOSEN) -> dict[str, Open]:
+    """Every store that was chosen, or those that are named, with so many partitions."""
+    return {name: partial(_ALL[name], counts) for name in names}
 
 
 STORES = stores_of(PartitionCounts())

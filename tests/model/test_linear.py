@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from tests.clock import VirtualClock
 from tests.model.histories import KINDS, Call, History, Search, end_of, furnish, observe
-from tests.model.sides import STORES
+from tests.model.sides import STORES, SUBJECTS
 
-SUBJECTS: Final = sorted(set(STORES) - {"memory"})
 # The profile says how much is tried, and so how long that may take.
 pytestmark = pytest.mark.timeout(5 * settings().max_examples)
 _calls: Final = st.lists(st.sampled_from(sorted(KINDS)), max_size=2)

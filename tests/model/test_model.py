@@ -5,9 +5,8 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model.machine import model_of
-from tests.model.sides import STORES
+from tests.model.sides import STORES, SUBJECTS
 
-SUBJECTS = sorted(set(STORES) - {"memory"})
 # The profile says how much is tried, and so how long that may take.
 pytestmark = pytest.mark.timeout(5 * settings().max_examples)
 
