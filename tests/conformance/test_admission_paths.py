@@ -5,6 +5,8 @@ from typing import Any, Final
 
 import pytest
 
+from flowfabric.backend.base import Backend
+from flowfabric.backend.types import ClaimAnswer
 from flowfabric.core.limits.gates import quota_gate
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
@@ -126,6 +128,24 @@ async def test_a_block_that_cannot_be_written_is_not_an_error(driver: Driver) ->
 
 
 # ---- grants
+
+
+async def test_gated_work_is_kept_for_its_claimant_for_two_seconds(
+    driver: Driver, backend: Backend
+) -> None:
+    own = await driver.submit(policy={"concurrency_key": "k"})
+    request = await driver.engine.claims.request(
+        ClaimOrder(worker_id="w", worker_instance_id="w-1", lease_ms=60_000)
+    )
+    (answer,) = await backend.claim([request])
+    assert isinstance(answer, ClaimAnswer)
+    assert [offer.fate for offer in answer.offers] == ["reserved"]
+    # Its claimant dies here.
+    assert (await driver.record(own)).grant_until == driver.clock() + 2_000
+    await driver.pass_time(1_999)
+    assert await driver.claim_all() == []
+    await driver.pass_time(1)
+    assert (await driver.claim()).execution_id == own
 
 
 async def test_a_grant_is_admitted_and_its_slot_passes_to_the_lease(driver: Driver) -> None:

@@ -38,14 +38,16 @@ async def test_a_wide_fan_out_is_released_wholly(driver: Driver, width: int) -> 
     assert len({each.execution_id for each in claimed}) == width
 
 
-async def abandon(driver: Driver, flow: FlowUnderTest, name: str, *, well: bool) -> None:
+async def abandon(
+    driver: Driver, flow: FlowUnderTest, name: str, *, well: bool, result: bytes | None = None
+) -> None:
     """End a member through the store alone, as if the process died right after the step."""
     held = (await flow.take(name)).held
     go_on = driver.engine.settling.go_on
     driver.engine.settling.go_on = lambda *_: None  # type: ignore[method-assign]
     try:
         if well:
-            await driver.engine.outcomes.complete(held)
+            await driver.engine.outcomes.complete(held, result)
         else:
             await driver.engine.outcomes.cancel(unfenced(held.execution_id), "enough")
     finally:
@@ -144,8 +146,9 @@ async def test_large_results_are_copied_over_several_steps(driver: Driver) -> No
     arrows = [Arrow("top", f"t{i:02}", "input") for i in range(width)]
     flow = await driver.graph(Graph(arrows=arrows))
     result = bytes(range(256)) * (size // 256)
-    await flow.complete("top", result=result)
-    await flow.settled()
+    await abandon(driver, flow, "top", well=True, result=result)
+    assert (await flow.flow()).counts["waiting"] == 4, "a step copies four mebibytes"
+    await driver.sweep()
     assert (await flow.flow()).counts == {"completed": 1, "waiting": width}
     for i in range(width):
         assert await flow.input(f"t{i:02}") == result

@@ -189,10 +189,11 @@ async def test_lost_work_waits_among_the_others_by_rank(driver: Driver) -> None:
 
 
 async def test_lanes_are_served_in_the_order_of_preference(driver: Driver) -> None:
-    b = await driver.submit(lane="b", priority=9)
-    a = await driver.submit(lane="a")
-    assert ids(await driver.claim_all(n=2, lanes=("a", "b"))) == [a, b]
-    assert await driver.claim_all(lanes=("a", "b")) == []
+    for lanes in (("a", "b"), ("b", "a")):
+        later = await driver.submit(lane=lanes[1], priority=9)
+        first = await driver.submit(lane=lanes[0])
+        assert ids(await driver.claim_all(n=2, lanes=lanes)) == [first, later]
+        assert await driver.claim_all(lanes=lanes) == []
 
 
 async def test_only_the_asked_number_is_leased(driver: Driver) -> None:

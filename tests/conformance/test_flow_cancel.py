@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flowfabric.backend.base import Backend
+from flowfabric.backend.types import NamedClaim, Offer
 from flowfabric.core.flow_cancel import MEMBERS_PER_STEP
 from flowfabric.core.graph import flow_state
 from flowfabric.duties.sweep import TimerSweep
@@ -244,6 +245,27 @@ async def test_no_covered_member_is_claimed_after_the_cancel_step(driver: Driver
     assert counts["cancelled"] > BOUND, "a claim ends the covered members it meets"
     await driver.sweep()
     assert (await flow.flow()).counts == {"cancelled": total}
+
+
+async def test_a_store_leases_no_covered_member_by_name(driver: Driver, backend: Backend) -> None:
+    """Whoever looked at the flow before it was cancelled comes too late all the same."""
+    flow = await driver.graph(large(BOUND + 1))
+    await cancelled_then_died(driver, flow, "cancel_pending")
+    states = await flow.states()
+    (left,) = (own for name, own in flow.ids.items() if states[name] == "waiting")
+    named = NamedClaim(
+        execution_id=left,
+        worker_id="w",
+        worker_instance_id="w-1",
+        lease_id=stranger(),
+        attempt_id=stranger(),
+        lease_for=1_000,
+    )
+    (offer,) = await backend.lease([named])
+    assert isinstance(offer, Offer)
+    assert offer.fate == "covered"
+    await driver.sweep()
+    assert (await flow.flow()).counts == {"cancelled": BOUND + 1}
 
 
 async def test_no_grant_is_given_or_consumed_for_a_covered_member(driver: Driver) -> None:

@@ -1,5 +1,6 @@
 """Random flows: graphs submitted, edited, run, replayed and cancelled, beside a book of them."""
 
+import asyncio
 from typing import Any, Final
 from uuid import UUID
 
@@ -318,11 +319,12 @@ class FlowsModel(World):
     @invariant()
     def reads_agree(self) -> None:
         async def look(side: Side) -> object:
-            reads = side.engine.flow_reads
-            flows = [await reads.describe_flow(flow_id) for flow_id in sorted(self.books)]
-            pages = [await reads.list_members(flow_id) for flow_id in sorted(self.books)]
-            listed = [await side.backend.flows_in(number, "", 100) for number in range(COUNTS.flow)]
-            return flows, pages, listed
+            reads, ids = side.engine.flow_reads, sorted(self.books)
+            return await asyncio.gather(
+                *(reads.describe_flow(flow_id) for flow_id in ids),
+                *(reads.list_members(flow_id) for flow_id in ids),
+                *(side.backend.flows_in(number, "", 100) for number in range(COUNTS.flow)),
+            )
 
         self.both(look)
 

@@ -41,31 +41,32 @@ class World(RuleBasedStateMachine):
         self.members: dict[str, tuple[str, ...]] = {}
         self._directory = TemporaryDirectory()
         # Not made the thread's own: other tests have loops, too.
-        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._loop = asyncio.new_event_loop()
         directory = Path(self._directory.name)
         reference = STORES["memory"](self.clock, directory)
         self.pair = Pair(reference, open_store(self.clock, directory), self.clock)
-        self._runner.run(self.pair.open())
+        self._until_done(self.pair.open())
 
     def teardown(self) -> None:
         try:
-            self._runner.run(self.pair.close())
+            self._until_done(self.pair.close())
         finally:
-            self._runner.close()
+            self._loop.close()
             self._directory.cleanup()
 
     @invariant()
     def stores_agree(self) -> None:
-        self._runner.run(compare(self.pair, self.known))
+        self._until_done(compare(self.pair, self.known))
 
     def both(self, call: Callable[[Side], Awaitable[T]]) -> Answer[T]:
-        return self._runner.run(self.pair.both(call))
+        return self._until_done(self.pair.both(call))
 
     def run(self, call: Awaitable[T]) -> T:
-        async def awaited() -> T:
-            return await call
+        return self._until_done(call)
 
-        return self._runner.run(awaited())
+    def _until_done(self, call: Awaitable[T]) -> T:
+        """A runner would set a handler of signals for every call, of which there are thousands."""
+        return self._loop.run_until_complete(call)
 
     def apply(self, plans: Sequence[Plan]) -> None:
         """Hand plans to the stores themselves, as one batch."""
