@@ -1,6 +1,7 @@
 """Everything a store shows, as one picture, so that two stores can be held against each other."""
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Awaitable, Iterable
 from typing import Final
 
 from flowfabric.backend.types import EventFilter, Filter, FrameRange, ListRequest, With
@@ -35,39 +36,40 @@ async def compare(pair: Pair, known: Known) -> None:
 
 
 async def picture(side: Side, known: Known) -> dict[str, object]:
-    records = [record for name in NAMESPACES for record in await walk(side, Filter(namespace=name))]
+    """Everything is read at once: a store answers many reads faster than one after the other."""
+    pages = await asyncio.gather(*(walk(side, Filter(namespace=name)) for name in NAMESPACES))
+    records = [record for page in pages for record in page]
     ids = [record.execution_id for record in records]
-    everything = dict.fromkeys(ids, ("*",))
     backend = side.backend
     lanes = [(namespace, lane) for namespace in NAMESPACES for lane in LANES]
-    return {
-        "listing": ids,
-        "records": dict(zip(ids, await backend.read(ids, _BESIDE, everything), strict=True)),
-        "counts": {lane: await backend.count(*lane) for lane in lanes},
-        "queues": {lane: await backend.queues(*lane) for lane in lanes},
-        "order": {key: await _ids(side, filter) for key, filter in _lane_views(records)},
-        "due": await backend.due(_PAGE),
-        "flows": await backend.flows(sorted(known.flows)),
-        "flows by age": await backend.flows_by_age(None, _PAGE),
-        "workers": {name: await backend.workers(name, "", _PAGE) for name in NAMESPACES},
-        "config": await backend.config_list("", "", _PAGE),
-        "frames": await backend.frames(
-            [FrameRange(*at, limit=_PAGE) for at in sorted(known.streams)]
-        ),
-        "summaries": {at: await backend.summary(*at) for at in sorted(known.streams)},
-        "journals": {at: await backend.journal_read(at, 0, _PAGE) for at in sorted(known.journals)},
-        "events": await _new_events(side),
+    streams, journals = sorted(known.streams), sorted(known.journals)
+    aspects: dict[str, Awaitable[object]] = {
+        "records": backend.read(ids, _BESIDE, dict.fromkeys(ids, ("*",))),
+        "counts": asyncio.gather(*(backend.count(*lane) for lane in lanes)),
+        "queues": asyncio.gather(*(backend.queues(*lane) for lane in lanes)),
+        "order": asyncio.gather(*(_ids(side, view) for view in _lane_views(records))),
+        "due": backend.due(_PAGE),
+        "flows": backend.flows(sorted(known.flows)),
+        "flows by age": backend.flows_by_age(None, _PAGE),
+        "workers": asyncio.gather(*(backend.workers(name, "", _PAGE) for name in NAMESPACES)),
+        "config": backend.config_list("", "", _PAGE),
+        "frames": backend.frames([FrameRange(*at, limit=_PAGE) for at in streams]),
+        "summaries": asyncio.gather(*(backend.summary(*at) for at in streams)),
+        "journals": asyncio.gather(*(backend.journal_read(at, 0, _PAGE) for at in journals)),
+        "events": _new_events(side),
     }
+    seen = dict(zip(aspects, await asyncio.gather(*aspects.values()), strict=True))
+    return {"listing": ids, **seen}
 
 
-def _lane_views(records: Iterable[Record]) -> list[tuple[tuple[str, ...], Filter]]:
+def _lane_views(records: Iterable[Record]) -> list[Filter]:
     """Every (namespace, lane, state) that some record is in, each a view with an order."""
     places = {
         (record.namespace, record.lane, record.state, _listed_reason(record)) for record in records
     }
     return [
-        (place, Filter(namespace=place[0], lane=place[1], state=place[2], reason=place[3]))
-        for place in sorted(places)
+        Filter(namespace=namespace, lane=lane, state=state, reason=reason)
+        for namespace, lane, state, reason in sorted(places)
     ]
 
 
