@@ -15,12 +15,17 @@ _PARAMETERS = {"execution_id": EXECUTION, "idx": "0", "worker_id": "pool", "lane
 _QUERIES = {"get_resume_signals": "?attempt_index=0"}
 
 
+def path_value(name: str) -> str:
+    """What stands in a path for a parameter of this name."""
+    return _PARAMETERS.get(name, UUID)
+
+
 def path_of(route: Route, **parameters: str) -> str:
     """The route's path with something in every place."""
 
     def filled(match: re.Match[str]) -> str:
         name = match[1]
-        return quote(parameters.get(name) or _PARAMETERS.get(name, UUID), safe="")
+        return quote(parameters.get(name) or path_value(name), safe="")
 
     return re.sub(r"\{(\w+)\}", filled, route.path) + _QUERIES.get(route.name, "")
 

@@ -1,8 +1,13 @@
 """The fence: proof that a caller still owns the attempt it speaks for."""
 
+from typing import Final
+
 import msgspec
 
 from flowfabric.errors import InvalidInput, PartialFenceTriple
+
+# Exact in a double, which is what some stores count with.
+LAST_EPOCH: Final = 2**53 - 1
 
 
 class Fence(msgspec.Struct, frozen=True, gc=False):
@@ -28,8 +33,8 @@ def fence_from(
 
 
 def _check_types(lease_id: object, lease_epoch: object, attempt_id: object) -> None:
-    if type(lease_epoch) is not int or lease_epoch < 1:
-        raise InvalidInput("lease_epoch: expected a positive integer")
+    if type(lease_epoch) is not int or not 1 <= lease_epoch <= LAST_EPOCH:
+        raise InvalidInput(f"lease_epoch: expected an integer in 1..{LAST_EPOCH}")
     for name, value in (("lease_id", lease_id), ("attempt_id", attempt_id)):
         if not isinstance(value, str):
             raise InvalidInput(f"{name}: expected a string, got {type(value).__name__}")

@@ -97,12 +97,20 @@ def decode_body(kind: type[Part], body: bytes) -> Part:
 
 def _without_nulls(kind: type[Part], body: bytes, message: str) -> Part:
     """Null is the same as absent. That is looked at only when plain decoding failed."""
+    value = _untyped(body)
     try:
-        value = msgspec.json.decode(body)
         pruned = _pruned(kind, value)
         return msgspec.convert(pruned, kind) if pruned != value else _refuse(message, value)
     except msgspec.ValidationError as fault:
-        return _refuse(str(fault), msgspec.json.decode(body))
+        return _refuse(str(fault), value)
+    except RecursionError:
+        raise InvalidJson("nested too deeply") from None
+
+
+def _untyped(body: bytes) -> object:
+    """The body as plain values; not even that can be had of a number that is too large."""
+    try:
+        return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise InvalidJson(str(fault)) from None
     except RecursionError:
