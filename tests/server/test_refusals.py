@@ -247,6 +247,37 @@ async def test_a_token_of_a_key_past_its_grace(serve: Serve, clock: VirtualClock
     assert await by_token(still, own, waitpoint) == (400, "token_expired")
 
 
+# ---- grants
+
+
+async def test_a_grant_is_used_once_by_whom_it_is_for(still: Served, clock: VirtualClock) -> None:
+    line = "POST /v1/worker/claim-granted"
+    own = await still.submit()
+    asked = {"lane_id": "default", "worker_instance_id": "w-1", "grant_ttl_ms": 1_000}
+    grant = await still.done("POST /v1/workers/w/claim", asked)
+    body = {
+        "execution_id": own,
+        "grant_key": grant["grant_key"],
+        "worker_id": "w",
+        "worker_instance_id": "w-1",
+    }
+    refused: list[tuple[dict[str, Any], tuple[int, str]]] = [
+        ({"execution_id": EXECUTION}, (404, "execution_not_found")),
+        ({"worker_instance_id": "w-2"}, (409, "invalid_claim_grant")),
+        ({"lease_ms": 1}, (400, "invalid_input")),
+    ]
+    for changes, expected in refused:
+        assert await still.refused(line, {**body, **changes}) == expected, changes
+    (claimed,) = (await still.done(line, body))["items"]
+    assert (claimed["execution_id"], claimed["attempt_type"]) == (own, "initial")
+    assert await still.refused(line, body) == (409, "execution_not_leaseable")
+    late = await still.submit()
+    grant = await still.done("POST /v1/workers/w/claim", asked)
+    clock.advance(2_000)
+    body |= {"execution_id": late, "grant_key": grant["grant_key"]}
+    assert await still.refused(line, body) == (409, "claim_grant_expired")
+
+
 # ---- what needs a lease
 
 

@@ -97,6 +97,18 @@ async def test_a_store_that_does_not_answer_is_not_healthy(
     assert (ready.status_code, ready.json()["failing"]) == (503, ["store"])
 
 
+async def test_a_server_tells_what_its_store_is_and_may_be_asked_for(served: Served) -> None:
+    told = await served.done("GET /v1/capabilities")
+    assert told["partitions"] == await served.done("GET /v1/partitions")
+    assert told["priority_range"] == [0, 9_000]
+    assert told["now"] > 0
+    assert told["limits"]["items_per_batch"] == 200
+    assert told["limits"]["claims_per_call"] == 100
+    assert told["limits"]["large_body_bytes"] == 1_048_576
+    facts = {"family", "library_version", "server_version", "layout", "durability", "wakeup"}
+    assert facts | {"spread", "lane_order", "event_order", "transactional_submit"} <= set(told)
+
+
 async def test_the_page_loads_nothing_from_elsewhere(served: Served) -> None:
     answer = await served.call("GET /docs")
     assert answer.headers["content-type"].startswith("text/html")

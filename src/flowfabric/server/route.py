@@ -57,7 +57,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_served_while_draining(self) -> bool:
         """Health, and what whoever holds a lease hands in: refusing that would waste its work."""
-        return self.scopes is None or self.path.startswith("/v1/worker/")
+        hands_in = self.path.startswith("/v1/worker/") and not self.name.startswith("claim")
+        return self.scopes is None or hands_in
 
     @property
     def may_omit_body(self) -> bool:

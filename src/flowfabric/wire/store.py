@@ -1,6 +1,16 @@
 """Facts about the store and the service."""
 
+import msgspec
+
 from flowfabric.wire.scalars import Answer
+
+
+class Partitions(Answer, frozen=True, kw_only=True):
+    """How many partitions each family has, so that clients can mint ids."""
+
+    num_flow_partitions: int
+    num_budget_partitions: int
+    num_quota_partitions: int
 
 
 class Capabilities(Answer, frozen=True, kw_only=True):
@@ -19,14 +29,9 @@ class Capabilities(Answer, frozen=True, kw_only=True):
     transactional_submit: bool
     # The store's clock.
     now: int = 0
-
-
-class Partitions(Answer, frozen=True, kw_only=True):
-    """How many partitions each family has, so that clients can mint ids."""
-
-    num_flow_partitions: int
-    num_budget_partitions: int
-    num_quota_partitions: int
+    partitions: Partitions | None = None
+    priority_range: tuple[int, int] = (0, 0)
+    limits: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Status(Answer, frozen=True, kw_only=True):

@@ -4,13 +4,29 @@ from typing import Final
 
 import msgspec
 
+from flowfabric.core.rules.operators import MAX_PRIORITY
+from flowfabric.engine.amounts import MOST_DIMENSIONS
+from flowfabric.engine.claims import MOST_CLAIMED, MOST_LANES, MOST_WAIT_MS
+from flowfabric.engine.graph_checks import MOST_NODES
 from flowfabric.server.call import Call
 from flowfabric.server.replies import Reply, ok
-from flowfabric.server.route import ANY, READ, Routes
+from flowfabric.server.route import ANY, BODY_BYTES, READ, Routes
 from flowfabric.wire import store as wire
+from flowfabric.wire.executions import MOST_BATCHED
 from flowfabric.wire.workers import Worker, Workers, WorkersQuery
 
 routes: Final = Routes()
+
+# What a client may ask for at once.
+_LIMITS: Final[dict[str, int]] = {
+    "items_per_batch": MOST_BATCHED,
+    "claims_per_call": MOST_CLAIMED,
+    "lanes_per_claim": MOST_LANES,
+    "wait_ms": MOST_WAIT_MS,
+    "dimensions": MOST_DIMENSIONS,
+    "graph_nodes": MOST_NODES,
+    **{f"{name}_body_bytes": size for name, size in BODY_BYTES.items()},
+}
 
 
 @routes.add("GET /v1/workers", READ, {200: Workers})
@@ -28,17 +44,25 @@ async def get_capabilities(call: Call[None, None]) -> Reply:
     """What the store says of itself."""
     backend = call.engine.deps.store.backend
     described = msgspec.convert(backend.describe(), wire.Capabilities, from_attributes=True)
-    return ok(msgspec.structs.replace(described, now=await backend.now()))
+    facts = {
+        "now": await backend.now(),
+        "partitions": _partitions(call),
+        "priority_range": (0, MAX_PRIORITY),
+        "limits": _LIMITS,
+    }
+    return ok(msgspec.structs.replace(described, **facts))
 
 
 @routes.add("GET /v1/partitions", ANY, {200: wire.Partitions})
 async def get_partitions(call: Call[None, None]) -> Reply:
     """How many partitions there are, so that clients can mint ids."""
+    return ok(_partitions(call))
+
+
+def _partitions(call: Call[None, None]) -> wire.Partitions:
     counts = call.engine.deps.counts
-    return ok(
-        wire.Partitions(
-            num_flow_partitions=counts.flow,
-            num_budget_partitions=counts.budget,
-            num_quota_partitions=counts.quota,
-        )
+    return wire.Partitions(
+        num_flow_partitions=counts.flow,
+        num_budget_partitions=counts.budget,
+        num_quota_partitions=counts.quota,
     )
