@@ -33,7 +33,7 @@ AGREED = {
         " create_budget reset_budget create_quota set_lane rotate_waitpoint_secret"
     ),
     (WORKER,): (
-        "register_worker heartbeat leave claim claim_grant renew finish suspend"
+        "register_worker heartbeat leave claim claim_grant claim_granted renew finish suspend"
         " create_waitpoint append_frames append_journal report_usage"
         " report_budget_usage reserve_budget commit_reservation cancel_reservation"
     ),
