@@ -40,21 +40,29 @@ class Shelves:
     """One view: under each key the orders of its records.
 
     A key's orders stay an unordered set until somebody first asks for their order: most views are
-    written at every step and read seldom.
+    written at every step and read seldom. A single order stands for itself: of most adjacency lists
+    there is no more, and the garbage collector would have to walk a container for each.
     """
 
     def __init__(self) -> None:
-        self._by_key: dict[Key, set[Key] | SortedList[Key]] = {}
+        self._by_key: dict[Key, Key | set[Key] | SortedList[Key]] = {}
 
     def add(self, key: Key, order: Key) -> None:
         shelf = self._by_key.get(key)
         if shelf is None:
-            self._by_key[key] = {order}
+            self._by_key[key] = order
+        elif isinstance(shelf, tuple):
+            self._by_key[key] = {shelf, order}
         else:
             shelf.add(order)
 
     def remove(self, key: Key, order: Key) -> None:
         shelf = self._by_key[key]
+        if isinstance(shelf, tuple):
+            if shelf != order:
+                raise KeyError(order)
+            del self._by_key[key]
+            return
         shelf.remove(order)
         if not shelf:
             del self._by_key[key]
@@ -70,13 +78,14 @@ class Shelves:
     ) -> list[Any]:
         """Orders under one key, forwards or backwards, strictly behind `after`, and forwards
         strictly before `before`."""
-        if key not in self._by_key:
+        shelf = self._by_key.get(key)
+        if shelf is None:
             return []
-        shelf = self._in_order(key)
-        if newest:
-            orders = shelf.irange(None, after, (False, False), reverse=True)
-        else:
-            orders = shelf.irange(after, before, (False, False))
+        low, high = (None, after) if newest else (after, before)
+        if isinstance(shelf, tuple):
+            is_within = (low is None or low < shelf) and (high is None or shelf < high)
+            return [shelf] if is_within and limit > 0 else []
+        orders = self._in_order(key, shelf).irange(low, high, (False, False), reverse=newest)
         return list(islice(orders, max(0, limit)))
 
     def keys_under(self, prefix: Key = ()) -> list[Key]:
@@ -84,13 +93,14 @@ class Shelves:
         return sorted(key for key in self._by_key if key[:width] == prefix)
 
     def size(self, key: Key) -> int:
-        return len(self._by_key.get(key, ()))
+        shelf = self._by_key.get(key, set())
+        return 1 if isinstance(shelf, tuple) else len(shelf)
 
     def first(self, key: Key) -> Key:
-        return self._in_order(key)[0]
-
-    def _in_order(self, key: Key) -> SortedList[Key]:
         shelf = self._by_key[key]
+        return shelf if isinstance(shelf, tuple) else self._in_order(key, shelf)[0]
+
+    def _in_order(self, key: Key, shelf: set[Key] | SortedList[Key]) -> SortedList[Key]:
         if isinstance(shelf, set):
             shelf = self._by_key[key] = SortedList(shelf)
         return shelf
