@@ -29,7 +29,10 @@ class ClaimMechanism:
     async def claim(self, requests: Sequence[ClaimRequest]) -> list[Answered[ClaimAnswer]]:
         """Calls of a few records each, sent one behind the other: the best go to the first."""
         calls = _in_calls([(place, one) for place, one in enumerate(requests)])
-        answers = await asyncio.gather(*(self._claim_in(call, len(calls)) for call in calls))
+        if len(calls) == 1:
+            answers = [await self._claim_in(calls[0], 1)]
+        else:
+            answers = await asyncio.gather(*(self._claim_in(call, len(calls)) for call in calls))
         found: dict[int, Answered[ClaimAnswer]] = {}
         for call, answered in zip(calls, answers, strict=True):
             for (place, _), answer in zip(call, answered, strict=True):
