@@ -75,6 +75,9 @@ class _Watched:
         self._listening = listening
         self._waits = waits
 
+    async def begun(self, timeout: float) -> None:
+        await self._listening.begun(timeout)
+
     async def wait(self, timeout: float | None) -> bool:
         self._waits.begin()
         try:

@@ -248,7 +248,8 @@ async def test_a_thousand_tails_cost_neither_threads_nor_connections(
         ]
         await waits.reach(1_000)
         assert threading.active_count() == threads
-        assert len(os.listdir("/proc/self/fd")) == files
+        # The store itself opens and closes a file now and then.
+        assert len(os.listdir("/proc/self/fd")) < files + 10
         # Nobody else is held up.
         assert (await driver.record(held[0].execution_id)).state == "active"
         await append(driver, held[9], frame(b"to some"))

@@ -13,27 +13,29 @@ from flowfabric.engine.events import EventScope
 from flowfabric.engine.streams import Tail
 from flowfabric.errors import ExecutionNotFound, InvalidInput
 from tests.conformance.driver import Driver
-from tests.conformance.streaming import SOON_S, append, frame, payloads
+from tests.conformance.streaming import SOON_S, Waits, append, frame, payloads
 
 NOBODY = "{fp:3}:11111111-2222-4333-8444-555555555555"
 
 
 @pytest.fixture(autouse=True)
 def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the log wakes a wait here."""
+    """Only bells wake a wait here."""
     monkeypatch.setattr(waits_module, "SAFETY_NET_S", 600.0)
     monkeypatch.setattr(events_module, "SAFETY_NET_S", 600.0)
 
 
-async def test_a_wait_ends_with_the_execution(driver: Driver) -> None:
-    waits, outcomes = driver.engine.waits, driver.engine.outcomes
+async def test_a_wait_ends_with_the_execution(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until_final, outcomes = driver.engine.waits.until_final, driver.engine.outcomes
+    seen = Waits(driver.engine.deps.store.backend.bells(), monkeypatch)
     good, bad = await driver.started(), await driver.started()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         waiting = [
-            group.create_task(waits.until_final(one.execution_id, 30_000))
-            for one in (good, good, bad)
+            group.create_task(until_final(one.execution_id, 30_000)) for one in (good, good, bad)
         ]
-        await waits.listening()
+        await seen.reach(3)
         await outcomes.complete(good.held)
         await outcomes.fail(bad.held, Failure("x", "permanent"))
     assert [task.result() for task in waiting] == ["completed", "completed", "failed"]

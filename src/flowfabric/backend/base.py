@@ -54,6 +54,7 @@ __all__ = [
     "Backend",
     "Bells",
     "Listening",
+    "end_bell",
     "lane_bell",
     "stream_bell",
 ]
@@ -162,6 +163,10 @@ class Bells(Protocol):
 class Listening(Protocol):
     """Rings between two waits are remembered: a waiter never sleeps through one."""
 
+    async def begun(self, timeout: float) -> None:
+        """Until rings are certain to be heard: whoever looks then has to look only once."""
+        ...
+
     async def wait(self, timeout: float | None) -> bool:
         """Wait for a ring; False when the time ran out first."""
         ...
@@ -175,6 +180,10 @@ class Listening(Protocol):
 
 def lane_bell(namespace: str, lane: str) -> str:
     return f"lane:{namespace}:{lane}"
+
+
+def end_bell(execution_id: str) -> str:
+    return f"end:{execution_id}"
 
 
 def stream_bell(execution_id: str, attempt: int) -> str:

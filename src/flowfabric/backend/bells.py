@@ -59,6 +59,8 @@ class LocalListening:
         self._bells = bells
         self._rung = asyncio.Event()
         self._closed = False
+        # Done as soon as rings of other processes are heard; None if they are already.
+        self.heard: asyncio.Future[None] | None = None
 
     @property
     def is_rung(self) -> bool:
@@ -66,6 +68,12 @@ class LocalListening:
 
     def wake(self) -> None:
         self._rung.set()
+
+    async def begun(self, timeout: float) -> None:
+        """Until rings are certain to be heard, or the time is up; those before are forgotten."""
+        if self.heard is not None:
+            await asyncio.wait([self.heard], timeout=timeout)
+        self._rung.clear()
 
     async def wait(self, timeout: float | None) -> bool:
         """Wait for a ring since the last wait; False when the time ran out first."""

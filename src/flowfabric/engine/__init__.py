@@ -73,7 +73,7 @@ class Engine:
         self.explanations = Explanations(deps, self.lanes, self.workers)
         self.tags = Tags(deps)
         self.events = Events(deps, searchable_tags)
-        self.waits = Waits(deps, self.events)
+        self.waits = Waits(deps)
         self.streams = Streams(deps)
         self.journals = Journals(deps)
         self.keys = Keys(backend)
@@ -86,7 +86,6 @@ class Engine:
         self.settling.go_on(execution_id, flow_id)
 
     async def close(self) -> None:
-        await self.waits.close()
         await self.streams.close()
         await self.settling.drain()
         await self.deps.slots.drain()

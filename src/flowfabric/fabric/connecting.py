@@ -95,10 +95,13 @@ async def connect_embedded(settings: Settings, *, duties: bool) -> Connection:
     async def close() -> None:
         if running is not None:
             await running.stop()
-        await connection.close()
         await close_engine(engine)
 
     return msgspec.structs.replace(connection, close=close)
+
+
+async def _nothing_to_close() -> None:
+    """The engine is somebody else's."""
 
 
 def connection_on(engine: Engine, settings: Settings | None = None) -> Connection:
@@ -110,7 +113,7 @@ def connection_on(engine: Engine, settings: Settings | None = None) -> Connectio
         return _rest_over(engine, settings or Settings())
 
     worker = EmbeddedWorker(engine)
-    return Connection(submitter, worker, submitter.close, rest, engine, engine.schedules)
+    return Connection(submitter, worker, _nothing_to_close, rest, engine, engine.schedules)
 
 
 def _rest_over(engine: Engine, settings: Settings) -> "Rest":

@@ -27,17 +27,13 @@ from flowfabric.engine.snapshots import ExecutionInfo
 from flowfabric.engine.streams import StreamPage, Tail
 from flowfabric.engine.waitpoints import OpenWaitpoint
 from flowfabric.errors import FlowFabricError
-from flowfabric.fabric.completions import Completions
+from flowfabric.ports.ends import WITH_RESULT, end_of
 from flowfabric.ports.worker import Ended
 
 
 class EmbeddedSubmitter:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._completions = Completions(engine)
-
-    async def close(self) -> None:
-        await self._completions.close()
 
     async def now(self) -> int:
         return await self._engine.deps.store.backend.now()
@@ -61,7 +57,7 @@ class EmbeddedSubmitter:
 
     async def wait_ended(self, execution_id: str, timeout_s: float | None = None) -> Ended | None:
         parse_execution_id(execution_id, self._engine.deps.counts)
-        return await self._completions.wait(execution_id, timeout_s)
+        return end_of(await self._engine.waits.until(execution_id, timeout_s, WITH_RESULT))
 
     async def state(self, execution_id: str) -> str | None:
         return await self._engine.reads.read_execution_state(execution_id)

@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from flowfabric.backend.base import LOG_BELL, lane_bell, stream_bell
+from flowfabric.backend.base import LOG_BELL, end_bell, lane_bell, stream_bell
 from flowfabric.backend.reference.tables import (
     ATTEMPTS,
     BLOBS,
@@ -27,7 +27,7 @@ from flowfabric.core.events import LogEntry, is_kept
 from flowfabric.core.graph import Edge, Flow, Group, edge_key
 from flowfabric.core.plan import Blob
 from flowfabric.core.record import Record
-from flowfabric.core.states import CLAIMABLE, State
+from flowfabric.core.states import CLAIMABLE, FINAL, State
 from flowfabric.core.step import Step
 from flowfabric.core.views import Key
 
@@ -238,6 +238,8 @@ class Transaction:
         attempt = step.ended or after.attempt
         if attempt is not None and attempt.closed_at == self.now:
             self.rings.add(stream_bell(after.execution_id, attempt.index))
+        if after.state in FINAL and not (before and before.state in FINAL):
+            self.rings.add(end_bell(after.execution_id))
 
     def put_blobs(self, execution_id: str, blobs: Mapping[Blob, bytes | None]) -> None:
         for name, body in blobs.items():

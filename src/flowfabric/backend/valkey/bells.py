@@ -37,7 +37,10 @@ class ValkeyBells:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._local = LocalBells()
-        self._channels: dict[str, None] = {}
+        # By channel; done as soon as the server has confirmed it.
+        self._channels: dict[str, asyncio.Future[None]] = {}
+        self._new: list[str] = []
+        self._full = _IDLE
         self._connection: Connection | None = None
         self._keeper: asyncio.Task[None] | None = None
 
@@ -48,7 +51,10 @@ class ValkeyBells:
 
     def listen(self, *names: str) -> LocalListening:
         listening = self._local.listen(*names)
-        self._subscribe([name for name in names if name not in self._channels])
+        for name in names:
+            channel = self._channels.get(name) or self._subscribe(name)
+            if not channel.done():
+                listening.heard = channel
         return listening
 
     def ring(self, *names: str) -> None:
@@ -64,19 +70,27 @@ class ValkeyBells:
             await asyncio.gather(self._keeper, return_exceptions=True)
             self._keeper = None
 
-    def _subscribe(self, names: list[str]) -> None:
-        if not names:
-            return
-        if len(self._channels) > _IDLE:
+    def _subscribe(self, name: str) -> asyncio.Future[None]:
+        """All of a turn of the loop with one command."""
+        loop = asyncio.get_running_loop()
+        if len(self._channels) >= self._full:
             self._forget()
-        self._channels.update(dict.fromkeys(names))
-        self._send("SUBSCRIBE", names)
+        if not self._new:
+            loop.call_soon(self._subscribe_new)
+        self._new.append(name)
+        channel = self._channels[name] = loop.create_future()
+        return channel
+
+    def _subscribe_new(self) -> None:
+        new, self._new = self._new, []
+        self._send("SUBSCRIBE", new)
 
     def _forget(self) -> None:
-        """Leave channels nobody listens to."""
+        """Leave channels nobody listens to, and look again when there are many more."""
         idle = [name for name in self._channels if not self._local.has_listener(name)]
         for name in idle:
             del self._channels[name]
+        self._full = max(_IDLE, 2 * len(self._channels))
         self._send("UNSUBSCRIBE", idle)
 
     def _send(self, command: str, names: list[str]) -> None:
@@ -105,5 +119,10 @@ class ValkeyBells:
 
     def _on_push(self, push: list[Any]) -> None:
         kind = push[0]
-        if kind in (b"message", b"subscribe"):
-            self._local.ring(push[1].decode().removeprefix(BELL))
+        if kind not in (b"message", b"subscribe"):
+            return
+        name = push[1].decode().removeprefix(BELL)
+        channel = self._channels.get(name)
+        if channel is not None and not channel.done():
+            channel.set_result(None)
+        self._local.ring(name)

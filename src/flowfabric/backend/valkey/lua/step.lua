@@ -139,6 +139,7 @@ function ff.write(c, id, before, after, ended, fields)
   if attempt ~= PLAIN and attempt ~= '' and attempt[@a.closed_at] == c.now then
     ff.ring_stream(c, id, attempt[@a.index])
   end
+  if FINAL[after[@state]] and not (before and FINAL[before[@state]]) then c.rings['end:' .. id] = true end
   return row
 end
 
