@@ -8,29 +8,41 @@ import pytest
 
 from examples import (
     agent,
+    budget_ledger,
     deploy_approval,
     external_callback,
     incident_remediation,
     media_pipeline,
     nightly_schedule,
+    operator_tour,
     quick_start,
+    quota_limits,
     race,
     retry_and_cancel,
+    tenants,
     token_budget,
+    worker_registry,
+    worker_runtime,
 )
 from tests.valkey_server import shared_server
 
 TOLD = {
     agent: "a program: it works, agreed by ada; 3 thoughts, 10 tokens",
+    budget_ledger: "50 set aside, 35 spent: 75 of 100",
     deploy_approval: "1.2.3 deployed, agreed by ada and bob",
     external_callback: "1200 paid, receipt R-7",
     incident_remediation: "db-1 restarted by second",
     media_pipeline: "render on graphics, listen on audio",
     nightly_schedule: "made up for: 7, again: True",
+    operator_tour: "shipped: urgent, slow; unwanted: cancelled",
     quick_start: "heard of every end, cancelled: never",
+    quota_limits: "never three in 500 ms: True",
     race: "slow: cancelled",
     retry_and_cancel: "attempts: initial, retry, retry",
+    tenants: "red heard of 2, of team web 1, of blue nothing",
     token_budget: "2 answered, 2 too dear, 80 of 100 spent",
+    worker_registry: "heard by both",
+    worker_runtime: "invoice 2 booked, 150 in all",
 }
 
 

@@ -1,0 +1,34 @@
+"""`python -m examples` runs what is chosen and says by its end how that went."""
+
+import pytest
+
+from examples import worker_runtime
+from examples.__main__ import chosen, main
+from tests.examples.test_outcomes import TOLD
+
+
+def test_every_example_is_chosen_and_tested() -> None:
+    assert chosen() == [one.__name__.rpartition(".")[2] for one in TOLD]
+
+
+def test_the_end_tells_how_it_went(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FF_EXAMPLES_ONLY", "worker_runtime")
+    assert main(["memory://"]) == 0
+    assert "1 of 1" in capsys.readouterr().out
+
+    async def fail(url: str) -> None:
+        raise AssertionError(url)
+
+    monkeypatch.setattr(worker_runtime, "main", fail)
+    assert main(["memory://"]) == 1
+
+    async def miss(url: str) -> None:
+        raise ModuleNotFoundError(name=url)
+
+    monkeypatch.setattr(worker_runtime, "main", miss)
+    assert main(["memory://"]) == 2
+    monkeypatch.setenv("FF_EXAMPLES_ONLY", "nothing_like_that")
+    with pytest.raises(SystemExit, match="2"):
+        main([])
