@@ -271,9 +271,7 @@ class Worker:
     async def _run(self, job: Job) -> None:
         finish: Finish | None = None
         try:
-            with self._spans.attempt(job) as span:
-                finish = await self._performer.finish_of(job)
-                self._spans.ended(span, finish)
+            finish = await self._spans.attempt(job, self._performer.finish_of)
         except FlowFabricError as fault:
             _log.warning("%s is left to its lease: %s", job.claim.execution_id, fault)
         finally:

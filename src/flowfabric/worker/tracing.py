@@ -1,6 +1,6 @@
 """The spans of a worker: one trace from the submit through the claim and the attempt to its end."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,18 +27,19 @@ class WorkSpans:
         job.trace = self._traces.text_of(span)
         span.end()
 
-    @contextmanager
-    def attempt(self, job: Job) -> Iterator[Any]:
-        """The handler runs in the block; spans of its own and children it submits join in."""
+    async def attempt(
+        self, job: Job, perform: Callable[[Job], Awaitable[Finish | None]]
+    ) -> Finish | None:
+        """Perform in a span; those the handler opens and children it submits join in. Nothing is
+        said of a handler that pauses or lost its lease."""
+        if not self._traces.is_on:
+            return await perform(job)
         with self._traces.span("ff.attempt", job.trace, _about(job.claim)) as span:
-            if span is not None:
-                job.trace = self._traces.text_of(span)
-            yield span
-
-    def ended(self, span: Any, finish: Finish | None) -> None:
-        """How a handler ended; nothing is said of one that pauses or lost its lease."""
-        if span is not None and finish is not None and isinstance(finish.outcome, Fail):
-            self._traces.fail(span, finish.outcome.category)
+            job.trace = self._traces.text_of(span)
+            finish = await perform(job)
+            if finish is not None and isinstance(finish.outcome, Fail):
+                self._traces.fail(span, finish.outcome.category)
+            return finish
 
     @contextmanager
     def finishing(self, batch: Sequence[tuple[Job, Finish]]) -> "Iterator[Reports]":
