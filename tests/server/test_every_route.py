@@ -10,6 +10,7 @@ import httpx
 import msgspec
 import pytest
 
+from flowfabric.config import Settings
 from flowfabric.errors import FlowFabricError, ResourceExhausted, TransportFault, Unavailable
 from flowfabric.server import Http
 from flowfabric.server.replies import Reply
@@ -18,8 +19,14 @@ from flowfabric.server.routes import ROUTES, service
 from tests.server.conftest import BASE
 from tests.server.driving import Served
 from tests.server.samples import path_of
+from tests.server.stores import in_memory
 
 GUARDED = [route for route in ROUTES if route.scopes is not None]
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return in_memory()
 
 
 def _label(route: Route) -> str:

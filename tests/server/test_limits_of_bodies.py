@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from flowfabric.config import Settings
 from flowfabric.server.route import Route
 from flowfabric.server.routes import ROUTES
 from tests.server.driving import Served
 from tests.server.samples import path_of
+from tests.server.stores import in_memory
 
 KIB = 1024
 LARGE = {"/v1/executions": 1024 * KIB}
@@ -27,6 +29,11 @@ BATCH = dict.fromkeys(BATCHED, 8192 * KIB)
 AGREED = {**LARGE, **MEDIUM, **BATCH}
 WRITING = [route for route in ROUTES if route.method in ("POST", "PUT", "DELETE")]
 JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return in_memory()
 
 
 def _label(route: Route) -> str:

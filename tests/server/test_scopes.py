@@ -2,11 +2,12 @@
 
 import pytest
 
-from flowfabric.config import SCOPES, Scope
+from flowfabric.config import SCOPES, Scope, Settings
 from flowfabric.server.route import Route
 from flowfabric.server.routes import ROUTES
 from tests.server.conftest import Serve
 from tests.server.samples import path_of
+from tests.server.stores import in_memory
 from tests.server.tokens import bearer, token
 
 READ, SUBMIT, WORKER, ADMIN = "read", "submit", "worker", "admin"
@@ -42,6 +43,11 @@ AGREED = {
 OPEN = {"healthz", "readyz", "metrics"}
 
 GUARDED = [route for route in ROUTES if route.scopes is not None]
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return in_memory()
 
 
 def _label(route: Route) -> str:
