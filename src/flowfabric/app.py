@@ -10,8 +10,8 @@ import msgspec
 from flowfabric.backend.base import Backend
 from flowfabric.backend.memory import open_memory
 from flowfabric.backend.observed import observed
-from flowfabric.backend.sqlite import Durability, open_sqlite, pending_steps
-from flowfabric.backend.types import ConfigPut
+from flowfabric.backend.sqlite import Durability, damage_of, open_sqlite, pending_steps, repair
+from flowfabric.backend.types import ConfigPut, Discrepancy
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.tokens import Secret
@@ -108,6 +108,31 @@ def migrations_of(settings: Settings) -> list[str]:
     """What opening the store would change in its layout: only files have steps of their own."""
     store = settings.store
     return pending_steps(store.path) if store.scheme == "sqlite" else []
+
+
+async def verified(
+    settings: Settings, *, repairs: bool = False, deep: bool = False
+) -> list[Discrepancy]:
+    """What differs from what the records say. Repairing writes derived data of a file once more,
+    and tells what is left; a deep look has SQLite check the file itself, too."""
+    store = settings.store
+    if repairs and store.scheme != "sqlite":
+        raise InvalidInput(f"repair: {store.scheme}: only files can be repaired so far")
+    found = await _verify(settings)
+    if found and repairs:
+        repair(store.path)
+        found = await _verify(settings)
+    if deep and store.scheme == "sqlite":
+        found += [Discrepancy("file", store.path, one, "ok") for one in damage_of(store.path)]
+    return found
+
+
+async def _verify(settings: Settings) -> list[Discrepancy]:
+    engine = await open_engine(settings)
+    try:
+        return list(await engine.deps.store.backend.verify())
+    finally:
+        await close_engine(engine)
 
 
 async def open_engine(

@@ -181,6 +181,30 @@ def test_a_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
         assert "another program" in result.output
 
 
+def test_verify_repairs_what_is_derived(tmp_path: Path) -> None:
+    file = tmp_path / "damaged.db"
+    url = f"sqlite:////{file.as_posix().lstrip('/')}"
+    for _ in range(3):
+        made = CliRunner().invoke(app, ["submit", "greet", "--url", url])
+        assert made.exit_code == 0, made.output
+    with closing(sqlite3.connect(file)) as damaged, damaged:
+        damaged.execute("UPDATE exec SET lane = 'elsewhere', rank = 7, due_at = 9")
+    found = CliRunner().invoke(app, ["verify", "--url", url, "--json"])
+    assert found.exit_code == 1
+    assert {one["kind"] for one in msgspec.json.decode(found.output)} == {"view"}
+    mended = CliRunner().invoke(app, ["verify", "--repair", "--url", url])
+    assert mended.exit_code == 0, mended.output
+    assert "as the records say" in mended.output
+    sound = CliRunner().invoke(app, ["verify", "--deep", "--url", url])
+    assert sound.exit_code == 0, sound.output
+
+
+def test_only_files_are_repaired() -> None:
+    result = CliRunner().invoke(app, ["verify", "--repair", "--url", "valkey://127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert "only files" in result.output
+
+
 def test_a_password_in_an_address_is_not_shown() -> None:
     result = CliRunner().invoke(app, ["doctor", "--url", "valkey://me:pw@127.0.0.1:1"])
     assert result.exit_code == 1

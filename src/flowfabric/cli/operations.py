@@ -6,12 +6,12 @@ import time
 from collections.abc import Awaitable
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 import typer
 
-from flowfabric.app import close_engine, migrations_of, open_engine
+from flowfabric.app import close_engine, migrations_of, open_engine, verified
 from flowfabric.cli import show
 from flowfabric.cli.target import (
     DEFAULT_URL,
@@ -82,19 +82,20 @@ def migrate(
 
 
 @app.command()
-def verify(url: Url = DEFAULT_URL, json: Json = False) -> None:
-    """Recompute all derived data of a store and report what differs; nothing is changed."""
-    store = _store_of(url)
-
-    async def look() -> list[Any]:
-        engine = await open_engine(msgspec.structs.replace(settings_from(), store=store))
-        try:
-            return list(await engine.deps.store.backend.verify())
-        finally:
-            await close_engine(engine)
-
+def verify(
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Write derived data of a SQLite file once more.")
+    ] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Have SQLite check the file itself, too.")
+    ] = False,
+    url: Url = DEFAULT_URL,
+    json: Json = False,
+) -> None:
+    """Recompute all derived data of a store and report what differs, or what a repair left."""
+    settings = msgspec.structs.replace(settings_from(), store=_store_of(url))
     with show.console.status("verifying") if not json else show.console.capture():
-        found = ending(look())
+        found = ending(verified(settings, repairs=repair, deep=deep))
     if json:
         show.as_json(found)
     else:

@@ -14,11 +14,12 @@ from flowfabric.backend.sqlite.connection import Durability
 from flowfabric.backend.sqlite.faults import error_for
 from flowfabric.backend.sqlite.opening import READERS, Opening
 from flowfabric.backend.sqlite.places import canonical
+from flowfabric.backend.sqlite.repairing import damage_of, repair
 from flowfabric.backend.sqlite.runner import SqliteRunner
 from flowfabric.backend.types import Description
 from flowfabric.core.version import VERSION
 
-__all__ = ["Durability", "open_sqlite", "pending_steps"]
+__all__ = ["Durability", "damage_of", "open_sqlite", "pending_steps", "repair"]
 
 
 def pending_steps(path: str | os.PathLike[str]) -> list[str]:
