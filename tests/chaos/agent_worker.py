@@ -17,6 +17,7 @@ from flowfabric.config import Settings
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import FlowFabricError
 from tests.chaos.program import note
+from tests.serving import TOKEN
 
 SETTINGS = Settings(timer_sweep_interval_ms=100, waitpoint_secret=Secret("5e" * 32))
 
@@ -44,8 +45,13 @@ class Telling:
         os.write(1, f"after {method}\n".encode())
 
 
+def fabric_at(url: str) -> FlowFabric:
+    token = TOKEN if url.startswith("http") else None
+    return FlowFabric(url, token=token, settings=SETTINGS)
+
+
 async def main(url: str, notes: str) -> None:
-    async with FlowFabric(url, settings=SETTINGS) as fabric:
+    async with fabric_at(url) as fabric:
         declare(fabric, noting_model(Path(notes)))
         fabric.layer(Telling())
         await fabric.worker(lease="1s", concurrency=4).run()

@@ -4,7 +4,7 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from flowfabric import FlowFabric, Frame, Run, Task
 from flowfabric.core.plan import Family
 from flowfabric.engine.event_types import LeaseEvent
 from flowfabric.engine.events import EventScope
-from tests.chaos.agent_worker import SETTINGS, noting_model
+from tests.chaos.agent_worker import SETTINGS, fabric_at, noting_model
 from tests.chaos.processes import check_store, worker_process
+from tests.serving import serving
 from tests.valkey_server import shared_server
 
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "10"))
@@ -30,14 +31,22 @@ LENGTHS = {topic: len(text.split()) for topic, text in THOUGHTS.items()}
 Recorded = dict[str, str]
 
 
-def sqlite(directory: Path) -> str:
-    return f"sqlite:///{directory / 'agents.db'}"
+@asynccontextmanager
+async def sqlite(directory: Path) -> AsyncIterator[str]:
+    yield f"sqlite:///{directory / 'agents.db'}"
 
 
-def valkey(_: Path) -> str:
+@asynccontextmanager
+async def valkey(_: Path) -> AsyncIterator[str]:
     server = shared_server()
     server.clean()
-    return f"valkey://127.0.0.1:{server.port}"
+    yield f"valkey://127.0.0.1:{server.port}"
+
+
+@asynccontextmanager
+async def http(_: Path) -> AsyncIterator[str]:
+    async with serving(SETTINGS) as server:
+        yield server.url
 
 
 async def review(fabric: FlowFabric) -> None:
@@ -52,11 +61,11 @@ async def review(fabric: FlowFabric) -> None:
 
 
 async def kill_again_and_again(
-    agent: Task[[str], str], url: str, notes: Path
+    agent: Task[[str], str], url: str, notes: Path, rounds: int
 ) -> AsyncIterator[Run[str]]:
     """The runs of all rounds; in each a worker is started and killed at one of its places."""
     chance = random.Random(11)
-    for number in range(ROUNDS):
+    for number in range(rounds):
         for place in range(AGENTS_A_ROUND):
             yield await agent.submit(f"goal-{number}-{place}")
         async with worker_process("tests.chaos.agent_worker", url, notes) as victim:
@@ -76,10 +85,8 @@ def last_calls(notes: Path) -> dict[str, Recorded]:
 
 async def recorded_calls(fabric: FlowFabric, run: Run[Any]) -> Recorded:
     """What the journal kept of each thought; it is whole, and of one call."""
-    engine = (await fabric.open()).engine
-    assert engine is not None
     calls: Recorded = {}
-    for entry in await engine.journals.read_all(run.id):
+    for entry in await (await fabric.open()).worker.journal(run.id):
         if entry.name == "think":
             words = str(msgspec.json.decode(entry.outcome)["value"]).split()
             topic, call, _ = words[0].split("/")
@@ -104,15 +111,17 @@ def check_frames(frames: list[Frame], recorded: Recorded) -> None:
 
 
 @pytest.mark.timeout(60 + 10 * ROUNDS)
-@pytest.mark.parametrize("home", [sqlite, valkey])
-async def test_a_killed_agent_thinks_nothing_twice(home: Any, tmp_path: Path) -> None:
-    url, notes = home(tmp_path), tmp_path / "notes"
-    async with FlowFabric(url, settings=SETTINGS) as fabric:
+@pytest.mark.parametrize(
+    ("home", "rounds"), [(sqlite, ROUNDS), (valkey, ROUNDS), (http, -(-ROUNDS // 3))]
+)
+async def test_a_killed_agent_thinks_nothing_twice(home: Any, rounds: int, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    async with home(tmp_path) as url, fabric_at(url) as fabric:
         agent = declare(fabric, noting_model(notes))
         budget = await fabric.budget("tokens", hard={"tokens": 10**9})
         reviewing = asyncio.ensure_future(review(fabric))
         try:
-            runs = [run async for run in kill_again_and_again(agent, url, notes)]
+            runs = [run async for run in kill_again_and_again(agent, url, notes, rounds)]
             async with worker_process("tests.chaos.agent_worker", url, notes):
                 outcomes = await asyncio.gather(*(run.result(timeout="60s") for run in runs))
         finally:
@@ -121,7 +130,7 @@ async def test_a_killed_agent_thinks_nothing_twice(home: Any, tmp_path: Path) ->
         assert all(outcome.endswith("agreed by ada") for outcome in outcomes)
         asked = last_calls(notes)
         attempts = [one.type for run in runs for one in await run.attempts()]
-        assert attempts.count("reclaim") >= ROUNDS // 2
+        assert attempts.count("reclaim") >= rounds // 2
         for run, outcome in zip(runs, outcomes, strict=True):
             recorded = await recorded_calls(fabric, run)
             goal, _, said = outcome.partition(": ")
@@ -130,4 +139,5 @@ async def test_a_killed_agent_thinks_nothing_twice(home: Any, tmp_path: Path) ->
             assert said.split()[0].split("/")[1] == recorded["check"]
             check_frames([frame async for frame in run.stream()], recorded)
         assert (await budget.status()).usage == {"tokens": sum(LENGTHS.values()) * len(runs)}
-        await check_store(fabric)
+        if not url.startswith("http"):
+            await check_store(fabric)
