@@ -65,7 +65,13 @@ def _has_run_everything(session: pytest.Session) -> bool:
     if hasattr(config, "workerinput") or session.testsfailed or config.option.collectonly:
         return False
     asked = config.option
-    narrowed = asked.keyword or asked.markexpr != "not long" or asked.ignore or asked.deselect
+    narrowed = (
+        asked.keyword
+        or asked.markexpr != "not long"
+        or asked.ignore
+        or asked.deselect
+        or getattr(asked, "lf", False)
+    )
     root = config.rootpath
     given = {(config.invocation_params.dir / one).resolve() for one in config.args}
     return not narrowed and any((root / one).resolve() in given for one in _ALL_OF_THE_SERVER)
