@@ -17,7 +17,8 @@ end
 
 -- Perform one of the plans that settling writes by itself.
 local function write_member(c, w, id, before, plan)
-  local after = ff.perform(c, id, before, plan)
+  local group = ff.take_group(c, id)
+  local after = ff.perform(c, id, before, plan, group and { 'g', group })
   if after[@flow_id] ~= '' then ff.member_moved(c, w.tag, id, before, after) end
   return after
 end
@@ -150,7 +151,7 @@ local function go_on_behind(w, work, ids, after)
 end
 
 local function settle_member(c, w, work)
-  local source = ff.load(work[MEMBER])
+  local source = work[MEMBER] == w.ended_id and w.ended or ff.load(work[MEMBER])
   -- A source replayed meanwhile settles its edges when it ends again.
   if not source or not FINAL[source[@state]] then return end
   local ids, edges, size = page_of(w, ff.outgoing(work[MEMBER]), work, w.edges)
@@ -440,7 +441,9 @@ local function settle_graph(c, tag, id, plan, before, after)
     ff.settle_edges(c, tag, flow_id, edit[1], plan[@p.rule] == 'replay')
   end
   if FINAL[after[@state]] and not plan[@p.unsettled] then
-    run(c, open_walk(tag, flow_id, { work_of('settle', id) }))
+    local w = open_walk(tag, flow_id, { work_of('settle', id) })
+    w.ended_id, w.ended = id, after
+    run(c, w)
   end
 end
 
