@@ -74,6 +74,7 @@ class Calls:
         key: Callable[[I], str],
         pack: Callable[[I, Args], Any],
         read: Callable[[I, Any, Reply], A],
+        most: int = MOST_ITEMS,
     ) -> list[A | FlowFabricError]:
         """Items in calls of one partition each (in a cluster) or of all (otherwise), in parts that
         are sent one behind the other; answers in the order of the items. A part that cannot
@@ -94,7 +95,7 @@ class Calls:
             for place, answer in zip(places, reply.head, strict=True):
                 answers[place] = read_answer(items[place], answer, reply, read)
 
-        parts = self.parts(items, key)
+        parts = self.parts(items, key, most)
         if len(parts) == 1:
             await run(parts[0])
         else:

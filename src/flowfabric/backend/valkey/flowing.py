@@ -14,7 +14,7 @@ from flowfabric.backend.flowing import (
     MemberQuery,
 )
 from flowfabric.backend.limiting import Answered
-from flowfabric.backend.valkey.calls import Calls, Reply
+from flowfabric.backend.valkey.calls import MOST_ITEMS, Calls, Reply
 from flowfabric.backend.valkey.creating import pack_birth
 from flowfabric.backend.valkey.fanning import ask_all
 from flowfabric.backend.valkey.graph_packing import pack_flow_plan, put_edges, put_groups
@@ -95,6 +95,8 @@ class FlowMechanism:
                 pack_flow_plan(plan, args, self._calls.searchable),
             ),
             _flow_answer,
+            # Each cancel ends a hundred members, which is enough for one call.
+            1 if any(plan.cancels for plan in plans) else MOST_ITEMS,
         )
 
     async def settle(self, flow_ids: Sequence[str]) -> list[Answered[bool]]:
@@ -104,6 +106,8 @@ class FlowMechanism:
             self._flow_key,
             lambda flow_id, _: (self._flow_tag(flow_id), flow_id),
             lambda _, answer, __: bool(answer[1]),
+            # Each settles up to a hundred edges, which is enough for one call.
+            1,
         )
 
     # ---- reads
