@@ -1,7 +1,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PARALLEL ?= -n 2
+# One more than cores: some tests wait for processes and clocks.
+PARALLEL ?= -n 3 --dist worksteal
 CHAOS_ROUNDS ?= 50
 ARGS ?=
 TYPED := $(wildcard src tests bench examples)
@@ -16,7 +17,7 @@ help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo '  PYTHON=python3.12   the interpreter to build .venv with'
-	@echo '  PARALLEL="-n 2"     how pytest spreads tests; "-n 0" for a debugger'
+	@echo '  PARALLEL="-n 3"     how pytest spreads tests; "-n 0" for a debugger'
 	@echo '  ARGS="..."          handed on to run, test, bench, bench-peers, chaos and model'
 
 run: $(VENV)/.installed ## Start everything with a sample app; sets it up first

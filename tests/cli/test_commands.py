@@ -205,7 +205,9 @@ def test_only_files_are_repaired() -> None:
     assert "only files" in result.output
 
 
-def test_a_password_in_an_address_is_not_shown() -> None:
+def test_a_password_in_an_address_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A server that is only starting would be waited for.
+    monkeypatch.setattr("flowfabric.backend.valkey.boot._BUDGET_S", 0.0)
     result = CliRunner().invoke(app, ["doctor", "--url", "valkey://me:pw@127.0.0.1:1"])
     assert result.exit_code == 1
     assert "valkey 127.0.0.1:1" in result.output
