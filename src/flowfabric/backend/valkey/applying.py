@@ -9,7 +9,7 @@ import msgspec
 from flowfabric.backend.base import Answered
 from flowfabric.backend.types import ClaimRequest, Finished
 from flowfabric.backend.valkey.calls import MOST_ITEMS, Calls, Reply, read_answer
-from flowfabric.backend.valkey.claiming import MOST_CLAIMED, claim_answer, pack_claim
+from flowfabric.backend.valkey.claiming import claim_answer, pack_claim
 from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.packing import Args, flat_plan, record_from
 from flowfabric.core.plan import Answer, Applied, Brief, Plan, Refused
@@ -30,7 +30,7 @@ class ApplyMechanism:
     async def finish(self, plans: Sequence[Plan], claim: ClaimRequest) -> Finished:
         """As much is claimed as one call may hold; who wants more asks once more. In a cluster the
         claim is served from the partition of the last plan."""
-        first = msgspec.structs.replace(claim, ids=claim.ids[:MOST_CLAIMED])
+        first = msgspec.structs.replace(claim, ids=claim.ids[:MOST_ITEMS])
         answers, claimed = await self._apply_in_parts(plans, first)
         if claimed is None:
             raise Bug("finish: the claim was not answered")
@@ -39,7 +39,7 @@ class ApplyMechanism:
     async def _apply_in_parts(
         self, plans: Sequence[Plan], claim: ClaimRequest | None
     ) -> tuple[list[Answered[Answer]], tuple[Any, Reply] | None]:
-        parts = self._calls.parts(plans, _key, MOST_CLAIMED if claim else MOST_ITEMS)
+        parts = self._calls.parts(plans, _key)
         answers: list[Any] = [None] * len(plans)
 
         async def run(part: list[int]) -> tuple[Any, Reply] | None:

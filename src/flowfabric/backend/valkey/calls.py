@@ -16,7 +16,7 @@ I = TypeVar("I")  # noqa: E741
 A = TypeVar("A")
 
 # A call this long keeps others waiting for about two milliseconds.
-MOST_ITEMS: Final = 64
+MOST_ITEMS: Final = 32
 # How a function begins its word of stored data that contradicts itself.
 _VIOLATION: Final = "invariant: "
 

@@ -1,23 +1,20 @@
 """Mechanism `claim`: the best waiting records of some lanes, or named ones."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from flowfabric.backend.base import Answered
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offer
-from flowfabric.backend.valkey.calls import Calls, Reply
+from flowfabric.backend.valkey.calls import MOST_ITEMS, Calls, Reply
 from flowfabric.backend.valkey.graph_packing import upstreams_of
 from flowfabric.backend.valkey.keys import execution_partition_key, lane_key
 from flowfabric.backend.valkey.packing import Args, document_from, encode, record_from
 from flowfabric.core.plan import Refused
 from flowfabric.errors import FlowFabricError, TransportError
-
-# Leasing so many takes about two milliseconds.
-MOST_CLAIMED: Final = 32
 
 # A request and where it stands among all that were asked.
 _Placed = tuple[int, ClaimRequest]
@@ -27,25 +24,40 @@ class ClaimMechanism:
     _calls: Calls
 
     async def claim(self, requests: Sequence[ClaimRequest]) -> list[Answered[ClaimAnswer]]:
-        """Calls of a few records each, sent one behind the other: the best go to the first."""
-        calls = _in_calls([(place, one) for place, one in enumerate(requests)])
-        if len(calls) == 1:
-            answers = [await self._claim_in(calls[0], 1)]
-        else:
-            answers = await asyncio.gather(*(self._claim_in(call, len(calls)) for call in calls))
+        """A few records a call. Who gets all of those asks once more for the rest."""
         found: dict[int, Answered[ClaimAnswer]] = {}
-        for call, answered in zip(calls, answers, strict=True):
-            for (place, _), answer in zip(call, answered, strict=True):
+        asked = dict(enumerate(requests))
+        while asked:
+            calls = _in_calls((place, _portion(one)) for place, one in asked.items())
+            # What was leased already must not be lost with a call that fails.
+            answers = await self._answers(calls, alone=len(calls) == 1 and not found)
+            rests: dict[int, ClaimRequest] = {}
+            for place, answer in answers:
                 found[place] = _joined(found[place], answer) if place in found else answer
+                if (rest := _rest(asked[place], answer)) is not None:
+                    rests[place] = rest
+            asked = rests
         return [found[place] for place in range(len(requests))]
 
-    async def _claim_in(self, call: list[_Placed], calls: int) -> list[Answered[ClaimAnswer]]:
+    async def _answers(
+        self, calls: list[list[_Placed]], *, alone: bool
+    ) -> list[tuple[int, Answered[ClaimAnswer]]]:
+        if len(calls) == 1:
+            answers = [await self._claim_in(calls[0], alone=alone)]
+        else:
+            answers = await asyncio.gather(*(self._claim_in(one, alone=False) for one in calls))
+        return [
+            (place, answer)
+            for call, answered in zip(calls, answers, strict=True)
+            for (place, _), answer in zip(call, answered, strict=True)
+        ]
+
+    async def _claim_in(self, call: list[_Placed], *, alone: bool) -> list[Answered[ClaimAnswer]]:
         portions = [portion for _, portion in call]
         try:
             return [*await self._calls.batches("claim", portions, _key, pack_claim, claim_answer)]
         except TransportError as fault:
-            # What the other calls lease must not be lost with this one.
-            if calls == 1:
+            if alone:
                 raise
             return [fault] * len(portions)
 
@@ -53,20 +65,30 @@ class ClaimMechanism:
         return [*await self._calls.batches("lease", claims, _named_key, _pack_named, _read_named)]
 
 
-def _in_calls(requests: Sequence[_Placed]) -> list[list[_Placed]]:
-    """Requests, or portions of them, in calls that take no more than a call may."""
+def _portion(request: ClaimRequest) -> ClaimRequest:
+    if len(request.ids) <= MOST_ITEMS:
+        return request
+    return msgspec.structs.replace(request, ids=request.ids[:MOST_ITEMS])
+
+
+def _rest(request: ClaimRequest, answer: Answered[ClaimAnswer]) -> ClaimRequest | None:
+    """What is left to ask for: nothing, once there was less than was asked for."""
+    ids = request.ids[MOST_ITEMS:]
+    if not ids or isinstance(answer, FlowFabricError) or len(answer.offers) < MOST_ITEMS:
+        return None
+    return msgspec.structs.replace(request, ids=ids)
+
+
+def _in_calls(portions: Iterable[_Placed]) -> list[list[_Placed]]:
+    """Portions in calls that take no more than a call may."""
     calls: list[list[_Placed]] = []
     room = 0
-    for place, request in requests:
-        ids = request.ids
-        for start in range(0, max(1, len(ids)), MOST_CLAIMED):
-            own = ids[start : start + MOST_CLAIMED]
-            portion = msgspec.structs.replace(request, ids=own) if own != ids else request
-            if len(own) > room or not calls:
-                calls.append([])
-                room = MOST_CLAIMED
-            calls[-1].append((place, portion))
-            room -= len(own)
+    for place, portion in portions:
+        if len(portion.ids) > room or not calls:
+            calls.append([])
+            room = MOST_ITEMS
+        calls[-1].append((place, portion))
+        room -= len(portion.ids)
     return calls
 
 
