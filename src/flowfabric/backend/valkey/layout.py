@@ -194,6 +194,8 @@ def defaults_of(struct: type[msgspec.Struct], names: tuple[str, ...]) -> tuple[A
     return tuple(known.get(name, "") for name in names)
 
 
+# Stands in a row for an attempt that only began: its record tells all of it.
+PLAIN: Final = 1
 RECORD_DEFAULTS: Final = defaults_of(Record, RECORD)
 ATTEMPT_DEFAULTS: Final = defaults_of(Attempt, ATTEMPT)
 # Functions count from 1.

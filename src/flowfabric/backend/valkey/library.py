@@ -123,6 +123,7 @@ def _tables(*, test_mode: bool) -> str:
         "TEST_MODE": test_mode,
         "RECORD_DEFAULTS": layout.RECORD_DEFAULTS,
         "ATTEMPT_DEFAULTS": layout.ATTEMPT_DEFAULTS,
+        "PLAIN": layout.PLAIN,
         "PARTITION_VIEWS": partition_views(),
         "HELD": HELD,
         "CLAIMABLE": CLAIMABLE,

@@ -17,6 +17,7 @@ from flowfabric.backend.valkey.layout import (
     AT,
     ATTEMPT,
     ENTRY,
+    PLAIN,
     RECORD,
     RECORD_DEFAULTS,
     SHOWN,
@@ -80,8 +81,6 @@ _attempt_told: Final = itemgetter(
         )
     )
 )
-# Stands in a row for an attempt that only began.
-_PLAIN: Final = 1
 
 # In the place of an argument's number: what is there stays, or goes.
 _LEFT_ALONE: Final = -1
@@ -156,7 +155,7 @@ def record_of(values: list[Any], static: bytes) -> Record:
     tags, attempt = values[_TAGS_AT], values[_ATTEMPT_AT]
     values[_TAGS_AT] = _decode_tags(tags) if tags else {}
     if attempt:
-        values[_ATTEMPT_AT] = _begun(values) if attempt == _PLAIN else attempt_of(attempt)
+        values[_ATTEMPT_AT] = _begun(values) if attempt == PLAIN else attempt_of(attempt)
     else:
         values[_ATTEMPT_AT] = None
     values += _astuple(_decode_static(static))

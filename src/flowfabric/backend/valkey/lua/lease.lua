@@ -25,7 +25,7 @@ end
 -- The new attempt, whatever the record alone does not tell of it included.
 local function attempt_for(before, after, terms, now)
   local next = before[@next]
-  if next == 'first' and terms[6] == '' then return ff.PLAIN end
+  if next == 'first' and terms[6] == '' then return PLAIN end
   local attempt = {
     before[@attempt_count], terms[4], ATTEMPT_TYPES[next], 'started', now,
     terms[3], after[@lease_epoch], terms[1], terms[2],
@@ -67,7 +67,6 @@ local function begun(before, after, terms, now)
 end
 
 local function resumed(before, after, terms, now)
-  ff.widen(after, @worker_instance_id)
   local attempt = ff.attempt_of(before)
   if attempt then
     local news = ff.copy_attempt(attempt)

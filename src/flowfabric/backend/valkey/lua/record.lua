@@ -52,11 +52,7 @@ function ff.clear(r, places)
   end
 end
 
--- An attempt that only began is not stored: the record tells it all.
-local PLAIN = 1
-ff.PLAIN = PLAIN
-
--- The open attempt of a record, nil when it has none.
+-- The open attempt of a record, nil when it has none. One that only began is told by the record.
 function ff.attempt_of(r)
   local attempt = r[@attempt]
   if attempt == '' then return nil end

@@ -1,6 +1,6 @@
 -- From a plan and a record to the record after it: the guard, the step, and all it writes.
 
-local put, PLAIN = ff.put, ff.PLAIN
+local put = ff.put
 
 local function is_among(states, state)
   for i = 1, #states do
