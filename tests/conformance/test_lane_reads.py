@@ -25,6 +25,15 @@ async def test_lanes_are_listed_by_name_with_their_state(driver: Driver) -> None
             await lanes.list_configured("default", "", limit)
 
 
+async def test_lanes_of_namespaces_that_look_alike_are_apart(driver: Driver) -> None:
+    lanes = driver.engine.lanes
+    await lanes.configure("a/b", "c", state="paused")
+    assert await lanes.look_up("a", "b/c") == Lane("active", 1)
+    assert await lanes.list_configured("a", "", 10) == ([], "")
+    await lanes.configure("a", "b/c")
+    assert await lanes.list_all(10) == [("a/b", "c"), ("a", "b/c")]
+
+
 async def test_a_page_of_no_lanes_is_empty(driver: Driver) -> None:
     await driver.engine.lanes.configure("default", "a")
     assert await driver.engine.lanes.list_lanes("default", "", 0) == ([], "")
@@ -33,7 +42,7 @@ async def test_a_page_of_no_lanes_is_empty(driver: Driver) -> None:
 async def test_a_stored_lane_nobody_could_have_named_is_corrupt(
     driver: Driver, backend: Backend
 ) -> None:
-    await backend.config_put([ConfigPut("lane/default/a,b", 0, b"{}")])
+    await backend.config_put([ConfigPut("lane/default:a,b", 0, b"{}")])
     with pytest.raises(Corruption, match="lanes: name"):
         await driver.engine.lanes.list_lanes("default", "", 10)
 

@@ -69,14 +69,16 @@ _sets_decoder: Final = msgspec.json.Decoder(dict[str, tuple[str, ...]])
 
 
 _LANES: Final = "lane/"
+# No namespace has one, whatever its name and those of its lanes are made of.
+_END: Final = ":"
 
 
 def _lane_document(namespace: str, lane: str) -> str:
-    return f"{_LANES}{namespace}/{lane}"
+    return f"{_LANES}{namespace}{_END}{lane}"
 
 
 def _sets_document(namespace: str, lane: str) -> str:
-    return f"sets/{namespace}/{lane}"
+    return f"sets/{namespace}{_END}{lane}"
 
 
 class Lanes:
@@ -201,7 +203,7 @@ class Lanes:
     async def list_all(self, most: int) -> list[Name]:
         """Lanes of all namespaces, so many at most, by their names."""
         rows = await self._backend.config_list(_LANES, _LANES, most)
-        names = (row.name.removeprefix(_LANES).partition("/") for row in rows)
+        names = (row.name.removeprefix(_LANES).partition(_END) for row in rows)
         return [(namespace, _stored_name(lane)) for namespace, _, lane in names]
 
     async def drain(self) -> None:
