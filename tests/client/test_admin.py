@@ -33,7 +33,7 @@ from flowfabric.errors import (
 from flowfabric.ports.worker import Claim, Complete, Fail, Finish, Suspended
 from flowfabric.server.router import Router
 from flowfabric.server.routes import ROUTES
-from flowfabric.wire import budgets, executions, flows, lanes, schedules, signals, streams
+from flowfabric.wire import budgets, executions, flows, lanes, leases, schedules, signals, streams
 from tests.serving import TOKEN, serving
 
 NOBODY = "{fp:1}:00000000-0000-4000-8000-000000000000"
@@ -145,6 +145,8 @@ async def _acts(world: World) -> None:
     assert (await admin.replay(waiting, "again", "me")).public_state == "waiting"
     held = (await world.claim("acts")).execution_id
     assert (await admin.revoke_lease(held)).revoked is not None
+    (taken,) = (await admin.list_expired_leases(leases.ExpiredLeasesQuery(as_of=2**50))).leases
+    assert (taken.execution_id, taken.worker_instance_id) == (held, "w-1")
     assert (await admin.revoke_lease(held)).already_satisfied is not None
     body = executions.Reclaim(
         worker_id="w", worker_instance_id="w-1", lane_id="acts", grant_ttl_ms=1_000

@@ -3,6 +3,7 @@
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from flowfabric.backend.types import Filter
@@ -277,6 +278,19 @@ async def test_a_deadline_before_the_lease_ends_hides_nothing(driver: Driver) ->
     assert sorted(await ended(driver, as_of=as_of)) == sorted(
         [early.execution_id, held.execution_id]
     )
+
+
+async def test_lost_executions_are_found_without_looking_through_those_that_wait(
+    driver: Driver,
+) -> None:
+    lost = await driver.reach("lease_expired")
+    for _ in range(20):
+        await driver.submit()
+    for wanted in (Filter(state="lost"), Filter(public_state="active")):
+        asked = msgspec.structs.replace(wanted, namespace="default", lane="default")
+        page = await driver.engine.reads.search(asked, "view")
+        assert [record.execution_id for record in page.records] == [lost.execution_id]
+        assert page.scanned == 1
 
 
 # ---- counts, queues, search

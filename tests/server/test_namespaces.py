@@ -96,6 +96,8 @@ async def test_a_namespace_that_is_not_the_tokens_is_forbidden(
         "/v1/executions?lane=default&state=eligible",
         "/v1/executions/count",
         "/v1/executions/count?namespace=beta",
+        "/v1/leases/expired",
+        "/v1/leases/expired?namespace=beta",
         "/v1/workers",
         "/v1/events?namespace=beta",
     ],

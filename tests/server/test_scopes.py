@@ -22,7 +22,7 @@ AGREED = {
         "get_attempts get_history list_executions search_executions count_executions"
         " explain_execution list_waitpoints follow_stream read_events list_workers"
         " list_flows search_flows get_flow list_members list_edges get_budget list_lanes"
-        " get_queues get_schedule list_schedules"
+        " get_queues list_expired_leases get_schedule list_schedules"
     ),
     (SUBMIT,): (
         "cancel_execution replay_execution set_tags send_signal submit_flow stage_edge apply_edge"

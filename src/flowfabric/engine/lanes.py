@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator
 from typing import Final
 
 import msgspec
@@ -205,6 +206,15 @@ class Lanes:
         rows = await self._backend.config_list(_LANES, _LANES, most)
         names = (row.name.removeprefix(_LANES).partition(_END) for row in rows)
         return [(namespace, _stored_name(lane)) for namespace, _, lane in names]
+
+    async def every(self, namespace: str = "") -> AsyncIterator[Name]:
+        """Every lane of a namespace, or of all of them."""
+        prefix = after = _lane_document(namespace, "") if namespace else _LANES
+        while rows := await self._backend.config_list(prefix, after, MOST_LISTED):
+            for row in rows:
+                own, _, lane = row.name.removeprefix(_LANES).partition(_END)
+                yield own, _stored_name(lane)
+            after = rows[-1].name
 
     async def drain(self) -> None:
         """Wait until every lane used so far is known."""

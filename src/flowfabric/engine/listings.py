@@ -14,6 +14,7 @@ from flowfabric.core.suspension_documents import suspension_in
 from flowfabric.core.views import LAST, sort_of
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
+from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.searches import check_search
 from flowfabric.engine.snapshots import (
     ExecutionSummary,
@@ -87,8 +88,9 @@ class ExpiredLeasePage(msgspec.Struct, frozen=True):
 
 
 class Listings:
-    def __init__(self, deps: Deps) -> None:
+    def __init__(self, deps: Deps, lanes: Lanes) -> None:
         self._deps = deps
+        self._lanes = lanes
 
     async def search(
         self,
@@ -194,9 +196,11 @@ class Listings:
         return {one.suspension_id: one.reason_code for one in kept if one is not None}
 
     async def _ended_leases(self, namespace: str, as_of: int) -> AsyncIterator[Record]:
-        async for record in self._walk(Filter(namespace=namespace, state="lost"), "created"):
-            if record.lease_until <= as_of and expired_lease_of(record):
-                yield record
+        async for own, lane in self._lanes.every(namespace):
+            lost = Filter(namespace=own, lane=lane, state="lost")
+            async for record in self._walk(lost, "view"):
+                if record.lease_until <= as_of and expired_lease_of(record):
+                    yield record
         # An active record's timer is never later than the end of its lease.
         async for record in self._walk(Filter(namespace=namespace, state="active"), "due"):
             if record.due_at > as_of:

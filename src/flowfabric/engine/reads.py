@@ -44,8 +44,7 @@ class Reads(Listings):
     """One execution at a time here, many at a time in `Listings`."""
 
     def __init__(self, deps: Deps, lanes: Lanes, workers: Workers) -> None:
-        super().__init__(deps)
-        self._lanes = lanes
+        super().__init__(deps, lanes)
         self._workers = workers
 
     async def read_execution_state(self, execution_id: str) -> str | None:

@@ -22,6 +22,7 @@ class SyncAdmin(Facade[Admin]):
     list_suspended = blocking(Admin.list_suspended)
     list_executions = blocking(Admin.list_executions)
     list_lane = blocking(Admin.list_lane)
+    list_expired_leases = blocking(Admin.list_expired_leases)
     count = blocking(Admin.count)
     cancel = blocking(Admin.cancel)
     replay = blocking(Admin.replay)

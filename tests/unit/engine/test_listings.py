@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 
+from flowfabric.app import backend_of
 from flowfabric.backend.types import Filter
+from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.record import Record
 from flowfabric.core.views import LAST
+from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.listings import (
     ExpiredLeasesQuery,
     LaneListing,
@@ -20,6 +23,11 @@ from flowfabric.errors import InvalidInput
 from tests.unit.engine.nostore import deps_without_store
 
 ID = "{fp:7}:00000000-0000-4000-8000-000000000001"
+
+
+def _listings() -> Listings:
+    lanes = Lanes(backend_of(Settings(store=StoreUrl("memory"))))
+    return Listings(deps_without_store(), lanes)
 
 
 def test_counts_are_folded_into_public_states() -> None:
@@ -46,7 +54,7 @@ def test_counts_are_folded_into_public_states() -> None:
     "state", ["", "waiting", "lost", "blocked", "blocked:", "blocked:*", "blocked:weather", "done"]
 )
 async def test_a_lane_listing_knows_only_its_names(state: str) -> None:
-    listings = Listings(deps_without_store())
+    listings = _listings()
     with pytest.raises(InvalidInput, match=r"state: expected one of eligible, .*blocked:<reason>"):
         await listings.list_lane(LaneListing(lane="default", state=state))
 
@@ -63,13 +71,13 @@ async def test_a_lane_listing_knows_only_its_names(state: str) -> None:
     ],
 )
 async def test_a_lane_listing_checks_its_arguments(fields: dict[str, Any]) -> None:
-    listings = Listings(deps_without_store())
+    listings = _listings()
     with pytest.raises(InvalidInput):
         await listings.list_lane(LaneListing(**({"lane": "default", "state": "active"} | fields)))
 
 
 async def test_a_limit_of_nothing_asks_no_store() -> None:
-    listings = Listings(deps_without_store())
+    listings = _listings()
     assert (await listings.list_executions(0, limit=0)).execution_ids == ()
     assert (await listings.list_suspended(0, limit=0)).executions == ()
     assert await listings.list_lane(LaneListing(lane="default", state="active", limit=0)) == ()
@@ -77,14 +85,14 @@ async def test_a_limit_of_nothing_asks_no_store() -> None:
 
 @pytest.mark.parametrize("cursor", ["x", "00000000-0000-4000-8000-000000000001", "{fp:x}:1"])
 async def test_the_cursor_of_a_partition_is_an_id(cursor: str) -> None:
-    listings = Listings(deps_without_store())
+    listings = _listings()
     with pytest.raises(InvalidInput, match="invalid cursor: "):
         await listings.list_executions(0, cursor)
 
 
 @pytest.mark.parametrize("partition", [-1, 256, "0", None])
 async def test_a_partition_must_exist(partition: Any) -> None:
-    listings = Listings(deps_without_store())
+    listings = _listings()
     with pytest.raises(InvalidInput, match="partition"):
         await listings.list_executions(partition)
     with pytest.raises(InvalidInput, match="partition"):
@@ -102,7 +110,7 @@ async def test_a_partition_must_exist(partition: Any) -> None:
     ],
 )
 async def test_expired_leases_check_their_arguments(fields: dict[str, Any]) -> None:
-    listings = Listings(deps_without_store())
+    listings = _listings()
     with pytest.raises(InvalidInput):
         await listings.list_expired_leases(ExpiredLeasesQuery(as_of=1, **fields))
 
@@ -141,7 +149,7 @@ def test_a_search_may_ask_for_everything_or_one_view() -> None:
 @pytest.mark.parametrize("limit", [0, 1_001, "5"])
 async def test_a_search_has_pages_of_one_to_a_thousand(limit: Any) -> None:
     with pytest.raises(InvalidInput, match="limit"):
-        await Listings(deps_without_store()).search(Filter(), limit=limit)
+        await _listings().search(Filter(), limit=limit)
 
 
 def test_a_suspended_line_without_timeout_comes_last() -> None:

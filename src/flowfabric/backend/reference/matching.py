@@ -6,10 +6,14 @@ from typing import Final
 from flowfabric.backend.types import Filter
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
-from flowfabric.core.states import FINAL, public_state
+from flowfabric.core.states import BLOCK_REASONS, FINAL, STATES, public_state
 
 # Stands for all five final states.
 TERMINAL: Final = "terminal"
+_BUCKETS: Final = (
+    *sorted(STATES - {"blocked"}),
+    *(f"blocked:{reason}" for reason in sorted(BLOCK_REASONS)),
+)
 
 _EXACT: Final = ("namespace", "lane", "reason", "kind", "flow_id")
 _Test = Callable[[Record], bool]
@@ -58,8 +62,12 @@ def is_state_wanted(wanted: Filter, state: str, reason: str) -> bool:
     return not wanted.state or state == wanted.state
 
 
-def is_bucket_wanted(wanted: Filter, bucket: str) -> bool:
-    """Whether some record listed under this state (and reason) can be one the filter asks for."""
+def wanted_buckets(wanted: Filter) -> list[str]:
+    """The states (and reasons) under which a lane lists what the filter asks for."""
+    return [bucket for bucket in _BUCKETS if _is_bucket_wanted(wanted, bucket)]
+
+
+def _is_bucket_wanted(wanted: Filter, bucket: str) -> bool:
     state, _, reason = bucket.partition(":")
     if state == "blocked" and wanted.reason and reason != wanted.reason:
         return False

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from flowfabric.backend.reference.cursors import read_cursor, write_cursor
-from flowfabric.backend.reference.matching import is_bucket_wanted, matcher
+from flowfabric.backend.reference.matching import matcher, wanted_buckets
 from flowfabric.backend.reference.tables import RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.types import Filter, ListRequest, Order, Page
@@ -172,12 +172,9 @@ def _by_age(tx: Transaction, wanted: Filter, *, newest: bool) -> Read:
 def _by_state(tx: Transaction, wanted: Filter) -> Read:
     if not (wanted.namespace and wanted.lane and (wanted.state or wanted.public_state)):
         raise InvalidInput("order: a lane's own order needs namespace, lane and state")
-    keys = [
-        key
-        for key, _, _ in tx.tables.view_keys("by_state", (wanted.namespace, wanted.lane))
-        if is_bucket_wanted(wanted, str(key[2]))
-    ]
-    reads = [partial(tx.tables.view, "by_state", key) for key in keys]
+    lane = (wanted.namespace, wanted.lane)
+    buckets = wanted_buckets(wanted)
+    reads = [partial(tx.tables.view, "by_state", (*lane, bucket)) for bucket in buckets]
     return _merged(reads, PLACES["view"], newest=False)
 
 

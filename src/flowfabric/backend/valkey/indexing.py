@@ -8,7 +8,7 @@ from typing import Final
 from flowfabric.backend.valkey.layout import AT
 from flowfabric.core.views import VIEWS, View
 
-# Kept as counters per lane and state; as a view only of what does not stand in a queue, because a
+# Kept as counters per lane and state; as a view only of what does not wait in a queue, because a
 # queue is in the lane's own order too.
 _COUNTED: Final = "by_state"
 # A view keyed by one of these needs no such part in its name: its partition's tag says it, or the

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from flowfabric.backend.reference.matching import is_bucket_wanted
+from flowfabric.backend.reference.matching import wanted_buckets
 from flowfabric.backend.reference.searching import PLACES, Stretch, walk_through
 from flowfabric.backend.types import Filter, ListRequest, Page
 from flowfabric.backend.valkey.calls import Calls
@@ -12,14 +12,10 @@ from flowfabric.backend.valkey.keys import lane_key, state_view, tag_view
 from flowfabric.backend.valkey.packing import record_from
 from flowfabric.core.ids import compose, partition_of, uuid_of
 from flowfabric.core.record import Record
-from flowfabric.core.states import BLOCK_REASONS, CLAIMABLE, STATES
+from flowfabric.core.states import STATES
 from flowfabric.core.views import Key
 from flowfabric.errors import InvalidInput
 
-_BUCKETS: Final = (
-    *sorted(STATES - {"blocked"}),
-    *(f"blocked:{reason}" for reason in sorted(BLOCK_REASONS)),
-)
 # Among entries that share a score: before all of them, and behind.
 _BEFORE: Final = ""
 _BEHIND: Final = "~"
@@ -131,13 +127,13 @@ class SearchMechanism:
         return ["all"]
 
     async def _lane_views(self, wanted: Filter) -> list[str]:
-        """A lane's own order. What it offers stands in its queues, by requirement set."""
+        """A lane's own order. What waits stands in its queues, by requirement set."""
         namespace, lane = wanted.namespace, wanted.lane
         if not (namespace and lane and (wanted.state or wanted.public_state)):
             raise InvalidInput("order: a lane's own order needs namespace, lane and state")
-        buckets = [bucket for bucket in _BUCKETS if is_bucket_wanted(wanted, bucket)]
+        buckets = wanted_buckets(wanted)
         names = [state_view(bucket, namespace, lane) for bucket in buckets]
-        if CLAIMABLE.isdisjoint(buckets):
+        if "waiting" not in buckets:
             return names
         reply = await self._calls.run("sets", lane_key(namespace, lane), (namespace, lane))
         return names + [f"claimable:{req_set}:{namespace}:{lane}" for req_set in reply.head]

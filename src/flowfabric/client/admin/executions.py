@@ -8,6 +8,7 @@ from flowfabric.client.questions import execution, get, post, put, waiting
 from flowfabric.errors import NotFound
 from flowfabric.ports.worker import Ended
 from flowfabric.wire import executions as wire
+from flowfabric.wire.leases import ExpiredLeases, ExpiredLeasesQuery
 from flowfabric.wire.signals import ResumeSignals
 
 
@@ -112,6 +113,11 @@ class ExecutionAdmin(Asking):
             limit=limit,
         )
         return await self._ask(question, wire.Listed)
+
+    async def list_expired_leases(self, query: ExpiredLeasesQuery | None = None) -> ExpiredLeases:
+        """Leases that ran out or were taken, the oldest end first."""
+        question = asked("/v1/leases/expired", query or ExpiredLeasesQuery())
+        return await self._ask(question, ExpiredLeases)
 
     async def count(self, lane: str = "", namespace: str = "default") -> wire.Counts:
         """How many executions are in each public state."""

@@ -123,9 +123,10 @@ function ff.write_counts(c)
   end
 end
 
--- A lane's records by state, in its own order: those it offers stand in its queues, all others here.
+-- A lane's records by state, in its own order: those that wait stand in its queues, all others here. A lost
+-- one stands in both: it is asked for by itself, and a queue may be long.
 function ff.resting_in(partition, lane, r, bucket)
-  if CLAIMABLE[r[@state]] and r[@grant_until] == 0 then return nil end
+  if r[@state] == 'waiting' and r[@grant_until] == 0 then return nil end
   local key = lane.resting[bucket]
   if not key then
     key = 'ff:v:' .. partition.tag .. ':by_state:' .. bucket .. ':' .. lane.namespace .. ':' .. lane.name

@@ -50,10 +50,10 @@ def _tag(name: str) -> str:
 
 def _expect(expected: _Sets, record: Record, searchable: frozenset[str]) -> None:
     tag, member = _tag(record.execution_id), uuid_of(record.execution_id)
-    offered = _is_offered(record)
+    is_queued = record.state == "waiting" and _is_offered(record)
     for entry in (*entries(record), *tag_entries(record, searchable)):
-        # What a lane offers stands in its queues, which are in its own order.
-        if entry.view != "by_state" or not offered:
+        # What waits stands in its lane's queues, which are in the lane's own order.
+        if entry.view != "by_state" or not is_queued:
             score = int(entry.order[0]) if len(entry.order) > 1 else 0
             expected[f"{tag}:{_name(entry)}"][member] = score
 
