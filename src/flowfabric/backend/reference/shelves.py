@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from sortedcontainers import SortedList
 
@@ -10,6 +10,10 @@ from flowfabric.core.views import Key
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+# A shelf of so many orders is put in order while it grows: to sort tens of thousands at the first
+# look would keep everybody else out of the store for as long as it takes.
+MOST_LOOSE: Final = 1_000
 
 
 class Rows(Generic[K, V]):
@@ -39,9 +43,9 @@ class Rows(Generic[K, V]):
 class Shelves:
     """One view: under each key the orders of its records.
 
-    A key's orders stay an unordered set until somebody first asks for their order: most views are
-    written at every step and read seldom. A single order stands for itself: of most adjacency lists
-    there is no more, and the garbage collector would have to walk a container for each.
+    A key's few orders stay an unordered set until somebody first asks for their order: most views
+    are written at every step and read seldom. A single order stands for itself: of most adjacency
+    lists there is no more, and the garbage collector would have to walk a container for each.
     """
 
     def __init__(self) -> None:
@@ -55,6 +59,8 @@ class Shelves:
             self._by_key[key] = {shelf, order}
         else:
             shelf.add(order)
+            if len(shelf) == MOST_LOOSE:
+                self._in_order(key, shelf)
 
     def remove(self, key: Key, order: Key) -> None:
         shelf = self._by_key[key]
