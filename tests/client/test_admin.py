@@ -116,6 +116,9 @@ async def _reads(world: World) -> None:
     assert await admin.wait_for_terminal(waiting, 0) is None
     assert await admin.result(waiting) is None
     assert await admin.input(waiting) == b"in"
+    context = await admin.read_context(waiting)
+    assert (context.input_payload, context.execution_kind) == (b"in", "k")
+    assert context.tags == {"app.team": "red"}
     assert [one.state for one in (await admin.attempts(done)).attempts] == ["ended_success"]
     assert [one.event for one in (await admin.history(done)).events] == ["acquired", "released"]
     assert (await admin.upstreams(done, results=True)).upstreams == []
@@ -143,7 +146,11 @@ async def _acts(world: World) -> None:
     assert (await admin.cancel(waiting, "enough")).public_state == "cancelled"
     assert (await admin.describe_execution(waiting)).cancellation_reason == "enough"
     assert (await admin.replay(waiting, "again", "me")).public_state == "waiting"
-    held = (await world.claim("acts")).execution_id
+    claim = await world.claim("acts")
+    held = claim.execution_id
+    lease = (await admin.describe_execution(held)).current_lease
+    assert lease is not None
+    assert (lease.lease_id, lease.expires_at) == (claim.lease_id, claim.lease_expires_at)
     assert (await admin.revoke_lease(held)).revoked is not None
     (taken,) = (await admin.list_expired_leases(leases.ExpiredLeasesQuery(as_of=2**50))).leases
     assert (taken.execution_id, taken.worker_instance_id) == (held, "w-1")

@@ -25,3 +25,25 @@ STORY = Story(
 async def test_a_program_comes_to_the_same_everywhere(home: str, tmp_path: Path) -> None:
     async with EVERY[home](tmp_path) as fabric:
         assert await told(fabric) == STORY
+
+
+@pytest.mark.parametrize("home", EVERY)
+async def test_what_a_handler_works_on_is_read_alike(home: str, tmp_path: Path) -> None:
+    async with EVERY[home](tmp_path) as fabric:
+        run = await fabric.submit("greet", b"\x00\xff", lane="desk", tags={"app.team": "red"})
+        context = await fabric.admin.read_context(run.id)
+        assert (context.input_payload, context.execution_kind) == (b"\x00\xff", "greet")
+        assert context.tags == {"app.team": "red"}
+        info = await run.info()
+        assert (info.tags, info.total_attempt_count, info.current_lease) == (context.tags, 0, None)
+        async with fabric.claimer(["desk"]) as claimer:
+            task = await claimer.claim_next()
+            assert task is not None
+            info = await run.info()
+            assert info.current_attempt is not None
+            assert info.current_attempt.attempt_id == task.attempt_id
+            assert info.current_lease is not None
+            assert info.current_lease.lease_id == task.lease_id
+            assert info.last_mutation_at is not None
+            assert info.last_mutation_at >= info.created_at
+            await task.complete()

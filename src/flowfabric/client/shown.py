@@ -22,21 +22,21 @@ from flowfabric.engine.flow_types import (
 from flowfabric.engine.snapshots import ExecutionInfo
 from flowfabric.engine.streams import StreamPage
 from flowfabric.errors import MalformedResponse
-from flowfabric.wire import executions, flows, signals, streams
+from flowfabric.wire import executions, explanations, flows, signals, streams
 
 
 def info_of(shown: executions.Execution) -> ExecutionInfo:
     """Instants are texts on the way."""
     members = msgspec.structs.asdict(shown)
-    for name in ("created_at", "started_at", "completed_at"):
+    for name in ("created_at", "started_at", "completed_at", "last_mutation_at"):
         text = members[name]
         members[name] = None if text is None else int(text)
     texts = ("result_encoding", "failure_reason", "failure_category", "cancellation_reason")
     members.update({name: members[name] or "" for name in texts})
-    return ExecutionInfo(**members)
+    return msgspec.convert(members, ExecutionInfo, from_attributes=True)
 
 
-def explanation_of(shown: executions.Explanation) -> Explanation:
+def explanation_of(shown: explanations.Explanation) -> Explanation:
     return msgspec.convert(shown, Explanation, from_attributes=True)
 
 

@@ -50,7 +50,7 @@ from flowfabric.errors import (
 from flowfabric.ports.worker import Ended
 from flowfabric.wire import budgets as limits
 from flowfabric.wire import executions as wire
-from flowfabric.wire import flows, signals, streams
+from flowfabric.wire import explanations, flows, signals, streams
 from flowfabric.wire.store import Capabilities
 
 _PAGE: Final = 1_000
@@ -118,7 +118,7 @@ class HttpSubmitter:
 
     async def explain(self, execution_id: str) -> Explanation:
         question = get(execution(execution_id, "explain"))
-        return shown.explanation_of(await self._rest.ask(question, wire.Explanation))
+        return shown.explanation_of(await self._rest.ask(question, explanations.Explanation))
 
     async def attempts(self, execution_id: str) -> tuple[Attempt, ...]:
         question = get(execution(execution_id, "attempts"))

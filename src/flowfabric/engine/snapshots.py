@@ -11,6 +11,20 @@ from flowfabric.core.states import STATES, public_state
 from flowfabric.errors import Corruption, InvalidInput
 
 
+class CurrentAttempt(msgspec.Struct, frozen=True):
+    attempt_id: str
+    attempt_index: int
+
+
+class CurrentLease(msgspec.Struct, frozen=True, kw_only=True):
+    lease_id: str
+    lease_epoch: int
+    worker_instance_id: str
+    expires_at: int
+    attempt_index: int
+    last_heartbeat_at: int | None
+
+
 class ExecutionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One execution for people; instants are ms, None where they have not happened."""
 
@@ -32,20 +46,13 @@ class ExecutionInfo(msgspec.Struct, frozen=True, kw_only=True):
     failure_reason: str = ""
     failure_category: str = ""
     cancellation_reason: str = ""
-
-
-class CurrentAttempt(msgspec.Struct, frozen=True):
-    attempt_id: str
-    attempt_index: int
-
-
-class CurrentLease(msgspec.Struct, frozen=True, kw_only=True):
-    lease_id: str
-    lease_epoch: int
-    worker_instance_id: str
-    expires_at: int
-    attempt_index: int
-    last_heartbeat_at: int | None
+    # Who has it now, or had it last.
+    current_attempt: CurrentAttempt | None = None
+    current_lease: CurrentLease | None = None
+    current_waitpoint: str | None = None
+    total_attempt_count: int = 0
+    last_mutation_at: int | None = None
+    tags: Mapping[str, str] = {}
 
 
 class ExecutionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +116,12 @@ def info_of(record: Record, scene: Scene | None = None) -> ExecutionInfo:
         failure_reason=record.failure_reason,
         failure_category=record.failure_category,
         cancellation_reason=record.cancellation_reason,
+        current_attempt=_shown_attempt(record),
+        current_lease=_shown_lease(record),
+        current_waitpoint=record.waitpoint_id or None,
+        total_attempt_count=record.attempt_count,
+        last_mutation_at=record.changed_at or None,
+        tags=record.tags,
     )
 
 
@@ -192,19 +205,29 @@ def stored_flow_id(record: Record) -> str | None:
 
 
 def _attempt(record: Record) -> CurrentAttempt | None:
+    if record.attempt_id and not 0 <= record.attempt_index < record.attempt_count:
+        raise _corrupt(record.execution_id, "attempt_index", "no such attempt")
+    return _shown_attempt(record)
+
+
+def _shown_attempt(record: Record) -> CurrentAttempt | None:
     if not record.attempt_id:
         return None
-    if not 0 <= record.attempt_index < record.attempt_count:
-        raise _corrupt(record.execution_id, "attempt_index", "no such attempt")
     return CurrentAttempt(record.attempt_id, record.attempt_index)
 
 
 def _lease(record: Record) -> CurrentLease | None:
+    lease = _shown_lease(record)
+    if lease is not None:
+        for field in ("lease_id", "lease_epoch"):
+            if not getattr(lease, field):
+                raise _corrupt(record.execution_id, field, "missing beside a worker")
+    return lease
+
+
+def _shown_lease(record: Record) -> CurrentLease | None:
     if not record.worker_instance_id or not record.lease_until:
         return None
-    for field in ("lease_id", "lease_epoch"):
-        if not getattr(record, field):
-            raise _corrupt(record.execution_id, field, "missing beside a worker")
     return CurrentLease(
         lease_id=record.lease_id,
         lease_epoch=record.lease_epoch,

@@ -11,6 +11,7 @@ class SyncAdmin(Facade[Admin]):
     state = blocking(Admin.state)
     result = blocking(Admin.result)
     input = blocking(Admin.input)
+    read_context = blocking(Admin.read_context)
     wait_for_terminal = blocking(Admin.wait_for_terminal)
     attempts = blocking(Admin.attempts)
     history = blocking(Admin.history)

@@ -6,6 +6,7 @@ import msgspec
 
 from flowfabric.core.facets import Facets
 from flowfabric.wire.errors import Item
+from flowfabric.wire.leases import CurrentAttempt, CurrentLease
 from flowfabric.wire.scalars import (
     Answer,
     Body,
@@ -95,6 +96,21 @@ class Execution(Answer, frozen=True, kw_only=True):
     failure_reason: str | None = None
     failure_category: str | None = None
     cancellation_reason: str | None = None
+    # Who has it now; absent while nobody has.
+    current_attempt: CurrentAttempt | None = None
+    current_lease: CurrentLease | None = None
+    current_waitpoint: str | None = None
+    total_attempt_count: int = 0
+    last_mutation_at: str | None = None
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class ExecutionContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a handler is given to work on."""
+
+    input_payload: bytes
+    execution_kind: str
+    tags: dict[str, str]
 
 
 class Attempt(Answer, frozen=True, kw_only=True):
@@ -380,44 +396,3 @@ class ReclaimCapExceeded(
 
 
 ReclaimAnswer = Granted | NotReclaimable | ReclaimCapExceeded
-
-
-# ---- why is it not running
-
-
-class Blocker(Answer, frozen=True, kw_only=True):
-    code: str
-    detail: str
-    since: int | None = None
-    until: int | None = None
-
-
-class QueuePlace(Answer, frozen=True, kw_only=True):
-    lane_id: str
-    ahead: int
-    oldest_waiting_ms: int
-    live_workers: int
-    capable_workers: int
-
-
-class NextTimer(Answer, frozen=True, kw_only=True):
-    what: str
-    at: int
-
-
-class LastFailure(Answer, frozen=True, kw_only=True):
-    reason: str
-    category: str
-
-
-class Explanation(Answer, frozen=True, kw_only=True):
-    execution_id: str
-    public_state: str
-    state_vector: Facets
-    running: bool
-    blockers: list[Blocker]
-    queue: QueuePlace | None = None
-    next_timer: NextTimer | None = None
-    last_failure: LastFailure | None = None
-    attempts: int
-    hints: list[str]

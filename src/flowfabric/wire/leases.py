@@ -1,10 +1,24 @@
-"""Leases that have ended."""
+"""Who holds an execution, and leases that have ended."""
 
 from typing import Annotated
 
 import msgspec
 
 from flowfabric.wire.scalars import Answer, Params
+
+
+class CurrentAttempt(Answer, frozen=True, kw_only=True):
+    attempt_id: str
+    attempt_index: int
+
+
+class CurrentLease(Answer, frozen=True, kw_only=True):
+    lease_id: str
+    lease_epoch: int
+    worker_instance_id: str
+    expires_at: int
+    attempt_index: int
+    last_heartbeat_at: int | None = None
 
 
 class ExpiredLeasesQuery(Params, frozen=True, kw_only=True):

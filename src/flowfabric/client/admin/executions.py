@@ -8,6 +8,7 @@ from flowfabric.client.questions import execution, get, post, put, waiting
 from flowfabric.errors import NotFound
 from flowfabric.ports.worker import Ended
 from flowfabric.wire import executions as wire
+from flowfabric.wire.explanations import Explanation
 from flowfabric.wire.leases import ExpiredLeases, ExpiredLeasesQuery
 from flowfabric.wire.signals import ResumeSignals
 
@@ -46,6 +47,15 @@ class ExecutionAdmin(Asking):
     async def input(self, execution_id: str) -> bytes:
         return await self._fetch(get(execution(execution_id, "input")))
 
+    async def read_context(self, execution_id: str) -> wire.ExecutionContext:
+        """What a handler is given to work on: input, kind and tags."""
+        shown = await self.describe_execution(execution_id)
+        return wire.ExecutionContext(
+            input_payload=await self.input(execution_id),
+            execution_kind=shown.execution_kind,
+            tags=shown.tags,
+        )
+
     async def wait_for_terminal(
         self, execution_id: str, timeout_s: float | None = None
     ) -> Ended | None:
@@ -75,9 +85,9 @@ class ExecutionAdmin(Asking):
         question = get(execution(execution_id, "resume-signals"), attempt_index=attempt_index)
         return await self._ask(question, ResumeSignals)
 
-    async def explain(self, execution_id: str) -> wire.Explanation:
+    async def explain(self, execution_id: str) -> Explanation:
         """Everything that keeps it from running."""
-        return await self._ask(get(execution(execution_id, "explain")), wire.Explanation)
+        return await self._ask(get(execution(execution_id, "explain")), Explanation)
 
     # ---- list
 

@@ -1,6 +1,6 @@
 """Reading one execution."""
 
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -16,10 +16,13 @@ from flowfabric.server.claimed import shown_upstream
 from flowfabric.server.replies import Headers, Reply, ok, raw
 from flowfabric.server.route import READ, READ_OR_WORKER, Routes
 from flowfabric.wire import executions as wire
+from flowfabric.wire.explanations import Explanation
+from flowfabric.wire.leases import CurrentAttempt, CurrentLease
 from flowfabric.wire.results import ATTEMPT_HEADER, ENCODING_HEADER
 from flowfabric.wire.signals import ReceivedSignal, ResumeSignals
 
 routes: Final = Routes()
+T = TypeVar("T")
 
 _BYTES: Final = "application/octet-stream"
 
@@ -160,13 +163,13 @@ async def get_resume_signals(call: Call[None, wire.ResumeSignalsQuery]) -> Reply
 
 
 @routes.add(
-    "GET /v1/executions/{execution_id}/explain", READ, {200: wire.Explanation}, ExecutionNotFound
+    "GET /v1/executions/{execution_id}/explain", READ, {200: Explanation}, ExecutionNotFound
 )
 async def explain_execution(call: Call[None, None]) -> Reply:
     """Everything that keeps it from running."""
     await call.need_execution(call.execution_id)
     found = await call.engine.explanations.explain(call.execution_id)
-    return ok(msgspec.convert(found, wire.Explanation, from_attributes=True))
+    return ok(msgspec.convert(found, Explanation, from_attributes=True))
 
 
 async def _awaited(call: Call[None, wire.WaitQuery]) -> str:
@@ -212,7 +215,17 @@ def _execution(info: ExecutionInfo) -> wire.Execution:
         failure_reason=info.failure_reason or None,
         failure_category=info.failure_category or None,
         cancellation_reason=info.cancellation_reason or None,
+        current_attempt=_shown(info.current_attempt, CurrentAttempt),
+        current_lease=_shown(info.current_lease, CurrentLease),
+        current_waitpoint=info.current_waitpoint,
+        total_attempt_count=info.total_attempt_count,
+        last_mutation_at=None if info.last_mutation_at is None else str(info.last_mutation_at),
+        tags=dict(info.tags),
     )
+
+
+def _shown(part: object, answer: type[T]) -> T | None:
+    return None if part is None else msgspec.convert(part, answer, from_attributes=True)
 
 
 def _attempt(one: StoredAttempt) -> wire.Attempt:
