@@ -42,10 +42,15 @@ class World(RuleBasedStateMachine):
         self._directory = TemporaryDirectory()
         # Not made the thread's own: other tests have loops, too.
         self._loop = asyncio.new_event_loop()
+        self.pair = self._until_done(self._open(open_store))
+
+    async def _open(self, open_store: Open) -> Pair:
+        """In the loop: an engine listens from the start, which a store may need one for."""
         directory = Path(self._directory.name)
         reference = STORES["memory"](self.clock, directory)
-        self.pair = Pair(reference, open_store(self.clock, directory), self.clock)
-        self._until_done(self.pair.open())
+        pair = Pair(reference, open_store(self.clock, directory), self.clock)
+        await pair.open()
+        return pair
 
     def teardown(self) -> None:
         try:
