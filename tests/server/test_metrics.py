@@ -2,28 +2,35 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from flowfabric.config import Settings, StoreUrl
+from flowfabric.core.tokens import Secret
 from flowfabric.duties.loop import DutyLoop
 from flowfabric.duties.retention import Retention
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.duties.tally import Tally
 from flowfabric.errors import Bug, TransportFault
+from flowfabric.server import booted
 from flowfabric.server.boot import _close
 from flowfabric.telemetry.metrics import Metrics
-from tests.server.conftest import Serve
+from tests.server.conftest import BASE, Serve
 from tests.server.driving import WORKER, Served, fence
 from tests.server.test_budgets import make
+from tests.valkey_server import ValkeyServer
 
 Figures = dict[tuple[str, tuple[str, ...]], float]
 Scenario = Callable[[Served], Awaitable[None]]
 SCENARIOS: dict[str, tuple[Scenario, str, tuple[str, ...], float]] = {}
+# What no other store has to mend; see the last tests.
+ONLY_ON_VALKEY = {"ff_doorbell_reconnects_total", "ff_function_reload_total"}
 
 
 async def figures(served: Served) -> Figures:
@@ -205,6 +212,14 @@ async def a_group_with_a_policy(served: Served) -> None:
     await served.done("POST /v1/flows:submit", graph("abc", "ac", "bc", policy=RACE))
 
 
+@moves("ff_sibling_cancel_dispatched_total", "sibling_quorum_satisfied", by=2)
+@moves("ff_sibling_cancel_disposition_total", "cancelled", by=2)
+async def a_race(served: Served) -> None:
+    body = graph("abcd", "ad", "bd", "cd", policy=RACE, to="d")
+    await served.done("POST /v1/flows:submit", body)
+    await served.finish(fence(await served.claim()), complete={})
+
+
 @moves("ff_cancel_backlog_depth")
 async def a_cancel_that_is_not_over(served: Served) -> None:
     """More members than one step ends, and nobody who goes on at once."""
@@ -331,7 +346,7 @@ def test_every_metric_has_its_scenario() -> None:
         f"{one.name}_total" if one.type == "counter" else one.name
         for one in Metrics().registry.collect()
     }
-    assert set(SCENARIOS) == families
+    assert set(SCENARIOS) | ONLY_ON_VALKEY == families
 
 
 async def test_a_fault_of_a_visit_is_an_error_of_its_duty(
@@ -349,3 +364,46 @@ async def test_lanes_beyond_the_sixteenth_share_a_label(still: Served) -> None:
     lanes = {labels for name, labels in found if name == "ff_queue_depth"}
     assert ("other", "waiting") in lanes
     assert len(lanes) == 17
+
+
+# ---- what a server of Valkey may lose
+
+
+@pytest.fixture
+async def on_valkey() -> AsyncIterator[tuple[Served, ValkeyServer]]:
+    """A server over a store of its own, which tests may hurt."""
+    store = ValkeyServer()
+    url = StoreUrl("valkey", host="127.0.0.1", port=store.port)
+    settings = Settings(store=url, waitpoint_secret=Secret("5e" * 32))
+    async with (
+        booted(settings) as application,
+        httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url=BASE) as client,
+    ):
+        yield Served(application, client), store
+    store.end()
+
+
+async def test_doorbells_that_were_cut_off_are_counted(
+    on_valkey: tuple[Served, ValkeyServer],
+) -> None:
+    served, store = on_valkey
+    bells = served.application.services.engine.deps.store.backend.bells()
+    for cuts in range(3):
+        # Answers come in order: once this bell is heard, so are all others.
+        listening = bells.listen(f"lane:default:{cuts}")
+        await listening.begun(10)
+        assert (await figures(served))["ff_doorbell_reconnects_total", ()] == cuts
+        assert store.run("CLIENT", "KILL", "TYPE", "pubsub") == b":1\r\n"
+        assert await listening.wait(10), "whoever listens is rung when the bells are back"
+        listening.close()
+
+
+async def test_functions_that_had_to_be_loaded_again_are_counted(
+    on_valkey: tuple[Served, ValkeyServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    served, store = on_valkey
+    assert (await figures(served))["ff_function_reload_total", ()] == 0
+    store.expect("FUNCTION", "FLUSH", "SYNC")
+    await asyncio.gather(*(served.submit() for _ in range(20)))
+    assert (await figures(served))["ff_function_reload_total", ()] == 1

@@ -10,6 +10,7 @@ from typing import Final, Literal, Protocol
 
 from flowfabric.backend.flowing import Flowing
 from flowfabric.backend.limiting import Answered, Limiting
+from flowfabric.backend.tallies import Tallies
 from flowfabric.backend.types import (
     NO_DOCUMENTS,
     Append,
@@ -64,6 +65,8 @@ class Backend(Flowing, Limiting, Protocol):
     """A store. See each answer type for what a mechanism tells its caller."""
 
     def describe(self) -> Description: ...
+
+    def tallies(self) -> Tallies: ...
 
     async def prepare(self) -> None: ...
 

@@ -302,6 +302,7 @@ class _Walk:
         became full before that was known."""
         source = self._rows.record(edge.source)
         if edge.state == "staged" or source is None or source.state in FINAL:
+            self._count_missed(edge, source)
             return None
         after = within
         while edges := self._rows.outgoing(edge.source, after, PAGE):
@@ -314,8 +315,14 @@ class _Walk:
             if self._looks_left <= 0:
                 return after
         _write(self._rows, source, cut_plan(source.execution_id, reason))
+        self._rows.count_sibling(reason)
         self._fresh.append(Unsettled("settle", source.execution_id))
         return None
+
+    def _count_missed(self, edge: Edge, source: Record | None) -> None:
+        """Of an edge that is settled the source has had its say; it was no sibling to cut."""
+        if edge.state == "open":
+            self._rows.count_sibling("already_terminal" if source else "not_found")
 
     def _is_needed_for(self, edge: Edge) -> bool:
         """Whether the group this edge leads to has not fired and still waits for it."""

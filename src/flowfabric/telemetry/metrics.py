@@ -1,6 +1,6 @@
 """Metrics for Prometheus: what the observer is told, as counters, gauges and histograms."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -14,6 +14,7 @@ BUCKETS: Final = (
 # Labels must stay few: further lanes share one.
 MOST_LANES: Final = 16
 OTHER: Final = "other"
+_NOT_CUT: Final = ("already_terminal", "not_found")
 _METHODS: Final = frozenset(
     {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"}
 )
@@ -23,7 +24,7 @@ class Metrics(Observer):
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
         self._lanes: set[str] = set()
-        self._hits: dict[tuple[str, str], int] = {}
+        self._shown: dict[tuple[str, str], int] = {}
         self._answered: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         count, gauge, time = self._counter, self._gauge, self._histogram
         self._requests = count("ff_http_requests", "Requests", "method", "path", "status")
@@ -46,6 +47,8 @@ class Metrics(Observer):
         self._signals = count("ff_signals", "Signals", "effect")
         self._completions = count("ff_completion_events", "Completions logged", "outcome")
         self._groups = count("ff_edge_group_policy", "Edge groups by their policy", "policy")
+        self._cuts = count("ff_sibling_cancel_dispatched", "Siblings cut", "reason")
+        self._fates = count("ff_sibling_cancel_disposition", "Fates of siblings", "disposition")
         self._drains = count("ff_sibling_cancel_reconcile", "Cuts ended by a timer", "action")
         self._full = count("ff_worker_at_capacity", "Claims that found no permit")
         self._stream_ops = gauge("ff_stream_ops_in_flight", "Stream reads and tails under way")
@@ -53,6 +56,8 @@ class Metrics(Observer):
         self._waits = gauge("ff_claim_waits", "Claims that wait for work")
         self._rejected = count("ff_stream_ops_rejected", "Calls that found a pool full", "pool")
         self._faults = count("ff_backend_errors", "Failed calls of the store", "op", "kind")
+        self._reconnects = count("ff_doorbell_reconnects", "Doorbells connected again")
+        self._reloads = count("ff_function_reload", "Missing functions loaded again")
         self._overruns = count("ff_shutdown_timeout", "Drains that took too long")
 
     def render(self) -> bytes:
@@ -147,9 +152,26 @@ class Metrics(Observer):
         """(budget or quota, dimension or reason, how often since the start)."""
         for kind, label, n in hits:
             counter = self._budget_hits if kind == "budget" else self._quota_hits
-            before = self._hits.get((kind, label), 0)
-            counter.labels(label).inc(n - before)
-            self._hits[kind, label] = n
+            counter.labels(label).inc(self._news((kind, label), n))
+
+    def show_siblings(self, fates: Mapping[str, int]) -> None:
+        """What became of siblings, by the reason they were cut for or why they were not."""
+        for fate, n in fates.items():
+            news = self._news(("sibling", fate), n)
+            is_cut = fate not in _NOT_CUT
+            self._fates.labels("cancelled" if is_cut else fate).inc(news)
+            if is_cut:
+                self._cuts.labels(fate).inc(news)
+
+    def show_recoveries(self, reconnects: int, reloads: int) -> None:
+        self._reconnects.inc(self._news(("store", "reconnects"), reconnects))
+        self._reloads.inc(self._news(("store", "reloads"), reloads))
+
+    def _news(self, key: tuple[str, str], n: int) -> int:
+        """How much a sum that others keep has grown since it was shown last."""
+        news = n - self._shown.get(key, 0)
+        self._shown[key] = n
+        return news
 
     def _lane(self, lane: str) -> str:
         if lane not in self._lanes:

@@ -27,6 +27,7 @@ class FakeRows:
         self.entries: list[LogEntry] = []
         self.writes: list[Step] = []
         self.dropped_journals: list[str] = []
+        self.siblings: list[str] = []
 
     def record(self, execution_id: str) -> Record | None:
         return self.records.get(execution_id)
@@ -104,6 +105,9 @@ class FakeRows:
 
     def log(self, entry: LogEntry) -> None:
         self.entries.append(entry)
+
+    def count_sibling(self, fate: str) -> None:
+        self.siblings.append(fate)
 
 
 def _page(edges: Iterable[Edge], after: str, limit: int) -> list[Edge]:

@@ -23,6 +23,7 @@ from flowfabric.backend.reference import (
 from flowfabric.backend.reference.flowing import FlowMechanisms
 from flowfabric.backend.reference.limiting import LimitMechanisms
 from flowfabric.backend.reference.work import Runner, Work, attempt
+from flowfabric.backend.tallies import Tallies
 from flowfabric.backend.types import (
     NO_DOCUMENTS,
     Append,
@@ -74,6 +75,9 @@ class ReferenceBackend(FlowMechanisms, LimitMechanisms):
 
     def describe(self) -> Description:
         return self._description
+
+    def tallies(self) -> Tallies:
+        return self._runner.tallies
 
     def bells(self) -> Bells:
         return self._bells

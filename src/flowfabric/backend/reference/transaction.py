@@ -49,6 +49,8 @@ class Transaction:
         self.searchable = searchable
         self.rings: set[str] = set()
         self.rows_written = 0
+        # What became of siblings that were to be cut.
+        self.siblings: list[str] = []
         self._seen: dict[Table[Any, Any], dict[Any, Any]] = {}
         self._dirty: dict[Table[Any, Any], dict[Any, Any]] = {}
         self._log: list[LogEntry] = []
@@ -61,7 +63,7 @@ class Transaction:
     def item(self, work: Callable[[], T]) -> T:
         """Run one item of a batch; if it raises, its writes are taken back."""
         self._undo.clear()
-        logged = len(self._log)
+        logged, counted = len(self._log), len(self.siblings)
         try:
             return work()
         except Exception:
@@ -72,6 +74,7 @@ class Transaction:
                     layer[key] = old
             # Its rings stay: a bell too many is harmless.
             del self._log[logged:]
+            del self.siblings[counted:]
             raise
 
     def flush(self) -> None:
@@ -294,6 +297,9 @@ class Transaction:
         self._log.append(entry)
         self.rows_written += 1
         self.rings.add(LOG_BELL)
+
+    def count_sibling(self, fate: str) -> None:
+        self.siblings.append(fate)
 
 
 def _is_offered(record: Record) -> bool:

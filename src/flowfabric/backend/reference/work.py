@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from flowfabric.backend.reference.transaction import Transaction
+from flowfabric.backend.tallies import Tallies
 from flowfabric.errors import Bug, FlowFabricError
 
 I = TypeVar("I")  # noqa: E741
@@ -73,6 +74,9 @@ class Runner(Protocol):
 
     @property
     def clock(self) -> Callable[[], int]: ...
+
+    @property
+    def tallies(self) -> Tallies: ...
 
     async def prepare(self) -> None: ...
 

@@ -11,6 +11,7 @@ from flowfabric.backend.reference.work import MOST_ROWS, AnyWork, perform
 from flowfabric.backend.sqlite.faults import error_for, kind_of
 from flowfabric.backend.sqlite.mail import Call
 from flowfabric.backend.sqlite.tables import SqliteTables
+from flowfabric.backend.tallies import Tallies
 
 Caller = Call[AnyWork]
 _PAUSES_MS: Final = (5, 10)
@@ -32,6 +33,7 @@ class Committer:
         path: str,
         clock: Callable[[], int],
         searchable: frozenset[str],
+        tallies: Tallies,
     ) -> None:
         # Once the file is damaged nothing more is written to it.
         self.broken: Exception | None = None
@@ -39,6 +41,7 @@ class Committer:
         self._path = path
         self._clock = clock
         self._searchable = searchable
+        self._tallies = tallies
         self._tables = SqliteTables(connection, searchable)
 
     def run(self, calls: Sequence[Caller]) -> set[str]:
@@ -97,6 +100,7 @@ class Committer:
                 execute("ROLLBACK")
             raise
         rings |= tx.rings
+        self._tallies.siblings.update(tx.siblings)
         left = shares[len(answers) :]
         for share, answered in zip(shares, answers, strict=False):
             share.call.result += answered

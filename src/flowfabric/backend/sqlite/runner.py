@@ -16,6 +16,7 @@ from flowfabric.backend.sqlite.opening import Opened, Opening, open_file
 from flowfabric.backend.sqlite.readers import Read, Readers
 from flowfabric.backend.sqlite.upkeep import Upkeep
 from flowfabric.backend.sqlite.writer import Hearers, Writer
+from flowfabric.backend.tallies import Tallies
 from flowfabric.errors import FlowFabricError
 
 I = TypeVar("I")  # noqa: E741
@@ -43,6 +44,7 @@ class SqliteRunner:
         self._writing: list[threading.Thread] = []
         self._reading: list[threading.Thread] = []
         self._preparing = asyncio.Lock()
+        self.tallies = Tallies()
 
     @property
     def clock(self) -> Callable[[], int]:
@@ -59,7 +61,7 @@ class SqliteRunner:
 
     def _start(self, opened: Opened) -> None:
         path, clock, searchable = self._opening.path, self._opening.clock, self._opening.searchable
-        committer = Committer(opened.writing, path, clock, searchable)
+        committer = Committer(opened.writing, path, clock, searchable, self.tallies)
         upkeep = Upkeep(opened.tending, path)
         writer = Writer(opened.writing, committer, opened.token, self._hearers, upkeep)
         upkeep.start()

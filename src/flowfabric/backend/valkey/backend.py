@@ -6,6 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from flowfabric.backend.base import Bells
+from flowfabric.backend.tallies import Tallies
 from flowfabric.backend.types import CLUSTER_SLOTS, Description
 from flowfabric.backend.valkey.applying import ApplyMechanism
 from flowfabric.backend.valkey.bells import StoreBells, ValkeyBells
@@ -57,7 +58,7 @@ def standalone(node: Node, opening: Opening) -> "ValkeyBackend":
     """A store on one server."""
     functions = functions_of(Standalone(node), opening)
     calls = Calls(functions, opening.counts, opening.clock, opening.searchable)
-    return ValkeyBackend(calls, ValkeyBells(node), opening)
+    return ValkeyBackend(calls, ValkeyBells(node, calls.tallies), opening)
 
 
 class ValkeyBackend(
@@ -97,6 +98,9 @@ class ValkeyBackend(
             # Few enough that the server works on one call while the process makes the next.
             together=32,
         )
+
+    def tallies(self) -> Tallies:
+        return self._calls.tallies
 
     def bells(self) -> Bells:
         return self._bells

@@ -12,6 +12,7 @@ import libvalkey
 
 from flowfabric.backend.base import Bells
 from flowfabric.backend.bells import LocalBells, LocalListening
+from flowfabric.backend.tallies import Tallies
 from flowfabric.backend.valkey.connection import Connection, connect
 from flowfabric.backend.valkey.keys import BELL
 from flowfabric.backend.valkey.node import Node
@@ -34,8 +35,9 @@ class StoreBells(Bells, Protocol):
 class ValkeyBells:
     """Rings from every process that uses the server. Use from one event loop."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, tallies: Tallies) -> None:
         self._node = node
+        self._tallies = tallies
         self._local = LocalBells()
         # By channel; done as soon as the server has confirmed it.
         self._channels: dict[str, asyncio.Future[None]] = {}
@@ -99,7 +101,7 @@ class ValkeyBells:
             self._connection.write(libvalkey.pack_command(words))
 
     async def _keep(self) -> None:
-        node = self._node
+        node, is_again = self._node, False
         while True:
             try:
                 connection = await connect(node.host, node.port, node.login, self._on_push)
@@ -107,6 +109,8 @@ class ValkeyBells:
                 _log.info("doorbells: %s; trying again", fault)
                 await asyncio.sleep(_RETRY_S)
                 continue
+            self._tallies.reconnects += is_again
+            is_again = True
             self._connection = connection
             try:
                 self._send("SUBSCRIBE", list(self._channels))

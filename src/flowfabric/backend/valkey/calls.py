@@ -17,6 +17,8 @@ A = TypeVar("A")
 
 # A call this long keeps others waiting for about two milliseconds.
 MOST_ITEMS: Final = 32
+# Where the head of an answer has what became of siblings; most have none.
+_SIBLINGS: Final = 3
 # How a function begins its word of stored data that contradicts itself.
 _VIOLATION: Final = "invariant: "
 
@@ -47,6 +49,7 @@ class Calls:
         self.functions = functions
         self.counts = counts
         self.searchable = searchable
+        self.tallies = functions.tallies
         self._clock = clock
 
     @property
@@ -58,7 +61,13 @@ class Calls:
         bodies = args.bodies if args else ()
         answer = await self.functions.call(function, key, packed, *bodies)
         head = decode(answer[0])
+        self.note(head)
         return Reply(head[0], head[1], answer)
+
+    def note(self, head: list[Any]) -> None:
+        """Keep what a function has counted beside its answer."""
+        if len(head) > _SIBLINGS:
+            self.tallies.siblings.update(head[_SIBLINGS])
 
     def now(self) -> int:
         """The test's instant; 0 is the server's own."""

@@ -27,7 +27,7 @@ class ClusterBackend(ValkeyBackend):
     def __init__(self, cluster: Cluster, opening: Opening) -> None:
         functions = functions_of(cluster, opening)
         calls = ClusterCalls(functions, opening.counts, opening.clock, opening.searchable)
-        bells = ClusterBells(cluster, opening.counts)
+        bells = ClusterBells(cluster, opening.counts, calls.tallies)
         super().__init__(calls, bells, opening)
         self._claims = SpreadClaims(calls, bells.rung)
         self._retelling: asyncio.Task[None] | None = None

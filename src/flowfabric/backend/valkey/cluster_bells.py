@@ -11,6 +11,7 @@ from typing import Any, Final
 import libvalkey
 
 from flowfabric.backend.bells import LocalBells, LocalListening
+from flowfabric.backend.tallies import Tallies
 from flowfabric.backend.valkey.cluster import Cluster
 from flowfabric.backend.valkey.connection import connect
 from flowfabric.backend.valkey.keys import BELL, key_of
@@ -26,8 +27,9 @@ _LANE: Final = "lane:"
 class ClusterBells:
     """Rings from every process that uses the cluster. Use from one event loop."""
 
-    def __init__(self, cluster: Cluster, counts: PartitionCounts) -> None:
+    def __init__(self, cluster: Cluster, counts: PartitionCounts, tallies: Tallies) -> None:
         self._cluster = cluster
+        self._tallies = tallies
         self._tags = ("{cfg}", *(f"{{fp:{number}}}" for number in range(counts.flow)))
         self._local = LocalBells()
         self._rung: dict[str, set[str]] = {}
@@ -71,8 +73,10 @@ class ClusterBells:
             return
         for keeper in self._keepers.values():
             keeper.cancel()
+        is_again = bool(self._keepers)
         self._keepers = {
-            node: asyncio.ensure_future(self._keep(node)) for node in self._cluster.primaries()
+            node: asyncio.ensure_future(self._keep(node, is_again))
+            for node in self._cluster.primaries()
         }
 
     def _channels_of(self, node: Node) -> list[str]:
@@ -84,7 +88,7 @@ class ClusterBells:
         except FlowFabricError:
             return False
 
-    async def _keep(self, node: Node) -> None:
+    async def _keep(self, node: Node, is_again: bool) -> None:
         while True:
             try:
                 connection = await connect(node.host, node.port, node.login, self._on_push)
@@ -93,6 +97,8 @@ class ClusterBells:
                 self._look_again_soon()
                 await asyncio.sleep(_RETRY_S)
                 continue
+            self._tallies.reconnects += is_again
+            is_again = True
             try:
                 channels = self._channels_of(node)
                 words = [("SSUBSCRIBE", f"{BELL}{tag}") for tag in channels]

@@ -36,6 +36,7 @@ class ClusterCalls(Calls):
         bodies = args.bodies if args else ()
         answer = await self.functions.call(function, key, packed, *bodies, patience=patience)
         head = decode(answer[0])
+        self.note(head)
         hints = head[_HEAD] if len(head) > _HEAD else []
         if hints:
             self._hints.send(hints)

@@ -44,6 +44,7 @@ FILES: Final = (
     "graph",
     "members",
     "settle",
+    "settle_plan",
     "journal",
     "waiters",
     "budgets",

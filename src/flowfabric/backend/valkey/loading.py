@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import libvalkey
 
+from flowfabric.backend.tallies import Tallies
 from flowfabric.backend.valkey.faults import (
     fault_of,
     is_missing_function,
@@ -55,6 +56,7 @@ class Functions:
         self._text, self.version = library(test_mode=test_mode)
         self._force = force
         self._replication = replication
+        self.tallies = Tallies()
         self.patience_s = _PATIENCE_S
         self._loads: dict[Node, asyncio.Task[None]] = {}
 
@@ -111,9 +113,13 @@ class Functions:
         load = self._loads.get(node)
         if load is None:
             _log.warning("%s: functions are missing, loading the library", node)
-            load = self._loads[node] = asyncio.ensure_future(self.load(node))
+            load = self._loads[node] = asyncio.ensure_future(self._reload(node))
             load.add_done_callback(lambda _: self._loads.pop(node, None))
         await asyncio.shield(load)
+
+    async def _reload(self, node: Node) -> None:
+        await self.load(node)
+        self.tallies.reloads += 1
 
     async def load(self, node: Node) -> None:
         await self._check_number(node)

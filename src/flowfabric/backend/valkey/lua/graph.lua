@@ -272,3 +272,41 @@ function ff.write_graph(c)
     end
   end
 end
+
+-- ---- verdicts
+
+function ff.resolved_edges(group)
+  return group[@g.succeeded] + group[@g.failed] + group[@g.skipped]
+end
+
+-- What the counters of a pending group amount to.
+function ff.judge(group)
+  local lost = group[@g.failed] + group[@g.skipped]
+  local n, k = group[@g.n], group[@g.k]
+  if group[@g.policy] == 'all_of' then
+    if lost > 0 then return 'impossible' end
+    return group[@g.succeeded] == n and group[@g.staged] == 0 and 'satisfied' or 'pending'
+  end
+  if group[@g.policy] == 'any_of' then k = 1 end
+  if group[@g.succeeded] >= k then return 'satisfied' end
+  if n >= k then return lost > n - k and 'impossible' or 'pending' end
+  local resolved = ff.resolved_edges(group) == n
+  return resolved and group[@g.staged] == 0 and 'impossible' or 'pending'
+end
+
+function ff.count_outcome(group, edge, outcome)
+  local place = @g.failed
+  if edge[@e.state] == 'satisfied' then
+    place = @g.succeeded
+  elseif outcome == 'skipped' then
+    place = @g.skipped
+  end
+  group[place] = group[place] + 1
+end
+
+-- Whether its source has ended in a way that resolves this edge.
+function ff.end_counts(edge, source)
+  if not FINAL[source[@state]] then return false end
+  return source[@replay_count] >= edge[@e.past_ends] or source[@state] == 'completed'
+    or edge[@e.kind] == 'finished'
+end

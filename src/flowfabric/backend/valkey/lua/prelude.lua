@@ -95,8 +95,15 @@ function ff.close(c, head)
   ff.write_counts(c)
   ff.write_hints(c)
   ff.ring_all(c)
-  c.out[1] = pack({ c.now, head, c.hints })
+  c.out[1] = pack({ c.now, head, c.hints, c.siblings })
   return c.out
+end
+
+-- Count what became of a sibling that was to be cut; told beside the answer, if there was one.
+function ff.count_sibling(c, fate)
+  local siblings = c.siblings or {}
+  siblings[fate] = (siblings[fate] or 0) + 1
+  c.siblings = siblings
 end
 
 function ff.bug(fault)

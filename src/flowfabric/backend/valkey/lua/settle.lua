@@ -30,16 +30,13 @@ end
 local function is_blocked(r)
   return r[@state] == 'blocked' and r[@reason] == 'dependencies'
 end
-
-local function resolved_edges(group)
-  return group[@g.succeeded] + group[@g.failed] + group[@g.skipped]
-end
+ff.is_blocked = is_blocked
 
 -- Release a member that waits for dependencies of which none is open any more; nil if one is.
 local function release_if_open(c, tag, id, r)
   local group = ff.group(c, id)
   if group and group[@g.state] == 'pending' then
-    if resolved_edges(group) < group[@g.n] or group[@g.staged] ~= 0 then return nil end
+    if ff.resolved_edges(group) < group[@g.n] or group[@g.staged] ~= 0 then return nil end
     if group[@g.n] ~= 0 then
       group[@g.state], group[@g.fired_at] = 'satisfied', c.now
       ff.put_group(c, id, group)
@@ -47,42 +44,9 @@ local function release_if_open(c, tag, id, r)
   end
   return write_member(c, { tag = tag }, id, r, release_plan(r, c.now))
 end
-
--- ---- groups
-
--- What the counters of a pending group amount to.
-local function judge(group)
-  local lost = group[@g.failed] + group[@g.skipped]
-  local n, k = group[@g.n], group[@g.k]
-  if group[@g.policy] == 'all_of' then
-    if lost > 0 then return 'impossible' end
-    return group[@g.succeeded] == n and group[@g.staged] == 0 and 'satisfied' or 'pending'
-  end
-  if group[@g.policy] == 'any_of' then k = 1 end
-  if group[@g.succeeded] >= k then return 'satisfied' end
-  if n >= k then return lost > n - k and 'impossible' or 'pending' end
-  local resolved = resolved_edges(group) == n
-  return resolved and group[@g.staged] == 0 and 'impossible' or 'pending'
-end
-
-local function count_outcome(group, edge, outcome)
-  local place = @g.failed
-  if edge[@e.state] == 'satisfied' then
-    place = @g.succeeded
-  elseif outcome == 'skipped' then
-    place = @g.skipped
-  end
-  group[place] = group[place] + 1
-end
+ff.release_if_open = release_if_open
 
 -- ---- edges
-
--- Whether its source has ended in a way that resolves this edge.
-local function end_counts(edge, source)
-  if not FINAL[source[@state]] then return false end
-  return source[@replay_count] >= edge[@e.past_ends] or source[@state] == 'completed'
-    or edge[@e.kind] == 'finished'
-end
 
 local function fire(c, w, target, group)
   if group[@g.on_satisfied] == 'cancel_remaining' then
@@ -107,7 +71,7 @@ local function resolve(c, w, edge, outcome, replayed)
   local target = edge[@e.target]
   local group = ff.group(c, target)
   if group and group[@g.round] ~= edge[@e.round] then group = nil end
-  if group and resolved_edges(group) >= group[@g.n] then
+  if group and ff.resolved_edges(group) >= group[@g.n] then
     c.violation = 'invariant: group of ' .. target .. ': more outcomes than its ' .. group[@g.n] .. ' edges'
     return false
   end
@@ -119,8 +83,8 @@ local function resolve(c, w, edge, outcome, replayed)
   if pending and satisfied and edge[@e.data_ref] == 'input' then
     w.bytes = w.bytes - ff.copy_result(edge[@e.source], target)
   end
-  count_outcome(group, edge, outcome)
-  local verdict = pending and judge(group) or 'pending'
+  ff.count_outcome(group, edge, outcome)
+  local verdict = pending and ff.judge(group) or 'pending'
   if verdict == 'pending' or (replayed and verdict == 'impossible') then
     ff.put_group(c, target, group)
   else
@@ -161,7 +125,7 @@ local function settle_member(c, w, work)
     w.looks = w.looks - 1
     after = ids[i]
     local edge = edges[i]
-    if edge[@e.state] == 'open' and end_counts(edge, source) then
+    if edge[@e.state] == 'open' and ff.end_counts(edge, source) then
       w.edges = w.edges - 1
       if resolve(c, w, edge, OUTCOMES[source[@state]]) then
         changed[#changed + 1], changed[#changed + 2] = ids[i], pack(edge)
@@ -184,7 +148,7 @@ local function gather_edge(c, w, edge, replayed)
     changed = edge[@e.past_ends] ~= past
     edge[@e.past_ends] = past
   end
-  if end_counts(edge, source) then
+  if ff.end_counts(edge, source) then
     w.edges = w.edges - 1
     return resolve(c, w, edge, OUTCOMES[source[@state]], replayed)
   end
@@ -227,7 +191,10 @@ end
 local function cut_source(c, w, edge, reason, within)
   local id = edge[@e.source]
   local source = edge[@e.state] ~= 'staged' and ff.load(id)
-  if not source or FINAL[source[@state]] then return nil end
+  if not source or FINAL[source[@state]] then
+    if edge[@e.state] == 'open' then ff.count_sibling(c, source and 'already_terminal' or 'not_found') end
+    return nil
+  end
   local after = within
   while true do
     local ids, edges = ff.edges(w.tag, w.flow_id, ff.outgoing(id), after, PAGE)
@@ -241,6 +208,7 @@ local function cut_source(c, w, edge, reason, within)
     if w.looks <= 0 then return after end
   end
   write_member(c, w, id, source, ff.filled(CUT, reason))
+  ff.count_sibling(c, reason)
   w.fresh[#w.fresh + 1] = work_of('settle', id)
   return nil
 end
@@ -340,6 +308,13 @@ end
 
 -- ---- what others call
 
+-- Settle the edges that leave a member that just ended.
+function ff.settle_from(c, tag, flow_id, id, ended)
+  local w = open_walk(tag, flow_id, { work_of('settle', id) })
+  w.ended_id, w.ended = id, ended
+  run(c, w)
+end
+
 -- Settle new or reopened edges whose source has ended already; items are {edge id, edge}. A replayed
 -- member waits again for sources that did not succeed.
 function ff.settle_edges(c, tag, flow_id, items, replayed)
@@ -404,75 +379,4 @@ function ff.end_flow_step(c, tag, flow_id)
   ff.check_violation(c)
   local flow = ff.flow(c, tag, flow_id)
   return flow and ff.has_work(flow) or false
-end
-
--- Whether a plan's groups are still those it was decided from, and its flow is not cancelled.
-function ff.graph_fits(c, tag, plan, r)
-  if plan[@p.uncancelled] and r[@flow_id] ~= '' then
-    local flow = ff.flow(c, tag, r[@flow_id])
-    if flow and flow[@f.cancelled_at] ~= 0 then return false end
-  end
-  local edit = plan[@p.graph]
-  return not edit or ff.groups_fit(c, edit)
-end
-
--- An edit is {edges, groups, seen}: {edge id, edge}, {target, group} and {target, group or false}.
-function ff.groups_fit(c, edit)
-  for i = 1, #edit[3] do
-    if not ff.is_same_group(c, edit[3][i][1], edit[3][i][2]) then return false end
-  end
-  return true
-end
-
-function ff.write_edit(c, tag, flow_id, edit)
-  for i = 1, #edit[1] do ff.put_edge(c, tag, flow_id, edit[1][i][1], edit[1][i][2]) end
-  for i = 1, #edit[2] do ff.put_group(c, edit[2][i][1], edit[2][i][2]) end
-end
-
-local function settle_graph(c, tag, id, plan, before, after)
-  local edit, flow_id = plan[@p.graph], after[@flow_id]
-  ff.member_moved(c, tag, id, before, after)
-  if edit then
-    local flow = plan[@p.rule] == 'park' and #edit[1] > 0 and ff.flow(c, tag, flow_id)
-    if flow then
-      ff.grow_flow(flow, 0, #edit[1])
-      ff.keep_flow(c, tag, flow_id, flow)
-    end
-    ff.settle_edges(c, tag, flow_id, edit[1], plan[@p.rule] == 'replay')
-  end
-  if FINAL[after[@state]] and not plan[@p.unsettled] then
-    local w = open_walk(tag, flow_id, { work_of('settle', id) })
-    w.ended_id, w.ended = id, after
-    run(c, w)
-  end
-end
-
--- A record that parks or replays may wait for nothing: the last child ended just before. A repeat is
--- to be answered like the call that parked and was released in the same step.
-local function release_if_met(c, tag, id, plan)
-  local r, row = ff.load(id)
-  if is_blocked(r) then
-    local released = release_if_open(c, tag, id, r)
-    if not released then return r, row end
-    r, row = released, pack(released)
-  end
-  if not plan[@p.op] or r[@state] == 'blocked' then return r, row end
-  local told = ff.copy(r)
-  ff.put(told, @op_state, told[@state])
-  if told[@op_wake_at] ~= told[@wake_at] then ff.put(told, @op_wake_at, told[@wake_at]) end
-  return told, ff.write(c, id, r, told)
-end
-
--- What a plan that was performed does to the graph: the record and row as they are afterwards, and
--- whether the flow has more to do.
-function ff.settle_plan(c, id, plan, before, after, row)
-  local flow_id, edit = after[@flow_id], plan[@p.graph]
-  if flow_id == '' and after[@state] ~= 'blocked' then return after, row, false end
-  local tag = ff.tag_of(id)
-  if edit and flow_id ~= '' then ff.write_edit(c, tag, flow_id, edit) end
-  local moved = edit or before[@state] ~= after[@state] or before[@reason] ~= after[@reason]
-  if moved and flow_id ~= '' then settle_graph(c, tag, id, plan, before, after) end
-  if is_blocked(after) then after, row = release_if_met(c, tag, id, plan) end
-  if not moved or flow_id == '' then return after, row, false end
-  return after, row, ff.end_flow_step(c, tag, flow_id)
 end
