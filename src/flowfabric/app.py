@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -72,11 +72,19 @@ def _valkey(settings: Settings, clock: Clock | None) -> Backend:
             searchable=settings.searchable_tags,
             clock=clock,
             demands=Demands(settings.allow_redis, "allow_volatile" in switched),
-            force_load=settings.force_lua_reload,
+            loads=_loads(settings),
             replicated=_is_replicated(store),
         ),
         cluster="cluster" in switched,
     )
+
+
+def _loads(settings: Settings) -> Literal["missing", "always", "never"]:
+    if settings.force_lua_reload and settings.skip_library_load:
+        raise InvalidInput("skip_library_load: contradicts force_lua_reload; choose one of them")
+    if settings.force_lua_reload:
+        return "always"
+    return "never" if settings.skip_library_load else "missing"
 
 
 def _is_replicated(store: StoreUrl) -> bool:

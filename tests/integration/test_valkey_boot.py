@@ -17,7 +17,13 @@ from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.tokens import Secret
 from flowfabric.engine.executions import Submission
-from flowfabric.errors import FlowFabricError, InvalidInput, PartitionMismatch, Unavailable
+from flowfabric.errors import (
+    FlowFabricError,
+    InvalidInput,
+    PartitionMismatch,
+    ScriptNotLoaded,
+    Unavailable,
+)
 from tests.resp_server import Answer, bulk, resp_server
 from tests.valkey_server import ValkeyServer
 
@@ -254,6 +260,55 @@ async def test_a_newer_library_that_offers_our_number_is_left_alone(server: Valk
     assert server.run("FUNCTION", "LOAD", "REPLACE", text).startswith(b"$")
     await open_and_close(settings_at(server))
     assert version_at(server).startswith(b"999.0.0 ")
+
+
+def loading_nothing(server: ValkeyServer) -> Settings:
+    return msgspec.structs.replace(settings_at(server), skip_library_load=True)
+
+
+async def test_a_process_that_may_not_load_uses_what_others_have_loaded(
+    server: ValkeyServer,
+) -> None:
+    await open_and_close(settings_at(server))
+    server.expect("ACL", "SETUSER", "default", "-function")
+    await open_and_close(loading_nothing(server))
+
+
+async def test_a_process_that_may_not_load_is_refused_without_a_library(
+    server: ValkeyServer,
+) -> None:
+    told = await refusal(loading_nothing(server))
+    assert "it has no library of ours" in told
+    assert "`flowfabric migrate`" in told
+    assert b"flowfabric" not in server.run("FUNCTION", "LIST")
+
+
+async def test_a_process_that_may_not_load_is_refused_by_an_older_library(
+    server: ValkeyServer,
+) -> None:
+    load(server, (f"ff{INTERFACE}_version", "0.0.0 0123456789abcdef"))
+    assert "its library is 0.0.0 0123456789abcdef" in await refusal(loading_nothing(server))
+    assert version_at(server).startswith(b"0.0.0 ")
+
+
+async def test_a_process_that_may_not_load_says_so_when_functions_vanish(
+    server: ValkeyServer,
+) -> None:
+    await open_and_close(settings_at(server))
+    engine = await open_engine(loading_nothing(server))
+    server.expect("FUNCTION", "FLUSH", "SYNC")
+    with pytest.raises(ScriptNotLoaded):
+        await engine.executions.create(Submission(kind="k"))
+    assert b"flowfabric" not in server.run("FUNCTION", "LIST")
+    await open_and_close(settings_at(server))
+    await engine.executions.create(Submission(kind="k"))
+    await engine.close()
+    await engine.deps.store.backend.close()
+
+
+async def test_one_cannot_force_and_skip_loading(server: ValkeyServer) -> None:
+    both = msgspec.structs.replace(loading_nothing(server), force_lua_reload=True)
+    assert "contradicts force_lua_reload" in await refusal(both)
 
 
 async def test_a_library_without_our_number_is_not_touched(server: ValkeyServer) -> None:

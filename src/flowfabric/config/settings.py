@@ -96,9 +96,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     waitpoint_grace_ms: int = 86_400_000
     # SQLite: threads that read, beside the one that writes.
     sqlite_readers: int = 3
-    # Valkey: accept another kind of server; load the functions without asking for their version.
+    # Valkey: accept another kind of server; load the functions without asking for their version,
+    # or leave loading them to others and refuse to work without them.
     allow_redis: bool = False
     force_lua_reload: bool = False
+    skip_library_load: bool = False
     # What a client of a server shows it.
     api_token: Secret = Secret("")
     # The server's own.

@@ -20,7 +20,7 @@ from flowfabric.backend.valkey.flowing import FlowMechanism
 from flowfabric.backend.valkey.keys import CONFIG
 from flowfabric.backend.valkey.library import INTERFACE
 from flowfabric.backend.valkey.limiting import LimitMechanism
-from flowfabric.backend.valkey.loading import Functions
+from flowfabric.backend.valkey.loading import Functions, Loads
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.presence import PresenceMechanism
 from flowfabric.backend.valkey.reading import ReadMechanism
@@ -40,7 +40,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     searchable: frozenset[str] = frozenset()
     clock: Callable[[], int] | None = None
     demands: Demands = Demands()
-    force_load: bool = False
+    loads: Loads = "missing"
     # Whether changes wait until a replica has them.
     replicated: bool = False
 
@@ -49,7 +49,7 @@ def functions_of(topology: Topology, opening: Opening) -> Functions:
     return Functions(
         topology,
         test_mode=opening.clock is not None,
-        force=opening.force_load,
+        loads=opening.loads,
         replication=Replication() if opening.replicated else None,
     )
 

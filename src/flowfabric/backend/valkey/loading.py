@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 import re
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import libvalkey
 
@@ -24,6 +24,7 @@ from flowfabric.errors import (
     ClusterFault,
     FlowFabricError,
     ProtocolFault,
+    ScriptNotLoaded,
     TransportError,
     TransportFault,
 )
@@ -37,6 +38,8 @@ _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
 _MOST_REDIRECTS: Final = 5
 
+# When the library is loaded: where it is missing or too old, always, or by others only.
+Loads = Literal["missing", "always", "never"]
 # An error a server answered, or what kept it from answering.
 _Problem = Exception
 
@@ -49,22 +52,33 @@ class Functions:
         topology: Topology,
         *,
         test_mode: bool,
-        force: bool = False,
+        loads: Loads = "missing",
         replication: Replication | None = None,
     ) -> None:
         self.topology = topology
         self._text, self.version = library(test_mode=test_mode)
-        self._force = force
+        self._loads_when = loads
         self._replication = replication
         self.tallies = Tallies()
         self.patience_s = _PATIENCE_S
         self._loads: dict[Node, asyncio.Task[None]] = {}
 
+    @property
+    def _may_load(self) -> bool:
+        return self._loads_when != "never"
+
     async def prepare(self) -> None:
-        """Load the library on every primary that has none, or an older one."""
+        """Load the library on every primary that has none, or an older one, if we may."""
         for node in self.topology.primaries():
-            if self._force or not is_enough(await self._version_on(node), self.version):
+            if self._loads_when == "always":
                 await self.load(node)
+                continue
+            found = await self._version_on(node)
+            if is_enough(found, self.version):
+                continue
+            if self._loads_when == "never":
+                raise _absent(node, found, self.version)
+            await self.load(node)
 
     async def call(
         self, function: str, key: str, *args: Word, patience: float | None = None
@@ -92,7 +106,7 @@ class Functions:
         trial = _Trial(self.topology, key, self.patience_s if patience is None else patience)
         while True:
             try:
-                if is_missing_function(problem) and not trial.has_loaded:
+                if self._may_load and is_missing_function(problem) and not trial.has_loaded:
                     # It cannot have run.
                     await self._load_once(self.topology.node_of(key))
                     trial.has_loaded = True
@@ -214,6 +228,14 @@ def is_enough(found: str, wanted: str) -> bool:
 def _release(version: str) -> tuple[int, ...]:
     numbers = version.partition(" ")[0].split(".")
     return tuple(int(number) for number in numbers if number.isdigit())
+
+
+def _absent(node: Node, found: str, wanted: str) -> FlowFabricError:
+    what = f"its library is {found}" if found else "it has no library of ours"
+    return ScriptNotLoaded(
+        f"valkey {node.host}:{node.port}: {what}, this process needs {wanted} and may not load it "
+        "(skip_library_load); load it with `flowfabric migrate`"
+    )
 
 
 def _load_fault(problem: _Problem) -> FlowFabricError:
