@@ -105,6 +105,10 @@ async def test_a_server_tells_what_its_store_is_and_may_be_asked_for(served: Ser
     assert told["limits"]["items_per_batch"] == 200
     assert told["limits"]["claims_per_call"] == 100
     assert told["limits"]["large_body_bytes"] == 1_048_576
+    assert told["limits"]["journal_entries"] == 10_000
+    assert told["limits"]["frame_bytes"] == told["limits"]["signal_bytes"] == 65_536
+    assert told["limits"]["claim_reply_bytes"] == 4_194_304
+    assert told["interface"] == 1
     facts = {"family", "library_version", "server_version", "layout", "durability", "wakeup"}
     assert facts | {"spread", "lane_order", "event_order", "transactional_submit"} <= set(told)
 

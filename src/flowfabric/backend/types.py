@@ -15,6 +15,12 @@ from flowfabric.core.record import Attempt, Record
 from flowfabric.core.states import State
 from flowfabric.errors import FlowFabricError
 
+# Of every store the same, told to whoever asks what it may hand in.
+MAX_JOURNAL_ENTRIES: Final = 10_000
+MAX_JOURNAL_ENTRY_BYTES: Final = 1024 * 1024
+# Behind so many bytes the items of a claim come without their input.
+MAX_REPLY_BYTES: Final = 4 * 1024 * 1024
+
 # ---- create
 
 
@@ -435,6 +441,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     tag: int
     library_version: str
     server_version: str
+    # The number of the functions, or of the mechanisms of a store that has none of its own.
+    interface: int = 1
     layout: int
     durability: str
     wakeup: str

@@ -20,6 +20,7 @@ class Capabilities(Answer, frozen=True, kw_only=True):
     tag: int
     library_version: str
     server_version: str
+    interface: int
     layout: int
     durability: str
     wakeup: str

@@ -7,7 +7,7 @@ from typing import Final
 from flowfabric.backend.reference.tables import BLOBS, DOCUMENTS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.upstreams import upstreams_of
-from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offer
+from flowfabric.backend.types import MAX_REPLY_BYTES, ClaimAnswer, ClaimRequest, NamedClaim, Offer
 from flowfabric.core.documents import SUSPENSION, Document
 from flowfabric.core.graph import Flow, is_covered
 from flowfabric.core.lease import (
@@ -25,7 +25,6 @@ from flowfabric.core.rules.operators import grant
 from flowfabric.core.step import Step, step
 
 RESERVATION_MS: Final = 2_000
-REPLY_BYTES: Final = 4 * 1024 * 1024
 _SPARE: Final = 32
 _PAGE: Final = 64
 
@@ -145,7 +144,7 @@ class _Reply:
         self.offers: list[Offer] = []
         self._tx = tx
         self._request = request
-        self._room = REPLY_BYTES
+        self._room = MAX_REPLY_BYTES
 
     def full(self) -> bool:
         return len(self.offers) >= len(self._request.ids)

@@ -1,17 +1,19 @@
 """Mechanism `journal`: named steps of an execution, each written once, under the lease's fence."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from flowfabric.backend.reference.fencing import is_held
 from flowfabric.backend.reference.tables import JOURNAL, RECORDS, JournalRow
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.types import JournalAppend, Journaled, JournalEntry
+from flowfabric.backend.types import (
+    MAX_JOURNAL_ENTRIES,
+    MAX_JOURNAL_ENTRY_BYTES,
+    JournalAppend,
+    Journaled,
+    JournalEntry,
+)
 from flowfabric.core.plan import Refused
 from flowfabric.errors import Nondeterminism, PayloadTooLarge, ResourceExhausted
-
-MAX_ENTRY_BYTES: Final = 1024 * 1024
-MAX_ENTRIES: Final = 10_000
 
 _Key = tuple[str, str, int]
 
@@ -67,9 +69,9 @@ class _Journaling:
         length = self._lengths.get(execution_id)
         if length is None:
             length = self._tx.tables.journal_length(execution_id)
-        if length + len(new) > MAX_ENTRIES:
+        if length + len(new) > MAX_JOURNAL_ENTRIES:
             raise ResourceExhausted(
-                f"journal: {execution_id} has {length} of {MAX_ENTRIES}", resource="journal"
+                f"journal: {execution_id} has {length} of {MAX_JOURNAL_ENTRIES}", resource="journal"
             )
         for number, (key, entry) in enumerate(new.items(), start=length + 1):
             self._tx.insert(JOURNAL, key, JournalRow(number, entry))
@@ -77,9 +79,9 @@ class _Journaling:
 
 
 def _check_size(entry: JournalEntry) -> None:
-    if len(entry.outcome) > MAX_ENTRY_BYTES:
+    if len(entry.outcome) > MAX_JOURNAL_ENTRY_BYTES:
         raise PayloadTooLarge(
-            f"journal entry of {len(entry.outcome)} bytes, at most {MAX_ENTRY_BYTES}"
+            f"journal entry of {len(entry.outcome)} bytes, at most {MAX_JOURNAL_ENTRY_BYTES}"
         )
 
 

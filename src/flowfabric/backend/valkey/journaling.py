@@ -4,8 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowfabric.backend.base import Answered
-from flowfabric.backend.reference.journaling import MAX_ENTRIES, MAX_ENTRY_BYTES
-from flowfabric.backend.types import JournalAppend, Journaled, JournalEntry
+from flowfabric.backend.types import (
+    MAX_JOURNAL_ENTRIES,
+    MAX_JOURNAL_ENTRY_BYTES,
+    JournalAppend,
+    Journaled,
+    JournalEntry,
+)
 from flowfabric.backend.valkey.calls import Calls, Reply
 from flowfabric.backend.valkey.envelopes import open_step, seal_step
 from flowfabric.backend.valkey.keys import execution_partition_key
@@ -32,7 +37,7 @@ class JournalMechanism:
         if limit <= 0:
             return []
         key = execution_partition_key(execution_id)
-        request = [execution_id, after, min(limit, MAX_ENTRIES)]
+        request = [execution_id, after, min(limit, MAX_JOURNAL_ENTRIES)]
         reply = await self._calls.run("journal_read", key, request)
         return [
             (after + place, open_step(reply.bodies[number]))
@@ -78,10 +83,13 @@ def _answer(item: JournalAppend, answer: Any, reply: Reply) -> Answered[Journale
             )
         case ["too large", place]:
             size = len(item.entries[place - 1].outcome)
-            return PayloadTooLarge(f"journal entry of {size} bytes, at most {MAX_ENTRY_BYTES}")
+            return PayloadTooLarge(
+                f"journal entry of {size} bytes, at most {MAX_JOURNAL_ENTRY_BYTES}"
+            )
         case ["full", length]:
             return ResourceExhausted(
-                f"journal: {item.execution_id} has {length} of {MAX_ENTRIES}", resource="journal"
+                f"journal: {item.execution_id} has {length} of {MAX_JOURNAL_ENTRIES}",
+                resource="journal",
             )
         case _:
             return Bug(f"journal: {answer[0]}")
