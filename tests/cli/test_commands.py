@@ -1,5 +1,6 @@
 """Every command against a development server, as one types them."""
 
+import socket
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -205,9 +206,28 @@ def test_only_files_are_repaired() -> None:
     assert "only files" in result.output
 
 
-def test_a_password_in_an_address_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A server that is only starting would be waited for.
-    monkeypatch.setattr("flowfabric.backend.valkey.boot._BUDGET_S", 0.0)
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("command", ["doctor", "list", "verify", "migrate"])
+def test_a_store_that_is_not_there_is_one_line_soon(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "--url", "valkey://127.0.0.1:1"])
+    assert result.exit_code == 1
+    told = result.output if command == "doctor" else result.stderr
+    (line,) = [one for one in told.splitlines() if "127.0.0.1:1" in one]
+    assert line.endswith("127.0.0.1:1: Connection refused")
+
+
+@pytest.mark.timeout(10)
+def test_a_store_that_does_not_answer_is_given_up_soon() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"valkey://127.0.0.1:{silent.getsockname()[1]}"
+        result = CliRunner().invoke(app, ["doctor", "--url", url])
+    assert result.exit_code == 1
+    assert "no answer within 2.0 s" in result.output
+
+
+def test_a_password_in_an_address_is_not_shown() -> None:
     result = CliRunner().invoke(app, ["doctor", "--url", "valkey://me:pw@127.0.0.1:1"])
     assert result.exit_code == 1
     assert "valkey 127.0.0.1:1" in result.output

@@ -74,7 +74,7 @@ class PassingTime:
 
     @property
     def waits(self) -> Waits:
-        return Waits(lambda: self.now, self.sleep)
+        return Waits(clock=lambda: self.now, sleep=self.sleep)
 
 
 def told(*infos: str) -> Answer:

@@ -22,6 +22,7 @@ from flowfabric.cli.target import (
     ending,
     fabric_at,
     fail,
+    own_settings,
     shown,
 )
 from flowfabric.client.admin import Admin
@@ -63,7 +64,7 @@ def migrate(
 ) -> None:
     """Bring the layout of a store to this release; a SQLite file is also brought there when it is
     opened."""
-    settings = msgspec.structs.replace(settings_from(), store=_store_of(url))
+    settings = msgspec.structs.replace(own_settings(), store=_store_of(url))
 
     async def bring() -> list[str]:
         steps = migrations_of(settings)
@@ -93,7 +94,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Recompute all derived data of a store and report what differs, or what a repair left."""
-    settings = msgspec.structs.replace(settings_from(), store=_store_of(url))
+    settings = msgspec.structs.replace(own_settings(), store=_store_of(url))
     with show.console.status("verifying") if not json else show.console.capture():
         found = ending(verified(settings, repairs=repair, deep=deep))
     if json:
@@ -131,8 +132,11 @@ async def _examined(url: str, namespace: str) -> list[Finding]:
     except UnsupportedStore:
         raise
     except FlowFabricError as fault:
-        advice = "start one with `flowfabric dev`, or name another: --url"
-        findings.append(Finding("fail", f"{shown(url)}: {fault}", advice))
+        is_server = url.partition(":")[0] in SERVER_SCHEMES
+        start = "start one with `flowfabric dev`" if is_server else "start it"
+        findings.append(
+            Finding("fail", f"{shown(url)}: {fault}", f"{start}, or name another: --url")
+        )
     return findings
 
 

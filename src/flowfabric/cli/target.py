@@ -5,15 +5,17 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, NoReturn, TypeVar
 
+import msgspec
 import typer
 
 from flowfabric.client.admin import Admin
-from flowfabric.config import parse_store_url
+from flowfabric.config import Settings, parse_store_url, settings_from
 from flowfabric.errors import ConfigError, FlowFabricError, HttpError, UnsupportedStore
 from flowfabric.fabric.app import FlowFabric
 
 T = TypeVar("T")
 
+PATIENCE_S: Final = 2.0
 DEFAULT_URL: Final = "http://127.0.0.1:9090"
 
 Url = Annotated[
@@ -40,7 +42,12 @@ async def _ask(url: str, question: Callable[[Admin], Awaitable[T]]) -> T:
 
 def fabric_at(url: str) -> FlowFabric:
     """The token comes from FF_API_TOKEN, never from an argument: those can be seen by others."""
-    return FlowFabric(url, duties=False)
+    return FlowFabric(url, duties=False, settings=own_settings())
+
+
+def own_settings() -> Settings:
+    """Somebody sits and waits, so a store that is away is soon given up."""
+    return msgspec.structs.replace(settings_from(), boot_patience_s=PATIENCE_S)
 
 
 def shown(url: str) -> str:

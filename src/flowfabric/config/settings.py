@@ -86,6 +86,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     counts: PartitionCounts = PartitionCounts()
     lanes: tuple[str, ...] = ("default",)
     searchable_tags: frozenset[str] = frozenset()
+    # How long a store that is away is waited for when it is opened.
+    boot_patience_s: float = 60.0
     timer_sweep_interval_ms: int = 250
     retention_trimmer_interval_s: float = 60
     scanner_filter: DutyFilter = DutyFilter()

@@ -10,7 +10,7 @@ from flowfabric.backend.tallies import Tallies
 from flowfabric.backend.types import CLUSTER_SLOTS, Description
 from flowfabric.backend.valkey.applying import ApplyMechanism
 from flowfabric.backend.valkey.bells import StoreBells, ValkeyBells
-from flowfabric.backend.valkey.boot import Demands, check_servers
+from flowfabric.backend.valkey.boot import Demands, Waits, check_servers
 from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.claiming import ClaimMechanism
 from flowfabric.backend.valkey.config import ConfigMechanism
@@ -41,6 +41,8 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     clock: Callable[[], int] | None = None
     demands: Demands = Demands()
     loads: Loads = "missing"
+    # How long servers that are away are waited for.
+    patience_s: float = 60.0
     # Whether changes wait until a replica has them.
     replicated: bool = False
 
@@ -108,7 +110,8 @@ class ValkeyBackend(
 
     async def prepare(self) -> None:
         await self._topology.open()
-        facts = await check_servers(self._topology, self._opening.demands)
+        waits = Waits(budget_s=self._opening.patience_s)
+        facts = await check_servers(self._topology, self._opening.demands, waits)
         self._server_version, self._durability = facts.server_version, facts.durability
         await self._functions.prepare()
         await self._probe()

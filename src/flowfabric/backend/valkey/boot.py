@@ -18,12 +18,12 @@ from flowfabric.errors import (
     FlowFabricError,
     InvalidInput,
     ProtocolFault,
+    StoreTimeout,
     Unavailable,
 )
 
 _log = logging.getLogger("flowfabric.backend.valkey")
 _OLDEST: Final = (7, 2)
-_BUDGET_S: Final = 60.0
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 5.0
 _LONGEST_LAG_S: Final = 10
@@ -40,9 +40,10 @@ class Facts(msgspec.Struct, frozen=True):
     durability: str
 
 
-class Waits(msgspec.Struct, frozen=True):
-    """How time passes while a server is waited for."""
+class Waits(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a server is waited for, and how time passes meanwhile."""
 
+    budget_s: float = 60.0
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
@@ -60,10 +61,10 @@ async def check_servers(topology: Topology, demands: Demands, waits: Waits = _RE
 
 
 async def _awaited_version(topology: Topology, demands: Demands, waits: Waits) -> str:
-    end, pause = waits.clock() + _BUDGET_S, _FIRST_PAUSE_S
+    end, pause = waits.clock() + waits.budget_s, _FIRST_PAUSE_S
     while True:
         try:
-            return await _lowest_version(topology, demands)
+            return await _look(topology, demands, max(end - waits.clock(), _FIRST_PAUSE_S))
         except (FlowFabricError, _TooOld) as fault:
             final = isinstance(fault, FlowFabricError) and not fault.retryable
             if final or waits.clock() + pause > end:
@@ -71,6 +72,14 @@ async def _awaited_version(topology: Topology, demands: Demands, waits: Waits) -
         await waits.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_S)
         await _refreshed(topology)
+
+
+async def _look(topology: Topology, demands: Demands, seconds: float) -> str:
+    try:
+        async with asyncio.timeout(seconds):
+            return await _lowest_version(topology, demands)
+    except TimeoutError:
+        raise StoreTimeout(f"valkey: no answer within {seconds:.1f} s") from None
 
 
 async def _refreshed(topology: Topology) -> None:

@@ -4,6 +4,7 @@ Nobody waits on it for anything but an answer; subscriptions have connections of
 """
 
 import asyncio
+import os
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -180,7 +181,8 @@ async def connect(
             "name its authority by tls_ca in the URL"
         ) from fault
     except OSError as fault:
-        raise TransportFault(f"valkey: {host}:{port}: {fault}") from fault
+        why = os.strerror(fault.errno) if fault.errno else str(fault)
+        raise TransportFault(f"valkey: {host}:{port}: {why}") from fault
     if isinstance(answer, libvalkey.ReplyError):
         connection.close()
         raise fault_of(answer)
