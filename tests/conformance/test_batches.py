@@ -262,6 +262,13 @@ async def test_finishing_with_nothing_left_claims_nothing(driver: Driver) -> Non
     assert (finished.claimed.offers, finished.claimed.more) == ((), False)
 
 
+async def test_finishing_nothing_is_a_claim(driver: Driver) -> None:
+    waiting = await driver.submit(input=b"next")
+    finished = await driver.engine.deps.store.backend.finish([], asked())
+    (offer,) = finished.claimed.offers
+    assert (finished.answers, offer.record.execution_id, offer.input) == ((), waiting, b"next")
+
+
 async def test_a_claim_says_whether_work_was_left(driver: Driver) -> None:
     for _ in range(3):
         await driver.submit()

@@ -6,7 +6,7 @@ from flowfabric.core.ids import partition_of
 from flowfabric.core.record import NO_ATTEMPT
 from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.engine.claims import Claimed
-from tests.conformance.driver import EVERYWHERE, RETRIES, TRANSIENT, Driver
+from tests.conformance.driver import EVERYWHERE, RETRIES, TRANSIENT, Driver, unfenced
 from tests.conformance.graphs import Graph, Member
 
 
@@ -169,6 +169,22 @@ async def test_rank_order_holds_over_all_partitions(driver: Driver) -> None:
     assert len({partition_of(execution_id) for _, _, execution_id in sent}) > 50
     claimed = [*await driver.claim_all(n=50), *await driver.claim_all(n=100)]
     assert ids(claimed) == [execution_id for _, _, execution_id in sorted(sent)]
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+async def test_rank_order_holds_when_the_best_are_gone(driver: Driver, n: int) -> None:
+    """Whatever a store remembers of where the best work was, it finds the best there is."""
+    await driver.engine.lanes.configure("default", "default", shards=8)
+    sent = []
+    for _ in range(40):
+        driver.clock.advance(1)
+        sent.append(await driver.submit())
+    for gone in sent[:20]:
+        await driver.engine.outcomes.cancel(unfenced(gone, "operator_override"), "enough")
+    claimed: list[str] = []
+    while found := ids(await driver.claim_all(n=n)):
+        claimed += found
+    assert claimed == sent[20:]
 
 
 async def test_requeued_work_keeps_its_age(driver: Driver) -> None:

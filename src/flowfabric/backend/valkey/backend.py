@@ -1,13 +1,13 @@
 """A store on Valkey: every mechanism is one function call per partition, or one for all of them on
 a standalone server."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from flowfabric.backend.base import Bells
 from flowfabric.backend.tallies import Tallies
-from flowfabric.backend.types import CLUSTER_SLOTS, Description
+from flowfabric.backend.types import CLUSTER_SLOTS, ClaimRequest, Description, Finished
 from flowfabric.backend.valkey.applying import ApplyMechanism
 from flowfabric.backend.valkey.bells import StoreBells, ValkeyBells
 from flowfabric.backend.valkey.boot import Demands, Waits, check_servers
@@ -29,6 +29,7 @@ from flowfabric.backend.valkey.streaming import StreamMechanism
 from flowfabric.backend.valkey.topology import Standalone, Topology
 from flowfabric.backend.valkey.upkeep import UpkeepMechanism
 from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.plan import Plan
 from flowfabric.core.version import VERSION
 from flowfabric.errors import FlowFabricError, InvalidInput
 
@@ -128,6 +129,14 @@ class ValkeyBackend(
                 "valkey: this service lets functions use declared keys only; ours build theirs: "
                 "switch that restriction off or use another server"
             ) from fault
+
+    async def finish(self, plans: Sequence[Plan], claim: ClaimRequest) -> Finished:
+        if plans:
+            return await super().finish(plans, claim)
+        (claimed,) = await self.claim([claim])
+        if isinstance(claimed, FlowFabricError):
+            raise claimed
+        return Finished((), claimed)
 
     async def ping(self) -> None:
         await self.now()

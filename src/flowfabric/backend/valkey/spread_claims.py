@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from math import nextafter
 from typing import Any, Final
 
 import msgspec
@@ -22,11 +23,15 @@ _MOST_ROUNDS: Final = 4
 # How long partitions of a server that did not answer are left alone.
 _AWAY_S: Final = 0.5
 _UNKNOWN: Final = float("inf")
+# How many partitions are looked into when hints were too good.
+_WIDE: Final = 64
 # Records shown like this stay where they are, and would be shown again.
 _KEPT: Final = frozenset({"covered", "exhausted"})
 
 # Partitions of a lane by their tags, with the rank of the best record in each.
 Heads = dict[str, float]
+# A record that waits: its rank, its partition and its name there.
+_Place = tuple[float, str, str]
 # A lease id and an attempt id.
 Ids = tuple[str, str]
 # Partitions that have rung for a lane and were not looked at since, by the name of its bell.
@@ -76,12 +81,9 @@ class SpreadClaims:
         self._leave_out_away(heads)
         found: list[Offer] = []
         for round_number in range(1 + _MOST_ROUNDS):
-            if round_number:
-                shares = _shares(heads, search.ids)
-            else:
-                shares = await self._first_shares(lane, heads, search)
-            if not shares:
+            if not heads or not search.ids:
                 break
+            shares = await self._shares(lane, heads, search, round_number)
             answers = await asyncio.gather(
                 *(self._ask(search.request, lane, share) for share in shares),
                 return_exceptions=True,
@@ -91,23 +93,32 @@ class SpreadClaims:
         search.offers += sorted(found, key=lambda one: (one.record.rank, one.record.execution_id))
         search.more |= bool(heads)
 
-    async def _first_shares(self, lane: str, heads: Heads, search: "_Search") -> list[_Share]:
-        """Who wants several asks what lies behind the heads, so that their order holds too."""
+    async def _shares(
+        self, lane: str, heads: Heads, search: "_Search", round_number: int
+    ) -> list[_Share]:
+        """Who wants one follows the best hint. Who wants several, or met a hint that was too good,
+        looks first what lies behind the hints, so that the order holds."""
         wanted = len(search.ids)
-        if wanted <= 1 or len(heads) <= 1:
+        if len(heads) == 1 or (wanted == 1 and not round_number):
             return _best_alone(heads, search.ids)
-        request = search.request
-        asked = (request.namespace, lane, request.sets, wanted)
-        tags = _in_order(heads)[:wanted]
+        in_order = _in_order(heads)
+        size = max(wanted, _WIDE if round_number else 0)
+        tags, others = in_order[:size], in_order[size:]
         try:
-            replies = await ask_tags(self._calls, "peek", tags, lambda share: (*asked, *share))
+            best = await self._behind(tags, lane, search)
         except TransportError:
-            return _shares(heads, search.ids)
-        best = sorted(one for reply in replies for one in map(tuple, reply.head))[:wanted]
-        for tag in set(tags) - {tag for _, tag, _ in best}:
-            # Its hint was too good, or came too late.
-            del heads[tag]
-        return _shares_of(best, search.ids)
+            return _blind(heads, search.ids)
+        _correct(heads, tags, best)
+        if others and round_number < _MOST_ROUNDS:
+            bound = (heads[others[0]], others[0])
+            best = [place for place in best if place[:2] < bound]
+        return _shares_of(best[:wanted], search.ids)
+
+    async def _behind(self, tags: Sequence[str], lane: str, search: "_Search") -> list[_Place]:
+        request = search.request
+        asked = (request.namespace, lane, request.sets, len(search.ids))
+        replies = await ask_tags(self._calls, "peek", tags, lambda share: (*asked, *share))
+        return sorted(place for reply in replies for place in map(tuple, reply.head))
 
     def _heard(
         self, share: _Share, answer: Any, lane: str, heads: Heads, search: "_Search"
@@ -178,18 +189,24 @@ def _in_order(heads: Heads) -> list[str]:
 
 
 def _best_alone(heads: Heads, ids: list[Ids]) -> list[_Share]:
-    """The best partition, up to the rank of the next one."""
-    if not heads or not ids:
-        return []
+    """The best partition, up to the rank of the next one; of equal ranks the lower id is first."""
     best, *others = _in_order(heads)
     bound = heads[others[0]] if others else _UNKNOWN
-    return [_Share(best, tuple(ids), bound if bound != _UNKNOWN else False)]
+    if bound == _UNKNOWN:
+        return [_Share(best, tuple(ids), bound=False)]
+    return [_Share(best, tuple(ids), bound if best < others[0] else nextafter(bound, -_UNKNOWN))]
 
 
-def _shares(heads: Heads, ids: list[Ids]) -> list[_Share]:
+def _correct(heads: Heads, tags: Sequence[str], places: Sequence[_Place]) -> None:
+    """Put what was seen for what was hinted; places come in order."""
+    for tag in tags:
+        del heads[tag]
+    for rank, tag, _ in places:
+        heads.setdefault(tag, rank)
+
+
+def _blind(heads: Heads, ids: list[Ids]) -> list[_Share]:
     """The best few partitions, each a part."""
-    if not heads or not ids:
-        return []
     chosen = _in_order(heads)[: len(ids)]
     each, over = divmod(len(ids), len(chosen))
     shares, at = [], 0
@@ -200,16 +217,14 @@ def _shares(heads: Heads, ids: list[Ids]) -> list[_Share]:
     return shares
 
 
-def _shares_of(best: Sequence[tuple[float, str, str]], ids: list[Ids]) -> list[_Share]:
-    """Each partition what it has of the best."""
-    ranks: dict[str, list[float]] = {}
-    for rank, tag, _ in best:
-        ranks.setdefault(tag, []).append(rank)
-    shares, at = [], 0
-    for tag, own in ranks.items():
-        shares.append(_Share(tag, tuple(ids[at : at + len(own)]), own[-1]))
-        at += len(own)
-    return shares
+def _shares_of(best: Sequence[_Place], ids: list[Ids]) -> list[_Share]:
+    """Each partition what it has of the best; ids go by the order of all."""
+    found: dict[str, list[tuple[Ids, float]]] = {}
+    for (rank, tag, _), pair in zip(best, ids, strict=False):
+        found.setdefault(tag, []).append((pair, rank))
+    return [
+        _Share(tag, tuple(pair for pair, _ in own), bound=own[-1][1]) for tag, own in found.items()
+    ]
 
 
 def _heads_in(reply: Reply, lane: str, request: ClaimRequest) -> Heads:

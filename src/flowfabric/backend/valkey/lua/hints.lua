@@ -8,7 +8,7 @@
 -- ff1_ready: request {namespace, lane, sets or false for all}; answers {set, tag, rank, tag, rank,
 --   ...}, ...
 -- ff1_peek: request {namespace, lane, sets, how many, tag, ...}, all tags of one node; answers {rank,
---   tag, member}, ... of the best that wait there, in order
+--   tag, member}, ... of the best that wait there, in order, the first of each tag always
 -- ff1_timers: request {limit, after due_at or false, after id}; answers {tags with something due,
 --   config, next due_at or false, next id}; a document of config is shown as `due` does
 -- ff1_heads: request {tag, ...}: tells the heads of these partitions once more
@@ -136,8 +136,13 @@ ff.register('peek', function(_, args)
     end
   end
   sort(found, before)
-  for i = #found, most + 1, -1 do found[i] = nil end
-  return ff.answer(c, found)
+  local shown, heads = {}, {}
+  for i = 1, #found do
+    local tag = found[i][2]
+    if i <= most or not heads[tag] then shown[#shown + 1] = found[i] end
+    heads[tag] = true
+  end
+  return ff.answer(c, shown)
 end, { 'no-writes', 'allow-cross-slot-keys' })
 
 ff.register('timers', function(_, args)
