@@ -18,7 +18,8 @@ from flowfabric.engine.holding import Held
 from flowfabric.errors import FlowFabricError
 from tests.clock import VirtualClock
 from tests.model.comparing import NAMESPACES, Known, compare, walk
-from tests.model.sides import STORES, Answer, Pair, Side
+from tests.model.references import reference_of
+from tests.model.sides import Answer, Pair, Side
 
 T = TypeVar("T")
 Open = Callable[[Callable[[], int], Path], Backend]
@@ -47,8 +48,8 @@ class World(RuleBasedStateMachine):
     async def _open(self, open_store: Open) -> Pair:
         """In the loop: an engine listens from the start, which a store may need one for."""
         directory = Path(self._directory.name)
-        reference = STORES["memory"](self.clock, directory)
-        pair = Pair(reference, open_store(self.clock, directory), self.clock)
+        subject = open_store(self.clock, directory)
+        pair = Pair(reference_of(subject, self.clock, directory), subject, self.clock)
         await pair.open()
         return pair
 
