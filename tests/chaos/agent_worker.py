@@ -45,9 +45,9 @@ class Telling:
         os.write(1, f"after {method}\n".encode())
 
 
-def fabric_at(url: str) -> FlowFabric:
+def fabric_at(url: str, *, duties: bool = True) -> FlowFabric:
     token = TOKEN if url.startswith("http") else None
-    return FlowFabric(url, token=token, settings=SETTINGS)
+    return FlowFabric(url, token=token, settings=SETTINGS, duties=duties)
 
 
 async def main(url: str, notes: str) -> None:

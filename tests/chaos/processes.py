@@ -85,13 +85,15 @@ async def worker_process(
         module,
         url,
         str(notes),
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         cwd=REPOSITORY,
     )
     try:
         yield process
     finally:
-        process.kill()
+        if process.returncode is None:
+            process.kill()
         await process.communicate()
 
 

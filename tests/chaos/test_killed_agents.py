@@ -4,7 +4,7 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,9 @@ from flowfabric import FlowFabric, Frame, Run, Task
 from flowfabric.core.plan import Family
 from flowfabric.engine.event_types import LeaseEvent
 from flowfabric.engine.events import EventScope
-from tests.chaos.agent_worker import SETTINGS, fabric_at, noting_model
+from tests.chaos.agent_worker import fabric_at, noting_model
+from tests.chaos.homes import http, sqlite, valkey
 from tests.chaos.processes import check_store, worker_process
-from tests.serving import serving
-from tests.valkey_server import shared_server
 
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "10"))
 AGENTS_A_ROUND = 3
@@ -29,24 +28,6 @@ LEASES: tuple[Family, ...] = ("lease",)
 LENGTHS = {topic: len(text.split()) for topic, text in THOUGHTS.items()}
 # Of one agent: topic -> the call of the model whose words were recorded.
 Recorded = dict[str, str]
-
-
-@asynccontextmanager
-async def sqlite(directory: Path) -> AsyncIterator[str]:
-    yield f"sqlite:///{directory / 'agents.db'}"
-
-
-@asynccontextmanager
-async def valkey(_: Path) -> AsyncIterator[str]:
-    server = shared_server()
-    server.clean()
-    yield f"valkey://127.0.0.1:{server.port}"
-
-
-@asynccontextmanager
-async def http(_: Path) -> AsyncIterator[str]:
-    async with serving(SETTINGS) as server:
-        yield server.url
 
 
 async def review(fabric: FlowFabric) -> None:

@@ -111,6 +111,8 @@ class Performer:
             kind = job.claim.execution_kind
             return failed(f"this worker has no handler for {kind!r}", "runtime_no_handler")
         try:
+            if job.session.is_past:
+                await job.session.prove()
             value = await self._called(handler, job)
             if job.session.pausing is not None:
                 raise job.session.pausing

@@ -117,10 +117,10 @@ class Worker:
         self._spans = WorkSpans()
         self._performer = Performer(self._handlers, around, self.options.middleware)
         await self._port.register(self._registration)
-        renewals = Renewals(
+        self._renewals = Renewals(
             self._port, self._registration, self.options.lease_ms, lambda: list(self._jobs.values())
         )
-        self._renewing = asyncio.ensure_future(renewals.run())
+        self._renewing = asyncio.ensure_future(self._renewals.run())
         self._claiming = asyncio.ensure_future(self._claim_forever())
         self._claiming.add_done_callback(self._claimed_last)
         self._loops = [asyncio.ensure_future(self._finish_forever()) for _ in range(_FINISHERS)]
@@ -254,7 +254,8 @@ class Worker:
 
     def _accept(self, claims: Sequence[Claim]) -> None:
         for claim in claims:
-            job = Job(claim, Session(claim, self._port, self.options.monotonic))
+            session = Session(claim, self._port, self.options.monotonic, self._renewals.renew)
+            job = Job(claim, session)
             self._jobs[claim.lease_id] = job
             self._spans.claimed(job)
             self._queue.append(job)

@@ -42,6 +42,7 @@ LEASE_IS_GONE: Final = (
 _UNHEALTHY: Final = 3
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 1.0
 
 
 class Paused(BaseException):
@@ -81,10 +82,15 @@ class Session:
     """What all parts of a context share."""
 
     def __init__(
-        self, claim: Claim, port: WorkerPort, monotonic: Callable[[], float] = time.monotonic
+        self,
+        claim: Claim,
+        port: WorkerPort,
+        monotonic: Callable[[], float] = time.monotonic,
+        renew: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.claim = claim
         self.port = port
+        self._renew = renew
         self.output = Output(self._append)
         self.lost = asyncio.Event()
         self.progress: tuple[int | None, str | None] | None = None
@@ -123,7 +129,23 @@ class Session:
     @property
     def is_overdue(self) -> bool:
         """Whether the lease may have run out unnoticed."""
-        return self.failures >= _UNHEALTHY or self.now() >= self.lease_until
+        return self.failures >= _UNHEALTHY or self.is_past
+
+    @property
+    def is_past(self) -> bool:
+        """Whether the lease has run out, unless a renewal's answer is still on its way."""
+        return self.now() >= self.lease_until
+
+    async def prove(self) -> None:
+        """Before something that cannot be undone: a process that was frozen, or whose loop was
+        blocked, must not act on a lease that ended meanwhile."""
+        pause = _PAUSE_S
+        while self._renew is not None and self.is_past:
+            await self._renew()
+            self.check()
+            if self.is_past:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     @property
     def has_left(self) -> bool:
