@@ -1,12 +1,16 @@
 """The bench itself: its suites on Valkey run, and what goes wrong in them is told."""
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+import uvloop
 
 from bench import valkey
 from bench.__main__ import STORES
+from bench.http import get, server
 from bench.peers.driving import row_of
 from bench.peers.known import OURS, Peer
 from bench.peers.table import save, table
@@ -60,3 +64,17 @@ async def test_our_worker_drains_beside_peers_and_one_that_cannot_run_says_so(
     save(rows, {}, tmp_path / "peers.json")
     found = msgspec.json.decode((tmp_path / "peers.json").read_bytes())
     assert [row["peer"] for row in found["rows"]] == ["flowfabric", "nobody"]
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_requests_are_made_on_either_loop(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def ask() -> tuple[int, bytes]:
+        async with server("memory://") as running:
+            connection = await running.connect()
+            answer = await connection.request(get("/v1/partitions"))
+            connection.close()
+            return answer
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        status, body = runner.run(ask())
+    assert (status, msgspec.json.decode(body)["num_flow_partitions"]) == (200, 256)
