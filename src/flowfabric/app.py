@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, Literal
 
 import msgspec
@@ -20,7 +21,7 @@ from flowfabric.duties.retention import Retention
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, Limits, engine_on
 from flowfabric.errors import InvalidInput, PartitionMismatch, UnsupportedStore
-from flowfabric.telemetry.observer import NOBODY, Observer
+from flowfabric.telemetry.observer import NOBODY, Counted, Observer
 
 Clock = Callable[[], int]
 _FAMILIES: Final = ("flow", "budget", "quota")
@@ -148,7 +149,7 @@ async def open_engine(
     settings: Settings, clock: Clock | None = None, observer: Observer = NOBODY
 ) -> Engine:
     """Open the store, check that it is laid out as the settings say, and build the engine."""
-    return await engine_over(observed(backend_of(settings, clock), observer), settings)
+    return await engine_over(backend_of(settings, clock), settings, observer)
 
 
 async def close_engine(engine: Engine) -> None:
@@ -157,8 +158,9 @@ async def close_engine(engine: Engine) -> None:
     await engine.deps.store.backend.close()
 
 
-async def engine_over(backend: Backend, settings: Settings) -> Engine:
-    """The engine over a store that is not open yet."""
+async def engine_over(backend: Backend, settings: Settings, observer: Observer = NOBODY) -> Engine:
+    """The engine over a store that is not open yet, told of to whoever watches."""
+    backend = observed(backend, observer)
     try:
         await backend.prepare()
         await agree_on_partitions(backend, settings.counts)
@@ -168,10 +170,21 @@ async def engine_over(backend: Backend, settings: Settings) -> Engine:
         for lane in settings.lanes:
             engine.lanes.used("default", lane)
         await engine.lanes.drain()
+        observer.follow(partial(_counted, engine))
         return engine
     except BaseException:
         await backend.close()
         raise
+
+
+def _counted(engine: Engine) -> Counted:
+    tallies = engine.deps.store.backend.tallies()
+    return Counted(
+        hits=engine.admissions.hits,
+        siblings=tallies.siblings,
+        reconnects=tallies.reconnects,
+        reloads=tallies.reloads,
+    )
 
 
 def _generated(store: StoreUrl) -> Secret:

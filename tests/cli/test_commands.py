@@ -1,12 +1,17 @@
 """Every command against a development server, as one types them."""
 
+import os
+import signal
 import socket
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
+import httpx
 import msgspec
 import pytest
 from typer.testing import CliRunner
@@ -134,6 +139,47 @@ def test_workers_and_top(shell: Shell) -> None:
     instance = worker["worker_instance_id"]
     assert instance in shell.ok("workers")
     assert [one["worker_instance_id"] for one in shell.json("top")["workers"]] == [instance]
+
+
+def metered(shell: Shell, port: str) -> list[str]:
+    """The command of a worker that shows its metrics."""
+    program = ["worker", "flowfabric.demo.app:fabric", "--lane", "metered", "--metrics-port", port]
+    return [sys.executable, "-m", "flowfabric.cli", *program, "--url", shell.url]
+
+
+def test_a_worker_shows_its_metrics_where_it_is_told_to(shell: Shell) -> None:
+    worker = subprocess.Popen(
+        metered(shell, "0"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        text=True,
+    )
+    try:
+        assert worker.stdout is not None
+        line = worker.stdout.readline()
+        assert line.startswith("metrics on http://127.0.0.1:")
+        shell.ok("submit", "greet", "--lane", "metered", "--wait")
+        done = 'ff_attempt_outcome_total{lane="metered",outcome="ok"} 1.0'
+        while done not in httpx.get(line.split()[-1]).text:
+            pass
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate(timeout=30)
+    assert worker.returncode == 0
+
+
+def test_a_metrics_port_that_is_taken_is_one_line(shell: Shell) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        command = metered(shell, port)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: cannot show metrics: ")
+    assert line.endswith("choose another --metrics-port")
 
 
 def test_rotate_key(shell: Shell) -> None:

@@ -3,7 +3,8 @@
 import importlib
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -94,6 +95,12 @@ def worker(
     ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1)] = 64,
     reload: Annotated[bool, typer.Option("--reload", help="Start anew when code changes.")] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port", min=0, max=65_535, help="Show metrics there, to this host; 0: any."
+        ),
+    ] = None,
     url: Url = DEFAULT_URL,
 ) -> None:
     """Run the tasks of an app. The address counts for an app that names none itself."""
@@ -112,7 +119,29 @@ def worker(
             show.console.print(f"worker of {target} on {shown(url)}; Ctrl-C hands its work back")
             await at_work.run()
 
-    ending(run(), url)
+    with _metrics_of(fabric, metrics_port):
+        ending(run(), url)
+
+
+@contextmanager
+def _metrics_of(fabric: FlowFabric, port: int | None) -> Iterator[None]:
+    if port is None:
+        yield
+        return
+    try:
+        from flowfabric.telemetry.exposing import LOOPBACK, serving_metrics
+        from flowfabric.telemetry.metrics import Metrics
+    except ModuleNotFoundError as fault:
+        fail(f"--metrics-port needs the package {fault.name}: install flowfabric[telemetry]")
+    metrics = Metrics()
+    fabric.observe(metrics)
+    with ExitStack() as stack:
+        try:
+            served = stack.enter_context(serving_metrics(metrics, port))
+        except OSError as fault:
+            fail(f"cannot show metrics: {fault}; choose another --metrics-port")
+        show.console.print(f"metrics on http://{LOOPBACK}:{served}/metrics")
+        yield
 
 
 def _loaded(target: str) -> FlowFabric:

@@ -67,7 +67,7 @@ class FlowFabric(Home):
         duties: bool = True,
         settings: Settings | None = None,
     ) -> None:
-        super().__init__(connector(url, token, settings, duties=duties))
+        super().__init__(connector(url, token, settings, lambda: self._observer, duties=duties))
         self.namespace = _namespace(namespace)
         self._handlers: dict[str, Handler] = {}
         self._lanes: dict[str, None] = {}

@@ -16,7 +16,9 @@ from flowfabric.fabric.embedded import EmbeddedSubmitter
 from flowfabric.ports.schedules import SchedulesPort
 from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.ports.worker import WorkerPort
+from flowfabric.telemetry.observer import NOBODY, Observer
 from flowfabric.worker.embedded import EmbeddedWorker
+from flowfabric.worker.observing import observed_worker
 
 if TYPE_CHECKING:
     from flowfabric.client.rest import Rest
@@ -39,18 +41,23 @@ Connect = Callable[[], Awaitable[Connection]]
 
 
 def connector(
-    url: str | None, token: str | None, settings: Settings | None, *, duties: bool
+    url: str | None,
+    token: str | None,
+    settings: Settings | None,
+    observer: Callable[[], Observer] = lambda: NOBODY,
+    *,
+    duties: bool,
 ) -> Connect:
-    """How to reach what the address names, once somebody wants to."""
+    """How to reach what the address names, once somebody wants to, and whom to tell then."""
     shown = None if token is None else checked_token(token)
 
     async def connect() -> Connection:
         chosen = settings_for(url, settings)
         if chosen.store.scheme in SERVER_SCHEMES:
-            return await connect_http(chosen.store.path, shown or chosen.api_token)
+            return await connect_http(chosen.store.path, shown or chosen.api_token, observer())
         if shown is not None:
             raise ConfigError("token: a store needs none; only a server asks for one")
-        return await connect_embedded(chosen, duties=duties)
+        return await connect_embedded(chosen, observer(), duties=duties)
 
     return connect
 
@@ -66,7 +73,7 @@ def settings_for(url: str | None, settings: Settings | None) -> Settings:
         raise ConfigError(fault.detail) from fault
 
 
-async def connect_http(url: str, token: Secret) -> Connection:
+async def connect_http(url: str, token: Secret, observer: Observer = NOBODY) -> Connection:
     """Reach a server, which must answer and know the token."""
     try:
         from flowfabric.client.connecting import connect
@@ -77,17 +84,19 @@ async def connect_http(url: str, token: Secret) -> Connection:
     client = await connect(url, token)
     return Connection(
         client.submitter,
-        client.worker,
+        observed_worker(client.worker, observer),
         client.rest.close,
         lambda: client.rest,
         schedules=client.schedules,
     )
 
 
-async def connect_embedded(settings: Settings, *, duties: bool) -> Connection:
+async def connect_embedded(
+    settings: Settings, observer: Observer = NOBODY, *, duties: bool
+) -> Connection:
     """Open a store in this process; with duties it is also looked after while it is open."""
-    engine = await open_engine(settings)
-    running = duties_of(engine, settings) if duties else None
+    engine = await open_engine(settings, observer=observer)
+    running = duties_of(engine, settings, observer) if duties else None
     if running is not None:
         running.start()
     connection = connection_on(engine, settings)

@@ -4,10 +4,12 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
+from flowfabric.errors import ConfigError
 from flowfabric.fabric.connecting import Connect, Connection
 from flowfabric.fabric.tracing import traced
 from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.ports.worker import WorkerPort
+from flowfabric.telemetry.observer import NOBODY, Observer
 from flowfabric.worker.layers import Hook, layered
 
 
@@ -19,6 +21,7 @@ class Home:
         self._opening: asyncio.Future[Connection] | None = None
         self._hooks: tuple[Hook, ...] = ()
         self._layered: tuple[SubmitterPort, WorkerPort] | None = None
+        self._observer = NOBODY
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
@@ -54,6 +57,12 @@ class Home:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+    def observe(self, observer: Observer) -> None:
+        """Tell somebody what happens, e.g. `Metrics()`; from the next opening on."""
+        if self._opening is not None:
+            raise ConfigError("observe: the fabric is open already; ask for it before")
+        self._observer = observer
 
     def layer(self, *hooks: Hook) -> None:
         """Wrap both ports; the hook given last is outermost."""

@@ -10,7 +10,6 @@ from typing import Final
 
 from flowfabric.app import backend_of, close_engine, duties_of, engine_over
 from flowfabric.backend.base import Backend
-from flowfabric.backend.observed import observed
 from flowfabric.config import Settings
 from flowfabric.duties.loop import Duties
 from flowfabric.engine import Engine
@@ -57,7 +56,7 @@ async def booted(
     check_exposure(settings)
     _log.info("opening %s", settings.store.where)
     observer = metrics or Metrics()
-    engine = await engine_over(observed(backend or backend_of(settings), observer), settings)
+    engine = await engine_over(backend or backend_of(settings), settings, observer)
     duties = duties_of(engine, settings, observer)
     try:
         services = Services(engine, settings, observer)

@@ -23,11 +23,6 @@ class Exposition:
         self._metrics.show_pools(
             engine.streams.permits.taken, services.sse.taken, len(services.claim_waits)
         )
-        hits = engine.admissions.hits.items()
-        self._metrics.show_hits((kind, label, n) for (kind, label), n in hits)
-        tallies = engine.deps.store.backend.tallies()
-        self._metrics.show_siblings(tallies.siblings)
-        self._metrics.show_recoveries(tallies.reconnects, tallies.reloads)
         try:
             async with asyncio.timeout(_READ_S):
                 await self._read()

@@ -1,20 +1,21 @@
 """Metrics for Prometheus: what the observer is told, as counters, gauges and histograms."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from flowfabric.telemetry.observer import Observer
+from flowfabric.telemetry.observer import Counted, Observer
+from flowfabric.telemetry.sums import Sums
 
 BUCKETS: Final = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25),
     *(0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
+CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 # Labels must stay few: further lanes share one.
 MOST_LANES: Final = 16
 OTHER: Final = "other"
-_NOT_CUT: Final = ("already_terminal", "not_found")
 _METHODS: Final = frozenset(
     {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"}
 )
@@ -24,7 +25,6 @@ class Metrics(Observer):
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
         self._lanes: set[str] = set()
-        self._shown: dict[tuple[str, str], int] = {}
         self._answered: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         count, gauge, time = self._counter, self._gauge, self._histogram
         self._requests = count("ff_http_requests", "Requests", "method", "path", "status")
@@ -42,13 +42,9 @@ class Metrics(Observer):
         self._e2e_s = time("ff_execution_e2e_seconds", "lane")
         self._depth = gauge("ff_queue_depth", "Executions by state", "lane", "state")
         self._live = gauge("ff_workers_live", "Live workers", "namespace")
-        self._budget_hits = count("ff_budget_hit", "Starts a budget held", "dimension")
-        self._quota_hits = count("ff_quota_hit", "Starts a quota held", "reason")
         self._signals = count("ff_signals", "Signals", "effect")
         self._completions = count("ff_completion_events", "Completions logged", "outcome")
         self._groups = count("ff_edge_group_policy", "Edge groups by their policy", "policy")
-        self._cuts = count("ff_sibling_cancel_dispatched", "Siblings cut", "reason")
-        self._fates = count("ff_sibling_cancel_disposition", "Fates of siblings", "disposition")
         self._drains = count("ff_sibling_cancel_reconcile", "Cuts ended by a timer", "action")
         self._full = count("ff_worker_at_capacity", "Claims that found no permit")
         self._stream_ops = gauge("ff_stream_ops_in_flight", "Stream reads and tails under way")
@@ -56,9 +52,9 @@ class Metrics(Observer):
         self._waits = gauge("ff_claim_waits", "Claims that wait for work")
         self._rejected = count("ff_stream_ops_rejected", "Calls that found a pool full", "pool")
         self._faults = count("ff_backend_errors", "Failed calls of the store", "op", "kind")
-        self._reconnects = count("ff_doorbell_reconnects", "Doorbells connected again")
-        self._reloads = count("ff_function_reload", "Missing functions loaded again")
         self._overruns = count("ff_shutdown_timeout", "Drains that took too long")
+        self._sums = Sums()
+        self.registry.register(self._sums)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
@@ -130,6 +126,9 @@ class Metrics(Observer):
     def overran_shutdown(self) -> None:
         self._overruns.inc()
 
+    def follow(self, counted: Callable[[], Counted]) -> None:
+        self._sums.counted = counted
+
     # ---- set when somebody looks
 
     def show_pools(self, stream_ops: int, sse_streams: int, claim_waits: int) -> None:
@@ -147,31 +146,6 @@ class Metrics(Observer):
         self._live.clear()
         for namespace, n in live:
             self._live.labels(namespace).set(n)
-
-    def show_hits(self, hits: Iterable[tuple[str, str, int]]) -> None:
-        """(budget or quota, dimension or reason, how often since the start)."""
-        for kind, label, n in hits:
-            counter = self._budget_hits if kind == "budget" else self._quota_hits
-            counter.labels(label).inc(self._news((kind, label), n))
-
-    def show_siblings(self, fates: Mapping[str, int]) -> None:
-        """What became of siblings, by the reason they were cut for or why they were not."""
-        for fate, n in fates.items():
-            news = self._news(("sibling", fate), n)
-            is_cut = fate not in _NOT_CUT
-            self._fates.labels("cancelled" if is_cut else fate).inc(news)
-            if is_cut:
-                self._cuts.labels(fate).inc(news)
-
-    def show_recoveries(self, reconnects: int, reloads: int) -> None:
-        self._reconnects.inc(self._news(("store", "reconnects"), reconnects))
-        self._reloads.inc(self._news(("store", "reloads"), reloads))
-
-    def _news(self, key: tuple[str, str], n: int) -> int:
-        """How much a sum that others keep has grown since it was shown last."""
-        news = n - self._shown.get(key, 0)
-        self._shown[key] = n
-        return news
 
     def _lane(self, lane: str) -> str:
         if lane not in self._lanes:

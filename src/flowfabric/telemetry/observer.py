@@ -1,5 +1,20 @@
 """What the parts of the system tell whoever watches: by default nobody."""
 
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums that an engine and its store keep themselves, since they were opened."""
+
+    # By (budget or quota, dimension or reason): starts that a limit held.
+    hits: Mapping[tuple[str, str], int] = {}
+    # By what became of a sibling: the reason it was cut for, or why it was not.
+    siblings: Mapping[str, int] = {}
+    reconnects: int = 0
+    reloads: int = 0
+
 
 class Observer:
     """Every method is told once something has happened, returns at once and never raises."""
@@ -57,6 +72,9 @@ class Observer:
 
     def overran_shutdown(self) -> None:
         """Something did not end in the time a drain gives it."""
+
+    def follow(self, counted: Callable[[], Counted]) -> None:
+        """Where to look for what others count."""
 
 
 NOBODY = Observer()

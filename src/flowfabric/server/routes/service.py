@@ -9,12 +9,13 @@ from flowfabric.server.call import Call
 from flowfabric.server.faults import reply_of
 from flowfabric.server.replies import JSON, NO_SNIFF, Reply, encode, ok
 from flowfabric.server.route import ANY, OPEN, Routes
+from flowfabric.telemetry.metrics import CONTENT_TYPE
 from flowfabric.wire.store import Readiness, Status
 
 routes: Final = Routes()
 
 _PING_S: Final = 2.0
-_METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_METRICS_TYPE: Final = CONTENT_TYPE.decode()
 _PAGE: Final = files("flowfabric.server").joinpath("docs.html").read_bytes()
 _OWN_ONLY: Final = (
     b"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline';"
@@ -50,7 +51,7 @@ async def metrics(call: Call[None, None]) -> Reply:
     text = await call.services.exposition()
     if text is None:
         raise NotFound("metrics are disabled")
-    return Reply(200, text, ((b"content-type", _METRICS_TYPE.encode()),))
+    return Reply(200, text, ((b"content-type", CONTENT_TYPE),))
 
 
 @routes.add("GET /openapi.json", ANY, {200: dict[str, Any]})
