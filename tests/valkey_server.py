@@ -34,6 +34,11 @@ def _free_port() -> int:
         return port
 
 
+def array_of(answer: bytes) -> list[str]:
+    """The words of an answer that is a list of them."""
+    return [word.decode() for word in answer.split(b"\r\n")[2:-1:2]]
+
+
 class ValkeyServer:
     """One server process with an append-only file of its own."""
 
@@ -114,6 +119,7 @@ class ValkeyCluster:
 
     def __init__(self, *options: str, replicas: bool = False) -> None:
         options = ("--cluster-enabled", "yes", "--cluster-allow-replica-migration", "no", *options)
+        self._options = options
         self.primaries = [ValkeyServer(*options) for _ in range(_PRIMARIES)]
         self.replicas = [ValkeyServer(*options) for _ in self.primaries] if replicas else []
         self._join()
@@ -125,6 +131,14 @@ class ValkeyCluster:
     def owner(self, slot: int) -> ValkeyServer:
         """The primary that was given a slot."""
         return self.primaries[slot // _SHARE]
+
+    def grow(self) -> ValkeyServer:
+        """A further primary, which has no slots yet."""
+        new, first = ValkeyServer(*self._options), self.primaries[0]
+        self.primaries.append(new)
+        new.expect("CLUSTER", "MEET", "127.0.0.1", *map(str, (first.port, first.bus_port)))
+        self._await(lambda one: f"cluster_known_nodes:{len(self.servers)}".encode() in _info(one))
+        return new
 
     def _join(self) -> None:
         first = self.primaries[0]
@@ -140,11 +154,11 @@ class ValkeyCluster:
             replica.expect("CLUSTER", "REPLICATE", primary.node_id)
         self._await(lambda one: b"cluster_state:ok" in _info(one))
         for replica in self.replicas:
-            _await(lambda one: b"master_link_status:up" in one.run("INFO", "replication"), replica)
+            await_server(_is_linked, replica)
 
     def _await(self, condition: Callable[[ValkeyServer], bool]) -> None:
         for server in self.servers:
-            _await(condition, server)
+            await_server(condition, server)
 
     def clean(self) -> None:
         for primary in self.primaries:
@@ -155,15 +169,19 @@ class ValkeyCluster:
             server.end()
 
 
+def _is_linked(replica: ValkeyServer) -> bool:
+    return b"master_link_status:up" in replica.run("INFO", "replication")
+
+
 def _info(server: ValkeyServer) -> bytes:
     return server.run("CLUSTER", "INFO")
 
 
-def _await(condition: Callable[[ValkeyServer], bool], server: ValkeyServer) -> None:
+def await_server(condition: Callable[[ValkeyServer], bool], server: ValkeyServer) -> None:
     end = time.monotonic() + _PATIENCE_S
     while not condition(server):
         if time.monotonic() > end:
-            raise RuntimeError("the Valkey cluster did not form")
+            raise RuntimeError("a Valkey server is not as it should be")
         time.sleep(_LOOK_S)
 
 

@@ -17,10 +17,7 @@ TRACEBACK: Final = "ff.traceback"
 
 def value_of_end(ended: Ended, type_: Any = Any, traceback: str = "") -> Any:
     if ended.state == "completed":
-        try:
-            return codecs.decode(ended.result, ended.result_encoding, type_)
-        except codecs.Undecodable as fault:
-            raise codecs.Undecodable(f"the result of {ended.execution_id}: {fault}") from fault
+        return codecs.decode(ended.result, ended.result_encoding, type_)
     raise error_of_end(ended, traceback)
 
 

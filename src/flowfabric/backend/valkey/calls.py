@@ -56,10 +56,17 @@ class Calls:
     def topology(self) -> Topology:
         return self.functions.topology
 
-    async def run(self, function: str, key: str, request: Any, args: Args | None = None) -> Reply:
+    async def run(
+        self,
+        function: str,
+        key: str,
+        request: Any,
+        args: Args | None = None,
+        patience: float | None = None,
+    ) -> Reply:
         packed = encode((self.now(), False, request))
         bodies = args.bodies if args else ()
-        answer = await self.functions.call(function, key, packed, *bodies)
+        answer = await self.functions.call(function, key, packed, *bodies, patience=patience)
         head = decode(answer[0])
         self.note(head)
         return Reply(head[0], head[1], answer)

@@ -6,8 +6,10 @@ from typing import Any, TypeVar
 
 from flowfabric.backend.valkey.calls import Calls, Reply
 from flowfabric.backend.valkey.keys import key_of, partition_key
+from flowfabric.backend.valkey.loading import refreshed
 from flowfabric.backend.valkey.node import Node
-from flowfabric.errors import ClusterFault
+from flowfabric.backend.valkey.patience import Patience
+from flowfabric.errors import ClusterFault, TransportFault
 
 P = TypeVar("P")
 
@@ -22,10 +24,14 @@ async def ask_all(
 
 
 async def ask_tags(
-    calls: Calls, function: str, tags: Iterable[str], request: Callable[[list[str]], Any]
+    calls: Calls,
+    function: str,
+    tags: Iterable[str],
+    request: Callable[[list[str]], Any],
+    patience: float | None = None,
 ) -> list[Reply]:
     """What each node answers to the request about its share of the tags."""
-    return await ask_each(calls, function, [(tag, key_of(tag)) for tag in tags], request)
+    return await ask_each(calls, function, [(tag, key_of(tag)) for tag in tags], request, patience)
 
 
 async def ask_each(
@@ -33,15 +39,21 @@ async def ask_each(
     function: str,
     keyed: Iterable[tuple[P, str]],
     request: Callable[[list[P]], Any],
+    patience: float | None = None,
 ) -> list[Reply]:
-    """What each node answers about its share of anything, which is found by its key."""
+    """What each node answers about its share of anything, which is found by its key. When slots
+    move, shares are made anew: the same ones would not be answered however often they are sent."""
     found = list(keyed)
-    try:
+    if not calls.topology.is_cluster:
         return await _ask(calls, function, found, request)
-    except ClusterFault:
-        # Slots have moved since the shares were made.
-        await calls.topology.refresh()
-        return await _ask(calls, function, found, request)
+    trial = Patience(calls.functions.patience_s if patience is None else patience)
+    while True:
+        try:
+            return await _ask(calls, function, found, request)
+        except (ClusterFault, TransportFault):
+            await refreshed(calls.topology)
+            if not await trial.wait():
+                raise
 
 
 async def _ask(
@@ -54,5 +66,8 @@ async def _ask(
         keys.setdefault(node, key)
         shares.setdefault(node, []).append(one)
     return await asyncio.gather(
-        *(calls.run(function, keys[node], request(share)) for node, share in shares.items())
+        *(
+            calls.run(function, keys[node], request(share), patience=0)
+            for node, share in shares.items()
+        )
     )

@@ -74,7 +74,7 @@ def fault_of(error: Exception) -> FlowFabricError:
     if code == "CROSSSLOT":
         return Bug(f"valkey: keys of one call lie in several slots: {text}")
     if "non local key" in text:
-        return ClusterFault(f"valkey: a slot is being moved key by key: {text}")
+        return ClusterFault(f"valkey: a slot is being moved: {text}")
     if code == "WRONGTYPE" or "unknown command" in text.lower() or code == "NOPROTO":
         return ProtocolFault(f"valkey: {text}")
     if "user_function" in text or "script" in text.lower():

@@ -4,18 +4,16 @@ sent to the slots where claims and sweeps look for it."""
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import libvalkey
 
-from flowfabric.backend.valkey.keys import CONFIG, lane_key
-from flowfabric.backend.valkey.library import INTERFACE
+from flowfabric.backend.valkey.keys import CONFIG, lane_key, tag_of
 from flowfabric.backend.valkey.loading import Functions
 from flowfabric.backend.valkey.packing import encode
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.backend.valkey")
-_FUNCTION: Final = f"ff{INTERFACE}_hint"
 
 # What a function answers and `ff1_hint` is asked: of a queue, or of timers.
 Hint = list[Any]
@@ -40,8 +38,8 @@ class Hints:
 
     def _post(self, key: str, hints: list[Hint]) -> None:
         now = self._clock() if self._clock else 0
-        packed = encode((now, key[key.index("{") :], hints))
-        request = libvalkey.pack_command(("FCALL", _FUNCTION, 1, key, packed))
+        packed = encode((now, tag_of(key), hints))
+        request = self._functions.packed("hint", key, packed)
         try:
             answer = self._functions.topology.node_of(key).post(request)
         except FlowFabricError:

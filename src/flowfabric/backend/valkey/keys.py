@@ -1,5 +1,5 @@
 """Keys a call is routed by. Every other key is built inside the functions from the same tag, so one
-declared key per call names the slot of all of them."""
+declared key per call names the slot of all of them; in a cluster a second one guards it."""
 
 from typing import Final
 
@@ -29,6 +29,12 @@ def tag_of(key: str) -> str:
 
 def key_of(tag: str) -> str:
     return f"ff:p:{tag}"
+
+
+def guard_of(key: str) -> str:
+    """A key of the same slot that never exists. A server that has some keys of a slot refuses
+    calls for keys of which it lacks one, so none runs on half of a slot while it is moved."""
+    return f"ff:g:{tag_of(key)}"
 
 
 def partition_key(partition: int) -> str:

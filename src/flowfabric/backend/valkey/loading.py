@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 import re
 from typing import Any, Final, Literal
 
@@ -15,8 +14,10 @@ from flowfabric.backend.valkey.faults import (
     is_unsettled,
     redirect_of,
 )
+from flowfabric.backend.valkey.keys import guard_of
 from flowfabric.backend.valkey.library import INTERFACE, NAME, library
 from flowfabric.backend.valkey.node import Node, Word
+from flowfabric.backend.valkey.patience import PATIENCE_S, Patience
 from flowfabric.backend.valkey.replication import REPLICATED, Replication
 from flowfabric.backend.valkey.topology import Topology
 from flowfabric.errors import (
@@ -32,10 +33,6 @@ from flowfabric.errors import (
 _NUMBERS: Final = re.compile(r"ff(\d+)_version")
 _log = logging.getLogger("flowfabric.backend.valkey")
 _PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 7.0)
-# How long a call is repeated while its server is away, and how often.
-_PATIENCE_S: Final = 5.0
-_FIRST_PAUSE_S: Final = 0.02
-_LONGEST_PAUSE_S: Final = 0.5
 _MOST_REDIRECTS: Final = 5
 
 # When the library is loaded: where it is missing or too old, always, or by others only.
@@ -60,7 +57,7 @@ class Functions:
         self._loads_when = loads
         self._replication = replication
         self.tallies = Tallies()
-        self.patience_s = _PATIENCE_S
+        self.patience_s = PATIENCE_S
         self._loads: dict[Node, asyncio.Task[None]] = {}
 
     @property
@@ -83,11 +80,15 @@ class Functions:
     async def call(
         self, function: str, key: str, *args: Word, patience: float | None = None
     ) -> list[Any]:
-        words = ("FCALL", f"ff{INTERFACE}_{function}", 1, key, *args)
-        answer = await self.ask(key, libvalkey.pack_command(words), patience)
+        answer = await self.ask(key, self.packed(function, key, *args), patience)
         if self._replication is not None and function in REPLICATED:
             await self._replication.confirm(self.topology.node_of(key))
         return answer  # type: ignore[no-any-return]
+
+    def packed(self, function: str, key: str, *args: Word) -> bytes:
+        """A call as it is sent."""
+        keys = (2, key, guard_of(key)) if self.topology.is_cluster else (1, key)
+        return libvalkey.pack_command(("FCALL", f"ff{INTERFACE}_{function}", *keys, *args))
 
     async def ask(self, key: str, request: bytes, patience: float | None = None) -> Any:
         """The answer to a packed request of one slot; errors are raised as ours."""
@@ -147,7 +148,7 @@ class Functions:
             if pause is None or not _is_passing(answer):
                 raise _load_fault(answer)
             await asyncio.sleep(pause)
-            await _refreshed(self.topology)
+            await refreshed(self.topology)
 
     async def _check_number(self, node: Node) -> None:
         """Leave a library alone that has left our number behind: others use it."""
@@ -177,8 +178,7 @@ class _Trial:
         self.has_loaded = False
         self._topology = topology
         self._key = key
-        self._end = asyncio.get_running_loop().time() + patience
-        self._pause = _FIRST_PAUSE_S
+        self._patience = Patience(patience)
         self._redirects = 0
         self._asking: Node | None = None
 
@@ -190,12 +190,9 @@ class _Trial:
             node = self._topology.redirected(self._topology.node_of(self._key), redirect)
             self._asking = None if redirect.is_lasting else node
             return
-        now = asyncio.get_running_loop().time()
-        if not _is_passing(problem) or now + self._pause > self._end:
+        if not _is_passing(problem) or not await self._patience.wait():
             raise problem if isinstance(problem, FlowFabricError) else fault_of(problem)
-        await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
-        await _refreshed(self._topology)
+        await refreshed(self._topology)
 
     async def send(self, request: bytes) -> Any:
         node, self._asking = self._asking, None
@@ -204,7 +201,7 @@ class _Trial:
         return await self._topology.node_of(self._key).send(request)
 
 
-async def _refreshed(topology: Topology) -> None:
+async def refreshed(topology: Topology) -> None:
     try:
         await topology.refresh()
     except TransportError as fault:

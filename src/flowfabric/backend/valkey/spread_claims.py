@@ -16,11 +16,11 @@ from flowfabric.backend.valkey.fanning import ask_tags
 from flowfabric.backend.valkey.keys import key_of, lane_key
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.packing import Args
-from flowfabric.errors import FlowFabricError, TransportError
+from flowfabric.errors import ClusterFault, FlowFabricError, TransportError
 
 # Looks after the best partition alone: hints may be behind, work may be thinly spread.
 _MOST_ROUNDS: Final = 4
-# How long partitions of a server that did not answer are left alone.
+# How long a partition that is being moved, or all of a server that is away, is left alone.
 _AWAY_S: Final = 0.5
 _UNKNOWN: Final = float("inf")
 # How many partitions are looked into when hints were too good.
@@ -50,7 +50,7 @@ class SpreadClaims:
     def __init__(self, calls: ClusterCalls, rung: Rung) -> None:
         self._calls = calls
         self._rung = rung
-        self._away: dict[Node, float] = {}
+        self._away: dict[Node | str, float] = {}
 
     async def claim(self, request: ClaimRequest) -> ClaimAnswer:
         """Lane by lane; in a lane the best partition first, as far as the hints are right."""
@@ -117,7 +117,9 @@ class SpreadClaims:
     async def _behind(self, tags: Sequence[str], lane: str, search: "_Search") -> list[_Place]:
         request = search.request
         asked = (request.namespace, lane, request.sets, len(search.ids))
-        replies = await ask_tags(self._calls, "peek", tags, lambda share: (*asked, *share))
+        replies = await ask_tags(
+            self._calls, "peek", tags, lambda share: (*asked, *share), patience=0
+        )
         return sorted(place for reply in replies for place in map(tuple, reply.head))
 
     def _heard(
@@ -127,7 +129,7 @@ class SpreadClaims:
         del heads[share.tag]
         self._rung(lane_bell(search.request.namespace, lane)).discard(share.tag)
         if isinstance(answer, TransportError):
-            self._leave_alone(share.tag)
+            self._leave_alone(share.tag, answer)
             return ()
         if isinstance(answer, BaseException):
             raise answer
@@ -149,22 +151,26 @@ class SpreadClaims:
         reply = await self._calls.run("claim", key_of(share.tag), [packed], args, patience=0)
         return reply, read_answer(own, reply.head[0], reply, claim_answer)
 
-    def _leave_alone(self, tag: str) -> None:
-        try:
-            node = self._calls.topology.node_of(key_of(tag))
-        except FlowFabricError:
-            return
-        self._away[node] = asyncio.get_running_loop().time() + _AWAY_S
+    def _leave_alone(self, tag: str, fault: TransportError) -> None:
+        """A partition that is being moved, or all of a server that is away."""
+        until = asyncio.get_running_loop().time() + _AWAY_S
+        self._away[tag if isinstance(fault, ClusterFault) else self._server_of(tag)] = until
 
     def _leave_out_away(self, heads: Heads) -> None:
         if not self._away:
             return
         now = asyncio.get_running_loop().time()
-        self._away = {node: until for node, until in self._away.items() if until > now}
-        node_of = self._calls.topology.node_of
+        self._away = {one: until for one, until in self._away.items() if until > now}
         for tag in list(heads):
-            if node_of(key_of(tag)) in self._away:
+            if tag in self._away or self._server_of(tag) in self._away:
                 del heads[tag]
+
+    def _server_of(self, tag: str) -> Node | str:
+        """The partition itself while nobody knows."""
+        try:
+            return self._calls.topology.node_of(key_of(tag))
+        except ClusterFault:
+            return tag
 
 
 class _Search:
