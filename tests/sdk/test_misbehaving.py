@@ -82,6 +82,61 @@ async def test_every_failure_keeps_a_traceback_to_read(fabric: FlowFabric) -> No
         assert await tidy.call() == 1
 
 
+async def test_one_that_ends_like_a_generator_or_cancels_itself_has_panicked(
+    fabric: FlowFabric,
+) -> None:
+    @fabric.task
+    async def leaves() -> None:
+        raise GeneratorExit("as if closed")
+
+    @fabric.task
+    async def cancels() -> None:
+        raise asyncio.CancelledError
+
+    async with fabric.worker(concurrency=1):
+        failed = await failure(await leaves.submit())
+        assert (failed.reason, failed.category) == (
+            "handler panicked: as if closed",
+            "handler_panic",
+        )
+        failed = await failure(await cancels.submit())
+        assert failed.reason == "handler panicked: it cancelled itself"
+        assert "raise asyncio.CancelledError" in failed.traceback
+
+
+async def test_a_group_of_exceptions_says_what_is_in_it(fabric: FlowFabric) -> None:
+    async def stumble(over: str) -> None:
+        raise ValueError(over)
+
+    @fabric.task
+    async def crowd() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stumble("a stone"))
+
+    async with fabric.worker():
+        failed = await failure(await crowd.submit())
+    assert failed.reason == (
+        "unhandled errors in a TaskGroup (1 sub-exception): ValueError: a stone"
+    )
+    assert "ValueError: a stone" in failed.traceback
+
+
+async def test_a_result_of_another_type_than_promised_is_told_by_its_reader(
+    fabric: FlowFabric,
+) -> None:
+    @fabric.task
+    async def lies() -> int:
+        return "no number"  # type: ignore[return-value]
+
+    async with fabric.worker():
+        run = await lies.submit()
+        with pytest.raises(
+            ValueError, match=r"the result of .*: Expected `int`, got `str`"
+        ) as told:
+            await run.result(timeout="20s")
+    assert run.id in str(told.value)
+
+
 async def test_an_exception_without_words_fails_by_its_name(fabric: FlowFabric) -> None:
     @fabric.task
     async def mute() -> None:

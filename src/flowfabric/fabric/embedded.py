@@ -75,7 +75,8 @@ class EmbeddedSubmitter:
         return await self._engine.reads.history(execution_id)
 
     async def tail(self, tail: Tail) -> StreamPage:
-        return await self._engine.streams.tail_stream(tail)
+        # The pool of tails keeps a server open to all its clients; here is only one.
+        return await self._engine.streams.follow_stream(tail)
 
     async def summary(self, execution_id: str, attempt_index: int) -> Summary | None:
         return await self._engine.streams.read_summary(execution_id, attempt_index)

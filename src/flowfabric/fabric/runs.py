@@ -1,5 +1,6 @@
 """A run: an execution somebody submitted, and everything one may ask of it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
@@ -13,9 +14,13 @@ from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.explanation_types import Explanation
 from flowfabric.engine.snapshots import ExecutionInfo
-from flowfabric.engine.streams import Tail
-from flowfabric.engine.tails import Visibility
-from flowfabric.errors import ExecutionNotFound, ResultTimeout, WaitpointNotFound
+from flowfabric.engine.tails import StreamPage, Tail, Visibility
+from flowfabric.errors import (
+    ExecutionNotFound,
+    ResourceExhausted,
+    ResultTimeout,
+    WaitpointNotFound,
+)
 from flowfabric.fabric.signalling import SignalCall, deliver
 from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.ports.worker import Ended
@@ -27,6 +32,7 @@ R = TypeVar("R")
 _FRAMES: Final = 200
 # A stream that will never open tells nobody: so often the execution itself is looked at.
 _BLOCK_MS: Final = 5_000
+_PAUSE_S: Final = 0.2
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,16 +116,19 @@ class Run(Generic[R]):
     ) -> AsyncIterator[Frame]:
         """Frames as they come, of one attempt after the other, until the last one has ended."""
         port, index, position = await self._port(), 0, after or "0-0"
+        # Of an attempt that has ended, what came between the last look and its end.
+        is_last_look = False
         while True:
-            page = await port.tail(
+            page = await _when_let_in(
+                port,
                 Tail(
                     execution_id=self.id,
                     attempt_index=index,
                     after=position,
-                    block_ms=_BLOCK_MS,
+                    block_ms=0 if is_last_look else _BLOCK_MS,
                     count_limit=_FRAMES,
                     visibility=visibility,
-                )
+                ),
             )
             for stored in page.frames:
                 if stored.frame.frame_type != TRACEBACK:
@@ -127,11 +136,16 @@ class Run(Generic[R]):
             position = page.next_after
             if len(page.frames) == _FRAMES:
                 continue
-            following = await self._following(port, index, is_closed=page.closed_at is not None)
+            is_closed = page.closed_at is not None
+            following = await self._following(port, index, is_closed=is_closed)
+            if following == index:
+                continue
+            if not is_closed and not is_last_look:
+                is_last_look = True
+                continue
             if following is None:
                 return
-            if following != index:
-                index, position = following, "0-0"
+            index, position, is_last_look = following, "0-0", False
 
     async def _following(self, port: SubmitterPort, index: int, *, is_closed: bool) -> int | None:
         """The attempt to read on with: a later one, this one, or None when all have ended."""
@@ -198,20 +212,32 @@ class Run(Generic[R]):
         """The traceback stored behind the output of the attempt that failed last."""
         port, position, text = await self._port(), "0-0", ""
         while True:
-            page = await port.tail(
-                Tail(
-                    execution_id=self.id,
-                    attempt_index=ended.attempt_index,
-                    after=position,
-                    count_limit=_FRAMES,
-                )
+            tail = Tail(
+                execution_id=self.id,
+                attempt_index=ended.attempt_index,
+                after=position,
+                count_limit=_FRAMES,
             )
+            try:
+                page = await port.tail(tail)
+            except ResourceExhausted:
+                # That it failed must be told, even by a server that has no room to tell why.
+                return text
             for stored in page.frames:
                 if stored.frame.frame_type == TRACEBACK:
                     text = stored.frame.payload.decode("utf-8", "replace")
             if len(page.frames) < _FRAMES:
                 return text
             position = page.next_after
+
+
+async def _when_let_in(port: SubmitterPort, tail: Tail) -> StreamPage:
+    """A page of a stream, however many read from the same server."""
+    while True:
+        try:
+            return await port.tail(tail)
+        except ResourceExhausted:
+            await asyncio.sleep(_PAUSE_S)
 
 
 def _frame(stored: StoredFrame, attempt_index: int) -> Frame:

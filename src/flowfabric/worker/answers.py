@@ -25,6 +25,7 @@ from flowfabric.worker.session import Paused
 _REASON_BYTES: Final = 4096
 _CATEGORY_BYTES: Final = 128
 _TRACE_BYTES: Final = 60_000
+_SHOWN: Final = 5
 
 
 class Suspend(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,9 +135,19 @@ def told(fault: BaseException) -> str:
     link: BaseException | None = fault
     while link is not None and id(link) not in seen:
         seen.add(id(link))
-        parts.append(str(link) or type(link).__name__)
+        parts.append(_words(link))
         link = link.__cause__
     return ": ".join(parts)
+
+
+def _words(fault: BaseException) -> str:
+    """What an exception says; a group says little by itself, so those in it do."""
+    text = str(fault) or type(fault).__name__
+    if not isinstance(fault, BaseExceptionGroup):
+        return text
+    shown = [f"{type(one).__name__}: {told(one)}" for one in fault.exceptions[:_SHOWN]]
+    more = ["…"] if len(fault.exceptions) > _SHOWN else []
+    return f"{text}: {'; '.join([*shown, *more])}"
 
 
 def trace_of(fault: BaseException) -> bytes:

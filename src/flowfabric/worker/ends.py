@@ -17,7 +17,10 @@ TRACEBACK: Final = "ff.traceback"
 
 def value_of_end(ended: Ended, type_: Any = Any, traceback: str = "") -> Any:
     if ended.state == "completed":
-        return codecs.decode(ended.result, ended.result_encoding, type_)
+        try:
+            return codecs.decode(ended.result, ended.result_encoding, type_)
+        except codecs.Undecodable as fault:
+            raise codecs.Undecodable(f"the result of {ended.execution_id}: {fault}") from fault
     raise error_of_end(ended, traceback)
 
 

@@ -121,8 +121,9 @@ class Performer:
             if job.session.output.is_busy:
                 await job.session.held(job.session.output.flush())
             return answer_to(value)
-        except GeneratorExit:
-            raise
+        except GeneratorExit as fault:
+            # By the handler, or by whoever closes this coroutine: then nothing may be awaited.
+            return failure_of(fault)
         except BaseException as fault:
             return await self._ended_by(job, fault)
 
@@ -143,19 +144,15 @@ class Performer:
         pause = pause_in(fault)
         if pause is not None:
             return await self._paused(job, pause)
-        if is_cancelled(fault):
-            return self._cancelled(job)
+        if is_cancelled(fault) and job.why == "drain":
+            return Delay(for_ms=0)
+        if is_cancelled(fault) and job.why == "timeout":
+            # The timer of the execution decides what follows, here as after a crash.
+            return None
         await self._keep_trace(job, fault)
+        if is_cancelled(fault):
+            return failed("handler panicked: it cancelled itself", "handler_panic")
         return failure_of(fault)
-
-    def _cancelled(self, job: Job) -> Answer | None:
-        match job.why:
-            case "drain":
-                return Delay(for_ms=0)
-            case "timeout":
-                # The timer of the execution decides what follows, here as after a crash.
-                return None
-        return failed("handler panicked: it cancelled itself", "handler_panic")
 
     async def _paused(self, job: Job, pause: Paused) -> Outcome | None:
         """What the handler asked to wait for, once its other steps are done."""
