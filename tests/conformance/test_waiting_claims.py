@@ -1,6 +1,7 @@
 """Idle claims: they wait for a doorbell and are woken when there is something for them."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -73,3 +74,62 @@ async def test_a_claim_that_ends_without_work_passes_its_ring_on(driver: Driver)
 async def test_a_claim_waits_no_longer_than_it_was_told(driver: Driver) -> None:
     async with asyncio.timeout(SOON_S):
         assert await driver.claim_all(wait_ms=1) == []
+
+
+async def submitted(driver: Driver) -> str:
+    return await driver.submit()
+
+
+async def unblocked(driver: Driver) -> str:
+    held = await driver.reach("blocked")
+    await found_empty(driver)
+    await driver.engine.scheduling.unblock(held.execution_id)
+    return held.execution_id
+
+
+async def lost(driver: Driver) -> str:
+    held = await driver.reach("unmarked")
+    await found_empty(driver)
+    await driver.sweep()
+    return held.execution_id
+
+
+async def woken(driver: Driver) -> str:
+    held = await driver.reach("delayed")
+    await found_empty(driver)
+    due_at = (await driver.record(held.execution_id)).wake_at
+    await driver.pass_time(due_at - driver.clock())
+    return held.execution_id
+
+
+async def found_empty(driver: Driver) -> None:
+    """Somebody looked and got less than was asked for."""
+    assert await driver.claim_all(n=8) == []
+
+
+@pytest.mark.parametrize("way", [submitted, unblocked, lost, woken])
+async def test_work_that_came_while_nobody_waited_is_claimed_at_once(
+    driver: Driver, way: Callable[[Driver], Awaitable[str]]
+) -> None:
+    assert await driver.claim_all(wait_ms=1, n=8) == []
+    await found_empty(driver)
+    execution_id = await way(driver)
+    async with asyncio.timeout(SOON_S):
+        assert ids(await driver.claim_all(wait_ms=PATIENT_MS, n=8)) == [execution_id]
+
+
+async def test_work_that_a_look_left_behind_is_claimed_at_once(driver: Driver) -> None:
+    sent = [await driver.submit() for _ in range(3)]
+    async with asyncio.timeout(SOON_S):
+        claimed = [ids(await driver.claim_all(wait_ms=PATIENT_MS)) for _ in sent]
+    assert sorted(claimed) == sorted([one] for one in sent)
+
+
+async def test_a_lane_that_was_paused_is_looked_into_again(driver: Driver) -> None:
+    await found_empty(driver)
+    await driver.engine.lanes.configure("default", "default", state="paused")
+    execution_id = await driver.submit()
+    assert await driver.claim_all(wait_ms=1) == []
+    await driver.engine.lanes.configure("default", "default", state="active")
+    async with asyncio.timeout(SOON_S):
+        assert ids(await driver.claim_all(wait_ms=PATIENT_MS)) == [execution_id]

@@ -162,6 +162,11 @@ class Bells(Protocol):
 
     def ring(self, *names: str) -> None: ...
 
+    def mark(self, *names: str) -> tuple[int, ...] | None:
+        """A value that another one taken later differs from if one of these bells has rung in
+        between; None where that cannot be told."""
+        ...
+
 
 class Listening(Protocol):
     """Rings between two waits are remembered: a waiter never sleeps through one."""

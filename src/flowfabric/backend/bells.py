@@ -2,6 +2,10 @@
 
 import asyncio
 from collections import OrderedDict
+from typing import Final
+
+# Names whose rings are counted; with more, counting begins anew.
+_MOST_COUNTED: Final = 10_000
 
 
 class LocalBells:
@@ -10,6 +14,8 @@ class LocalBells:
 
     def __init__(self) -> None:
         self._listeners: dict[str, OrderedDict[LocalListening, None]] = {}
+        self._rings: dict[str, int] = {}
+        self._unheard = 0
 
     def listen(self, *names: str) -> "LocalListening":
         listening = LocalListening(self, names)
@@ -19,6 +25,8 @@ class LocalBells:
 
     def ring(self, *names: str) -> None:
         for name in names:
+            if name in self._rings:
+                self._rings[name] += 1
             listeners = self._listeners.get(name)
             if not listeners:
                 continue
@@ -30,9 +38,16 @@ class LocalBells:
 
     def ring_all(self) -> None:
         """Wake everybody: something may have happened that no bell told of."""
+        self._unheard += 1
         for listeners in list(self._listeners.values()):
             for listening in list(listeners):
                 listening.wake()
+
+    def mark(self, *names: str) -> tuple[int, ...]:
+        if len(self._rings) > _MOST_COUNTED:
+            self._rings.clear()
+            self._unheard += 1
+        return (self._unheard, *(self._rings.setdefault(name, 0) for name in names))
 
     def has_listener(self, name: str) -> bool:
         return name in self._listeners

@@ -24,6 +24,7 @@ from flowfabric.engine.admission import Admissions, Let
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.holding import Held, held_by
+from flowfabric.engine.idleness import Idleness, Sought
 from flowfabric.engine.lanes import Lanes
 from flowfabric.errors import FlowFabricError, InvalidInput
 
@@ -101,6 +102,7 @@ class Claims:
         self._deps = deps
         self._lanes = lanes
         self._admissions = admissions
+        self._idleness = Idleness(deps.store.backend.bells)
 
     async def claim(self, order: ClaimOrder, leaving: Leaving | None = None) -> list[Claimed]:
         """Lease up to `n` executions; with nothing there, wait for the lanes' doorbells.
@@ -158,9 +160,11 @@ class Claims:
     ) -> list[Claimed]:
         loop = asyncio.get_running_loop()
         end = loop.time() + order.wait_ms / 1000
+        is_idle = await self._is_idle(order)
         while True:
             # Listening began before the look, so nothing that comes behind it goes unheard.
-            claimed, is_everything = await self._look(order)
+            claimed, is_everything = ([], True) if is_idle else await self._look(order)
+            is_idle = False
             left = end - loop.time()
             if claimed or left <= 0:
                 return claimed
@@ -169,6 +173,10 @@ class Claims:
                 await _rung_or_left(listening, min(left, nap), leaving)
             if leaving is not None and leaving.done():
                 return []
+
+    async def _is_idle(self, order: ClaimOrder) -> bool:
+        route = await self._lanes.route(order.namespace, order.lanes, order.capabilities)
+        return self._idleness.covers(Sought(order.namespace, route.lanes, route.sets))
 
     async def _look(self, order: ClaimOrder) -> tuple[list[Claimed], bool]:
         """One look of somebody who may go away: then what it found is handed back at once."""
@@ -196,7 +204,9 @@ class Claims:
             request = await self.request(order)
             if not request.lanes:
                 return [], True
+            mark = self._idleness.mark(request)
             answer = await self._deps.store.claim(request)
+            self._idleness.note(request, mark, answer)
             claimed = await self.take(order, answer)
             if claimed or not answer.offers:
                 return claimed, True

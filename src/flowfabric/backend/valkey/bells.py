@@ -63,6 +63,13 @@ class ValkeyBells:
         """Ring in this process; changes in the store ring by themselves."""
         self._local.ring(*names)
 
+    def mark(self, *names: str) -> tuple[int, ...] | None:
+        """Rings are heard from the confirmation of a channel on; a lost connection counts as a
+        ring of all of them."""
+        channels = [self._channels.get(name) for name in names]
+        is_heard = all(channel is not None and channel.done() for channel in channels)
+        return self._local.mark(*names) if is_heard else None
+
     def ring_all(self) -> None:
         self._local.ring_all()
 

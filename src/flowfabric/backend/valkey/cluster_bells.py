@@ -50,6 +50,9 @@ class ClusterBells:
         """Ring in this process; changes in the store ring by themselves."""
         self._local.ring(*names)
 
+    def mark(self, *names: str) -> None:
+        """One look at a cluster need not have seen all of it."""
+
     def ring_all(self) -> None:
         self._local.ring_all()
 
