@@ -41,6 +41,10 @@ from flowfabric.wire.scalars import Params
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+# A server may offer this extension: it sends a whole answer, or says that it has to wait.
+ANSWER: Final = "flowfabric.answer"
+Answer = Callable[[int, Headers, bytes], bool]
+
 _access = logging.getLogger("flowfabric.http")
 _METRICS: Final = b"/metrics"
 _BODY_METHODS: Final = frozenset({"POST", "PUT", "DELETE", "PATCH"})
@@ -76,7 +80,7 @@ class Http:
         method, headers = request.method, request.headers
         request_id = self._request_id(headers)
         REQUEST_ID.set(request_id)
-        out = _Out(send, ((b"x-request-id", request_id.encode()),), is_head=method == "HEAD")
+        out = _Out(request, send, ((b"x-request-id", request_id.encode()),))
         if self.services.drain.has_begun:
             out.headers += (CLOSE,)
         try:
@@ -205,11 +209,12 @@ class _Request:
 class _Out:
     """Writes one answer, with the headers every answer to this request carries."""
 
-    __slots__ = ("_is_head", "_send", "headers", "status")
+    __slots__ = ("_answer", "_is_head", "_send", "headers", "status")
 
-    def __init__(self, send: Send, headers: Headers, *, is_head: bool) -> None:
+    def __init__(self, request: "_Request", send: Send, headers: Headers) -> None:
+        self._answer: Answer | None = request.scope.get("extensions", {}).get(ANSWER)
         self._send = send
-        self._is_head = is_head
+        self._is_head = request.method == "HEAD"
         self.headers = headers
         self.status = 0
 
@@ -223,8 +228,11 @@ class _Out:
             return
         body = reply.body
         length = () if reply.status == 204 else ((b"content-length", b"%d" % len(body)),)
-        await self._start(reply.status, (*reply.headers, *length, *self.headers))
-        await self._body(b"" if self._is_head else body)
+        headers = (*reply.headers, *length, *self.headers)
+        body = b"" if self._is_head else body
+        if self._answer is None or not self._answer(reply.status, headers, body):
+            await self._start(reply.status, headers)
+            await self._body(body)
 
     async def _stream(self, stream: EventStream) -> None:
         try:
