@@ -20,6 +20,7 @@ from flowfabric.errors import (
 from flowfabric.server.auth import STRANGER
 from flowfabric.server.browsers import Cors, Doorkeeper
 from flowfabric.server.call import Call
+from flowfabric.server.deadlines import Deadlines
 from flowfabric.server.faults import CLOSE, bug, reply_of
 from flowfabric.server.openapi import document_of
 from flowfabric.server.reading import (
@@ -63,6 +64,7 @@ class Http:
         self._router = Router(listed)
         self._door = Doorkeeper(services.settings)
         self._cors = Cors(services.settings)
+        self._deadlines = Deadlines()
         self._ids = count(1)
         self._prefix = urandom(6).hex()
 
@@ -142,17 +144,20 @@ class Http:
             caller.need(route.scopes)
         call: Call[Any, Any] = Call(self.services, route, caller, request.receive)
         call.headers = request.headers
-        limit = asyncio.timeout(route.timeout_s or REQUEST_S)
+        task: asyncio.Task[Any] | None = asyncio.current_task()
+        assert task is not None
+        self._deadlines.begin(task, route.timeout_s or REQUEST_S)
         try:
-            async with limit:
-                await self._fill(call, request, match)
-                if route.timeout_s is None:
-                    limit.reschedule(None)
-                return await route.handler(call)
-        except TimeoutError as fault:
-            if not limit.expired():
+            await self._fill(call, request, match)
+            if route.timeout_s is None:
+                self._deadlines.end(task)
+            return await route.handler(call)
+        except asyncio.CancelledError as fault:
+            if not self._deadlines.end(task):
                 raise
             raise TimedOut(f"timeout: {route.name} took too long; it may be done") from fault
+        finally:
+            self._deadlines.end(task)
 
     async def _fill(self, call: Call[Any, Any], request: "_Request", match: Match) -> None:
         """Body size, then path, then query, then body: what is wrong first is told."""

@@ -41,12 +41,16 @@ class Match:
 class Router:
     def __init__(self, routes: Iterable[Route]) -> None:
         self._root = _Node()
+        # Routes without parameters, by the very line that asks for them.
+        self._plain: dict[tuple[str, bytes], Match] = {}
         for route in routes:
             self._add(route)
 
     def find(self, method: str, raw_path: bytes) -> Match:
         """The match, without a route when the path is unknown (nothing allowed) or known for other
         methods only. A path that cannot be decoded is an error."""
+        if (plain := self._plain.get((method, raw_path))) is not None:
+            return plain
         node: _Node | None = self._root
         parameters: list[str] = []
         segments = raw_path.split(b"/", _MOST_SEGMENTS)
@@ -79,6 +83,8 @@ class Router:
         if route.method in node.routes:
             raise ValueError(f"declared twice: {route.method} {route.path}")
         node.routes[route.method] = route
+        if not route.parameters:
+            self._plain[route.method, route.path.encode()] = Match(route, [], route.path)
 
 
 def decoded(raw: bytes) -> str:

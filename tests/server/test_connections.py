@@ -1,0 +1,147 @@
+"""Connections that stay: requests behind each other, long answers, and nobody who says anything."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+import uvicorn
+
+from flowfabric.server import Http, booted
+from flowfabric.server.boot import bound_socket
+from flowfabric.server.call import Call
+from flowfabric.server.protocol import BACKLOG_BYTES, PatientProtocol
+from flowfabric.server.replies import Reply, ok
+from flowfabric.server.route import ANY, Routes
+from flowfabric.server.settings import dev
+
+KEEP_ALIVE_S = 1
+LARGE = 16 * BACKLOG_BYTES
+Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Connect = Callable[[], Awaitable[Ends]]
+
+routes = Routes()
+TAKEN: list[object] = []
+
+
+@routes.add("GET /number/{lane}", ANY, {200: str})
+async def number(call: Call[None, None]) -> Reply:
+    """Answers the later ones sooner, if it is let."""
+    asked = call.path["lane"]
+    for _ in range(10 - int(asked)):
+        await asyncio.sleep(0)
+    return ok(asked)
+
+
+@routes.add("GET /large", ANY, {200: str})
+async def large(call: Call[None, None]) -> Reply:
+    """More than may wait for a client that does not read."""
+    TAKEN.append(call)
+    return Reply(200, b"x" * LARGE)
+
+
+@routes.add("GET /lines", ANY, {200: str})
+async def lines(call: Call[None, None]) -> Reply:
+    """A header that would be two."""
+    return Reply(200, b"", ((b"x-one", b"1\r\nx-two: 2"),))
+
+
+@routes.add("GET /long", ANY, {200: str})
+async def long(call: Call[None, None]) -> Reply:
+    """Takes longer than a connection may be idle."""
+    await asyncio.sleep(1.5 * KEEP_ALIVE_S)
+    return ok("at last")
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    async with AsyncExitStack() as stack:
+        booting = await stack.enter_async_context(booted(dev()))
+        listening = bound_socket(booting.services.settings)
+        config = uvicorn.Config(
+            Http(booting.services, routes),
+            http=PatientProtocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            timeout_keep_alive=KEEP_ALIVE_S,
+        )
+        server = uvicorn.Server(config)
+        config.load()
+        server.lifespan = config.lifespan_class(config)
+        await server.startup(sockets=[listening])
+        stack.push_async_callback(server.shutdown, [listening])
+
+        async def opened() -> Ends:
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            stack.push_async_callback(_closed, writer)
+            return reader, writer
+
+        yield opened
+
+
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+
+
+def get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
+
+
+async def answer(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """Head and body of one answer."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    (length,) = (
+        int(line.partition(b":")[2])
+        for line in head.split(b"\r\n")
+        if line.startswith(b"content-length:")
+    )
+    return head, await reader.readexactly(length)
+
+
+async def test_requests_sent_ahead_are_answered_in_their_order(connect: Connect) -> None:
+    reader, writer = await connect()
+    writer.write(b"".join(get(f"/number/{n}") for n in range(10)))
+    bodies = [(await answer(reader))[1] for _ in range(10)]
+    assert bodies == [b'"%d"' % n for n in range(10)]
+
+
+async def test_answers_wait_for_a_client_that_reads_late(connect: Connect) -> None:
+    TAKEN.clear()
+    reader, writer = await connect()
+    writer.write(get("/large") * 4 + get("/number/1"))
+    other_reader, other = await connect()
+    for _ in range(20):
+        other.write(get("/number/1"))
+        await answer(other_reader)
+    assert len(TAKEN) == 2, "the first is being sent, the second is ready"
+    for _ in range(4):
+        head, body = await answer(reader)
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert len(body) == LARGE
+    assert (await answer(reader))[1] == b'"1"'
+
+
+async def test_a_header_cannot_become_two(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    reader, writer = await connect()
+    writer.write(get("/lines"))
+    head, _ = await answer(reader)
+    assert head.startswith(b"HTTP/1.1 500 ")
+    assert b"x-two" not in head
+
+
+async def test_an_idle_connection_is_closed_and_a_busy_one_is_not(connect: Connect) -> None:
+    reader, writer = await connect()
+    loop = asyncio.get_running_loop()
+    writer.write(get("/long"))
+    assert (await answer(reader))[1] == b'"at last"'
+    idle_since = loop.time()
+    assert await reader.read() == b""
+    assert KEEP_ALIVE_S / 2 < loop.time() - idle_since < 5 * KEEP_ALIVE_S
