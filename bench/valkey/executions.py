@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
+
 from bench.cycle import INPUT, RESULT, cycle_of
 from bench.measure import Cycle, Measure, each
 from bench.report import Options, Ratio, Report
@@ -79,14 +81,18 @@ def batches_of(engine: Engine) -> Cycle:
 
 
 def rolling_of(engine: Engine) -> Cycle:
-    """Fifty submitted; then the fifty held are finished and the next claimed in the same call."""
+    """Fifty submitted; then the fifty held are finished and the next claimed with them."""
     running: list[list[Finish]] = []
 
     async def cycle() -> None:
         await _create(engine)
         finishes = running.pop() if running else []
-        found = await engine.finishing.finish_and_claim(finishes, ORDER)
-        running.append([Finish(one.held, Completion(RESULT)) for one in found.claimed])
+        claimed = (await engine.finishing.finish_and_claim(finishes, ORDER)).claimed
+        if len(claimed) < BATCH:
+            # A step of the store claims no more than it can in a moment.
+            rest = msgspec.structs.replace(ORDER, n=BATCH - len(claimed))
+            claimed = [*claimed, *await engine.claims.claim(rest)]
+        running.append([Finish(one.held, Completion(RESULT)) for one in claimed])
 
     return cycle
 
