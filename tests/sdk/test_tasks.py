@@ -7,7 +7,8 @@ import pydantic
 import pytest
 
 from flowfabric import ConfigError, ExecutionFailed, FlowFabric, ResultTimeout, Run
-from flowfabric.errors import ExecutionNotFound, FlowFabricError
+from flowfabric.errors import ExecutionNotFound, LaneNotAccepting
+from flowfabric.wire.lanes import SetLane
 
 
 @dataclass
@@ -127,10 +128,11 @@ async def test_many_are_submitted_together_each_by_itself(fabric: FlowFabric) ->
     async def square(a: int) -> int:
         return a * a
 
+    await fabric.admin.set_lane("closed", SetLane(state="disabled"))
     calls = [square.bind(n) for n in range(250)]
-    calls.insert(3, square.options(lane="bad\nlane").bind(0))
+    calls.insert(3, square.options(lane="closed").bind(0))
     runs = await square.submit_many(calls)
-    assert isinstance(runs.pop(3), FlowFabricError)
+    assert isinstance(runs.pop(3), LaneNotAccepting)
     async with fabric.worker():
         results = [await run.result(timeout="20s") for run in runs if isinstance(run, Run)]
     assert results == [n * n for n in range(250)]

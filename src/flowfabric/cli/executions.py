@@ -103,14 +103,18 @@ def _id_of(answer: wire.CreateAnswer) -> str:
 def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> None:
     """Show one execution, its attempts and its result."""
 
-    async def question(admin: Admin) -> tuple[wire.Execution, wire.Attempts, bytes | None]:
-        found = await admin.describe_execution(execution_id)
-        attempts = await admin.attempts(execution_id)
-        return found, attempts, await admin.result(execution_id)
+    async def question() -> tuple[wire.Execution, wire.Attempts, bytes | None, str]:
+        async with fabric_at(url) as fabric:
+            admin = fabric.admin
+            found = await admin.describe_execution(execution_id)
+            attempts = await admin.attempts(execution_id)
+            trace = await fabric.run(execution_id).traceback()
+            return found, attempts, await admin.result(execution_id), trace
 
-    found, attempts, result = ask(url, question)
+    found, attempts, result, trace = ending(question(), url)
     if json:
-        show.as_json({"execution": found, "attempts": attempts.attempts, "result": result})
+        told = {"execution": found, "attempts": attempts.attempts, "result": result}
+        show.as_json(told | ({"traceback": trace} if trace else {}))
         return
     show.facts(
         [
@@ -142,6 +146,9 @@ def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> 
                 for one in attempts.attempts
             ),
         )
+    if trace:
+        show.console.print()
+        show.console.print(trace.rstrip(), markup=False)
 
 
 @app.command("list")

@@ -3,9 +3,11 @@
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import msgspec
@@ -14,7 +16,7 @@ import typer
 from flowfabric.cli import show
 from flowfabric.cli.development import Development
 from flowfabric.cli.reloading import reloading
-from flowfabric.cli.target import DEFAULT_URL, Url, code_of, ending, fail, shown
+from flowfabric.cli.target import DEFAULT_URL, Url, code_of, ending, fail
 from flowfabric.config import Address, Settings, settings_from
 from flowfabric.errors import FlowFabricError
 from flowfabric.fabric.app import FlowFabric
@@ -110,13 +112,16 @@ def worker(
         raise typer.Exit(reloading([word for word in command if word != "--reload"], target))
     fabric = _loaded(target)
     write_logs()
-    at_work = fabric.worker(
-        lanes=lane or None, capabilities=capability or [], concurrency=concurrency
-    )
 
     async def run() -> None:
+        at_work = fabric.worker(
+            lanes=lane or None, capabilities=capability or [], concurrency=concurrency
+        )
         async with fabric:
-            show.console.print(f"worker of {target} on {shown(url)}; Ctrl-C hands its work back")
+            lanes = ", ".join(at_work.options.lanes)
+            show.console.print(
+                f"worker of {target} on {fabric.where}, lanes {lanes}; Ctrl-C hands its work back"
+            )
             await at_work.run()
 
     with _metrics_of(fabric, metrics_port):
@@ -149,12 +154,30 @@ def _loaded(target: str) -> FlowFabric:
     if not found:
         fail(f"expected MODULE:APP, e.g. myapp.tasks:fabric, got {target!r}")
     sys.path.insert(0, str(Path.cwd()))
+    found_there = _imported(module)
+    loaded = getattr(found_there, name, None)
+    if not isinstance(loaded, FlowFabric):
+        what = "is no FlowFabric object" if hasattr(found_there, name) else "does not exist"
+        others = [one for one, it in vars(found_there).items() if isinstance(it, FlowFabric)]
+        meant = f"; did you mean {module}:{others[0]}?" if others else ""
+        fail(f"{target} {what}{meant}")
+    return loaded
+
+
+def _imported(module: str) -> ModuleType:
     try:
-        loaded = getattr(importlib.import_module(module), name)
+        return importlib.import_module(module)
     except ModuleNotFoundError as fault:
         fail(f"there is no module {fault.name}")
-    except AttributeError:
-        fail(f"{module} has no {name}")
-    if not isinstance(loaded, FlowFabric):
-        fail(f"{target} is no FlowFabric object")
-    return loaded
+    except FlowFabricError as fault:
+        fail(f"{module}: {fault.detail}")
+    except Exception as fault:
+        # Of the traceback only what is the app's own.
+        own = [one for one in traceback.extract_tb(fault.__traceback__) if _is_own(one.filename)]
+        sys.stderr.write("".join(traceback.format_list(own)))
+        sys.stderr.write("".join(traceback.format_exception_only(fault)))
+        fail(f"{module} cannot be imported")
+
+
+def _is_own(filename: str) -> bool:
+    return not filename.startswith("<") and filename not in (__file__, importlib.__file__)

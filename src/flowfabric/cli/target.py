@@ -10,7 +10,7 @@ import typer
 
 from flowfabric.client.admin import Admin
 from flowfabric.config import Settings, parse_store_url, settings_from
-from flowfabric.errors import ConfigError, FlowFabricError, HttpError, UnsupportedStore
+from flowfabric.errors import ConfigError, FlowFabricError, HttpError, Unreachable, UnsupportedStore
 from flowfabric.fabric.app import FlowFabric
 
 T = TypeVar("T")
@@ -78,6 +78,8 @@ def _told(fault: FlowFabricError, url: str) -> str:
             f"no server answers at {url}; start one with `flowfabric dev`, or name a store:"
             " --url sqlite:///flowfabric.db"
         )
+    if isinstance(fault, Unreachable):
+        return f"no server answers at {shown(url)}: {fault.detail}"
     if isinstance(fault, ConfigError):
         return fault.detail
     problems = fault.details.get("problems")

@@ -24,11 +24,11 @@ from flowfabric.engine.events import Cursor, EventScope, Item
 from flowfabric.engine.executions import Submission
 from flowfabric.errors import ConfigError, FlowFabricError, InvalidInput
 from flowfabric.fabric.admin import admin_of
-from flowfabric.fabric.connecting import Connect, connector
+from flowfabric.fabric.connecting import Connect, connector, settings_for
 from flowfabric.fabric.flows import Flow
 from flowfabric.fabric.home import Home
 from flowfabric.fabric.limits import Budget, BudgetTerms, Quota, quota_of
-from flowfabric.fabric.options import Options, settled
+from flowfabric.fabric.options import Options, names_in, settled
 from flowfabric.fabric.runs import Run
 from flowfabric.fabric.schedules import Reach, ScheduleTerms, TaskSchedule, order_of
 from flowfabric.fabric.signalling import SignalCall, deliver
@@ -68,9 +68,15 @@ class FlowFabric(Home):
         settings: Settings | None = None,
     ) -> None:
         super().__init__(connector(url, token, settings, lambda: self._observer, duties=duties))
+        self._address = url, settings
         self.namespace = _namespace(namespace)
         self._handlers: dict[str, Handler] = {}
         self._lanes: dict[str, None] = {}
+
+    @property
+    def where(self) -> str:
+        """What it is connected to, for people: whoever reads along learns no password from it."""
+        return settings_for(*self._address).store.where
 
     @classmethod
     def over(cls, connect: Connect, *, namespace: str = "default") -> "FlowFabric":
@@ -151,8 +157,8 @@ class FlowFabric(Home):
         options = WorkerOptions(
             worker_id=worker_id or "flowfabric",
             namespace=self.namespace,
-            lanes=tuple(self._lanes if lanes is None else lanes),
-            capabilities=tuple(capabilities),
+            lanes=tuple(self._lanes) if lanes is None else names_in(lanes, "worker.lanes"),
+            capabilities=names_in(capabilities, "worker.capabilities"),
             concurrency=concurrency,
             prefetch=prefetch,
             lease_ms=milliseconds(lease, "lease"),
@@ -175,8 +181,8 @@ class FlowFabric(Home):
         options = WorkerOptions(
             worker_id=worker_id,
             namespace=self.namespace,
-            lanes=tuple(lanes),
-            capabilities=tuple(capabilities),
+            lanes=names_in(lanes, "worker.lanes"),
+            capabilities=names_in(capabilities, "worker.capabilities"),
             concurrency=permits,
             lease_ms=milliseconds(lease, "lease"),
         )

@@ -1,11 +1,13 @@
 """What a task may ask for, at its declaration and per call, and the policy that becomes of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any, Final, TypedDict
 
 import msgspec
 
+from flowfabric.core.ids import check_lane, check_namespace
 from flowfabric.core.policy import decode_policy, freeze
 from flowfabric.core.policy_types import (
     ExecutionPolicy,
@@ -17,6 +19,7 @@ from flowfabric.core.policy_types import (
     SuspensionPolicy,
     TimeoutPolicy,
 )
+from flowfabric.core.tags import submitted_tags
 from flowfabric.errors import ConfigError, FlowFabricError
 from flowfabric.worker.durations import Duration, instant_ms, milliseconds
 from flowfabric.worker.spending import limit_id
@@ -54,6 +57,7 @@ class Options(TypedDict, total=False):
 
 
 _KNOWN: Final = frozenset(Options.__annotations__)
+_PAIR: Final = 2
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,20 +77,44 @@ def settled(options: Options, namespace: str) -> Settled:
     """Checked options; anything wrong with them is told before something is sent."""
     unknown = sorted(set(options) - _KNOWN)
     if unknown:
-        raise ConfigError(f"options.{unknown[0]}: there is no such option")
+        raise ConfigError(f"options.{unknown[0]}: there is no such option{_meant(unknown[0])}")
     own = options.get("namespace", namespace)
     delay = options.get("delay")
     at = isinstance(delay, datetime)
+    lane, tags = _checked(options, own)
     return Settled(
-        lane=options.get("lane", "default"),
+        lane=lane,
         namespace=own,
         priority=options.get("priority"),
-        tags=dict(options.get("tags", {})),
+        tags=tags,
         policy=_policy_text(options, own),
         delay_ms=0 if delay is None or at else milliseconds(delay, "delay"),  # type: ignore[arg-type]
         delay_until=instant_ms(delay, "delay") if isinstance(delay, datetime) else None,
         idempotency_key=options.get("idempotency_key", ""),
     )
+
+
+def _meant(name: str) -> str:
+    near = get_close_matches(name, _KNOWN, 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _checked(options: Options, namespace: str) -> tuple[str, dict[str, str]]:
+    """Lane and tags as the engine will take them."""
+    try:
+        check_namespace(namespace)
+        return check_lane(options.get("lane", "default"), "lane"), submitted_tags(
+            options.get("tags")
+        )
+    except FlowFabricError as fault:
+        raise ConfigError(f"options: {fault.detail}") from fault
+
+
+def names_in(value: object, option: str) -> tuple[str, ...]:
+    """A list of names; a single text, which is a list of letters to Python, is a mistake."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise ConfigError(f"{option}: expected a list of names, got {value!r}")
+    return tuple(value)
 
 
 def _policy_text(options: Options, namespace: str) -> str:
@@ -103,6 +131,8 @@ def _policy_text(options: Options, namespace: str) -> str:
             **_rest(options),
         )
         return freeze(decode_policy(wanted))
+    except ConfigError:
+        raise
     except FlowFabricError as fault:
         raise ConfigError(f"options: {fault.detail}") from fault
 
@@ -110,7 +140,10 @@ def _policy_text(options: Options, namespace: str) -> str:
 def _rest(options: Options) -> dict[str, Any]:
     given: dict[str, Any] = {}
     if "concurrency" in options:
-        given["concurrency_key"], given["concurrency_limit"] = options["concurrency"]
+        pair: object = options["concurrency"]
+        if not isinstance(pair, tuple | list) or len(pair) != _PAIR:
+            raise ConfigError(f"options.concurrency: expected (key, limit), got {pair!r}")
+        given["concurrency_key"], given["concurrency_limit"] = pair
     for name, member in (
         ("max_replays", "max_replay_count"),
         ("max_reclaims", "max_reclaim_count"),
@@ -132,7 +165,7 @@ def _retry(options: Options) -> RetryPolicy | None:
     backoff = options.get("backoff", ExponentialBackoff())
     if not isinstance(backoff, FixedBackoff | ExponentialBackoff):
         backoff = FixedBackoff(milliseconds(backoff, "backoff"))
-    return RetryPolicy(retries, backoff, tuple(options.get("retry_on", ())))
+    return RetryPolicy(retries, backoff, names_in(options.get("retry_on", ()), "options.retry_on"))
 
 
 def _timeouts(options: Options) -> TimeoutPolicy | None:
@@ -146,7 +179,7 @@ def _timeouts(options: Options) -> TimeoutPolicy | None:
 
 
 def _routing(options: Options) -> RoutingRequirements | None:
-    needs = tuple(options.get("needs", ()))
+    needs = names_in(options.get("needs", ()), "options.needs")
     return RoutingRequirements(needs) if needs else None
 
 
@@ -156,7 +189,7 @@ def _suspension(options: Options) -> SuspensionPolicy | None:
 
 
 def _ids(options: Options, one: str, many: str, namespace: str) -> tuple[str, ...]:
-    names = list(options.get(many, ()))  # type: ignore[call-overload]
+    names = list(names_in(options.get(many, ()), f"options.{many}"))
     if one in options:
         names.insert(0, options[one])  # type: ignore[literal-required]
     return tuple(dict.fromkeys(limit_id(namespace, name) for name in names))

@@ -17,6 +17,7 @@ from flowfabric.engine.snapshots import ExecutionInfo
 from flowfabric.engine.tails import StreamPage, Tail, Visibility
 from flowfabric.errors import (
     ExecutionNotFound,
+    FlowFabricError,
     ResourceExhausted,
     ResultTimeout,
     WaitpointNotFound,
@@ -83,8 +84,18 @@ class Run(Generic[R]):
         if ended is None:
             if await port.state(self.id) is None:
                 raise ExecutionNotFound(self.id)
-            raise ResultTimeout(f"{self.id} has not ended after {timeout}; it goes on")
+            why = await self._why_not()
+            raise ResultTimeout(f"{self.id} has not ended after {timeout}; it goes on{why}")
         return ended
+
+    async def _why_not(self) -> str:
+        """What keeps it from running, as far as somebody can tell."""
+        try:
+            found = await self.explain()
+        except FlowFabricError:
+            return ""
+        blockers = "; ".join(one.detail for one in found.blockers)
+        return f" ({found.public_state}: {blockers})" if blockers else ""
 
     async def state(self) -> str:
         return (await self.info()).public_state
@@ -207,6 +218,11 @@ class Run(Generic[R]):
 
     async def set_tags(self, tags: Mapping[str, str]) -> None:
         await (await self._port()).set_tags(self.id, tags)
+
+    async def traceback(self) -> str:
+        """Where its handler failed; nothing unless it has failed."""
+        ended = await (await self._port()).wait_ended(self.id, 0)
+        return "" if ended is None or ended.state != "failed" else await self._traceback(ended)
 
     async def _traceback(self, ended: Ended) -> str:
         """The traceback stored behind the output of the attempt that failed last."""

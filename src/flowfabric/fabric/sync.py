@@ -58,6 +58,7 @@ class SyncRun(Facade[Run[R]], Generic[R]):
     explain = blocking(Run.explain)
     attempts = blocking(Run.attempts)
     history = blocking(Run.history)
+    traceback = blocking(Run.traceback)
     summary = blocking(Run.summary)
     signal = blocking(Run.signal)
     cancel = blocking(Run.cancel)

@@ -2,6 +2,8 @@
 
 import asyncio
 import traceback
+from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 import msgspec
@@ -26,6 +28,7 @@ _REASON_BYTES: Final = 4096
 _CATEGORY_BYTES: Final = 128
 _TRACE_BYTES: Final = 60_000
 _SHOWN: Final = 5
+_WORKER: Final = str(Path(__file__).parent)
 
 
 class Suspend(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,8 +155,18 @@ def _words(fault: BaseException) -> str:
 
 def trace_of(fault: BaseException) -> bytes:
     """The traceback as text; of a long one the end, which says what happened."""
-    text = "".join(traceback.format_exception(fault)).encode("utf-8", "replace")
+    trace = _own_part(fault.__traceback__)
+    told = traceback.format_exception(type(fault), fault, trace)
+    text = "".join(told).encode("utf-8", "replace")
     return text[-_TRACE_BYTES:].decode("utf-8", "ignore").encode()
+
+
+def _own_part(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the first frame on that is not the worker's; all of it if none is."""
+    link = trace
+    while link is not None and link.tb_frame.f_code.co_filename.startswith(_WORKER):
+        link = link.tb_next
+    return link or trace
 
 
 def pause_in(fault: BaseException) -> Paused | None:

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -108,8 +109,7 @@ class Performer:
     async def _answer(self, job: Job) -> Answer | None:
         handler = self._handlers.get(job.claim.execution_kind)
         if handler is None:
-            kind = job.claim.execution_kind
-            return failed(f"this worker has no handler for {kind!r}", "runtime_no_handler")
+            return failed(self._unknown(job.claim.execution_kind), "runtime_no_handler")
         try:
             if job.session.is_past:
                 await job.session.prove()
@@ -126,6 +126,11 @@ class Performer:
             return failure_of(fault)
         except BaseException as fault:
             return await self._ended_by(job, fault)
+
+    def _unknown(self, kind: str) -> str:
+        near = get_close_matches(kind, self._handlers, 1)
+        meant = f"; it has one for {near[0]!r}" if near else ""
+        return f"this worker has no handler for {kind!r}{meant}"
 
     async def _called(self, handler: Handler, job: Job) -> Any:
         async with AsyncExitStack() as stack:

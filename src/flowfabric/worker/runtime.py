@@ -65,6 +65,7 @@ class Worker:
         self._has_ended = asyncio.Event()
         self._has_room = asyncio.Event()
         self._is_stopping = False
+        self._hurry = asyncio.Event()
         self._is_over = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._fault: BaseException | None = None
@@ -89,9 +90,7 @@ class Worker:
         stopping: list[asyncio.Task[None]] = []
         for number in (signal.SIGTERM, signal.SIGINT):
             try:
-                loop.add_signal_handler(
-                    number, lambda: stopping.append(asyncio.ensure_future(self.stop()))
-                )
+                loop.add_signal_handler(number, lambda: stopping.append(self._signalled()))
             except (NotImplementedError, RuntimeError, ValueError):
                 # Only the main thread of a process hears signals; others are stopped by a call.
                 break
@@ -107,6 +106,18 @@ class Worker:
             await self.stop()
         if self._fault is not None:
             raise self._fault
+
+    def _signalled(self) -> "asyncio.Task[None]":
+        """The first signal drains; somebody who sends another one will not wait for that."""
+        if self._is_stopping:
+            self._hurry.set()
+        elif self._jobs:
+            _log.info(
+                "stopping: what runs (%d) has %g s to end; a second signal hands it back at once",
+                len(self._jobs),
+                self.options.drain_s,
+            )
+        return asyncio.ensure_future(self.stop())
 
     async def start(self) -> None:
         if self._loops:
@@ -136,7 +147,7 @@ class Worker:
         while self._queue:
             job = self._queue.popleft()
             self._end(job, Finish(job.claim, Delay(for_ms=0)))
-        if not await self._quiet(self.options.drain_s):
+        if not await self._drained():
             await self._cut_short()
         for loop in (self._renewing, *self._loops):
             loop.cancel()
@@ -151,6 +162,18 @@ class Worker:
             _log.warning("not taken off the list of workers: %s", fault)
         await self._resources.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _drained(self) -> bool:
+        """Whether everything held was finished in the time it has, unless that is cut short."""
+        waits = [
+            asyncio.ensure_future(self._quiet(self.options.drain_s)),
+            asyncio.ensure_future(self._hurry.wait()),
+        ]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for one in waits:
+            one.cancel()
+        await asyncio.wait(waits)
+        return not self._jobs
 
     async def _quiet(self, seconds: float) -> bool:
         """Whether everything held was finished in time."""

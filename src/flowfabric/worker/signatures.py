@@ -11,7 +11,7 @@ import msgspec
 
 from flowfabric.errors import ConfigError
 from flowfabric.worker import codecs
-from flowfabric.worker.codecs import JSON, RAW, REFERRING, Undecodable
+from flowfabric.worker.codecs import JSON, RAW, REFERRING, Undecodable, Unencodable
 
 _BY_NAME: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
@@ -63,8 +63,20 @@ class Signature:
                 return Encoded(bytes(value), RAW)
         if any(map(_refers, named.values())):
             shown = {name: _with_references(value) for name, value in named.items()}
-            return Encoded(codecs.to_json(shown), REFERRING)
-        return Encoded(codecs.to_json(named), JSON)
+            return Encoded(self._json(shown), REFERRING)
+        return Encoded(self._json(named), JSON)
+
+    def _json(self, named: dict[str, Any]) -> bytes:
+        try:
+            return codecs.to_json(named)
+        except Unencodable:
+            for name, value in named.items():
+                try:
+                    codecs.to_json(value)
+                except Unencodable as fault:
+                    place = f"task.{self._function.__name__}: argument {name}"
+                    raise Unencodable(f"{place}: {fault}") from fault
+            raise
 
     def decode(
         self, body: bytes, encoding: str, upstreams: Mapping[str, object] | None = None

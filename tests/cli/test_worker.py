@@ -1,0 +1,119 @@
+"""`flowfabric worker` as one types it: what it says when the app is wrong, and how it is ended."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Shell
+
+APP = """
+import asyncio
+from flowfabric import FlowFabric
+
+fabric = FlowFabric("sqlite:///app.db")
+
+
+@fabric.task(lane="slow")
+async def wait_forever() -> None:
+    print("begun", flush=True)
+    await asyncio.Event().wait()
+"""
+
+
+@contextmanager
+def working(directory: Path, target: str) -> Iterator["subprocess.Popen[str]"]:
+    environment = {name: value for name, value in os.environ.items() if name[:3] != "FF_"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flowfabric.cli", "worker", target],
+        cwd=directory,
+        env=environment | {"PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "told"),
+    [
+        ("import nothing_like_it", "fabric", ["error: there is no module nothing_like_it"]),
+        (
+            "x = 1\n1 / 0",
+            "fabric",
+            ["line 2", "ZeroDivisionError", "error: app cannot be imported"],
+        ),
+        ("def (:", "fabric", ["SyntaxError", "error: app cannot be imported"]),
+        (
+            "from flowfabric import FlowFabric\nfabric = FlowFabric('memory://')\nfabric.tsk",
+            "fabric",
+            ["line 3", "AttributeError", "error: app cannot be imported"],
+        ),
+        (APP, "fabrik", ["error: app:fabrik does not exist; did you mean app:fabric?"]),
+        (
+            APP,
+            "wait_forever",
+            ["app:wait_forever is no FlowFabric object; did you mean app:fabric"],
+        ),
+        (
+            "from flowfabric import FlowFabric\nfabric = FlowFabric('memory://')",
+            "fabric",
+            ["error: worker.lanes: expected at least one, or a task that names one"],
+        ),
+        (
+            "from flowfabric import FlowFabric\nfabric = FlowFabric('memory://', namespace='a b')",
+            "fabric",
+            ["error: app: namespace: contains whitespace"],
+        ),
+    ],
+)
+def test_an_app_that_is_wrong_is_told_without_the_insides(
+    code: str, name: str, told: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text(code)
+    with working(tmp_path, f"app:{name}") as process:
+        said, _ = process.communicate(timeout=30)
+    assert process.returncode == 1
+    for words in told:
+        assert words in said
+    assert "typer" not in said
+    assert "importlib" not in said
+
+
+def test_a_second_signal_hands_the_work_back_at_once(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    shell = Shell(f"sqlite:///{tmp_path / 'app.db'}")
+    with working(tmp_path, "app:fabric") as process:
+        assert process.stdout is not None
+        banner = process.stdout.readline()
+        assert banner.startswith("worker of app:fabric on sqlite app.db, lanes slow;")
+        own = shell.ok("submit", "wait_forever", "--lane", "slow").split()[0]
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        assert "a second signal hands it back at once" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        # Far less than the 30 s a drain may take.
+        assert process.wait(timeout=10) == 0
+    found = shell.json("get", own)
+    assert found["execution"]["public_state"] == "waiting"
+    assert [one["attempt_type"] for one in found["attempts"]] == ["initial"]
+
+
+def test_get_shows_where_a_handler_failed(shell: Shell) -> None:
+    run = shell.run("submit", "greet", '{"name": 3}', "--wait")
+    own = run.output.split()[0]
+    told = shell.ok("get", own)
+    assert "failed" in told
+    assert "Expected `str`, got `int`" in told
+    assert "Traceback" in told
+    assert "traceback" in shell.json("get", own)
