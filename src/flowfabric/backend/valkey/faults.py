@@ -19,7 +19,12 @@ from flowfabric.errors import (
 
 _MISSING: Final = ("function not found", "function not loaded", "no matching function")
 # The topology has changed, or is about to: ask again for it, wait a little, repeat.
-_UNSETTLED: Final = frozenset({"TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY"})
+_REARRANGED: Final = frozenset({"TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY"})
+# The server turns everybody away for a while: somebody's script runs long, or replicas are missing
+# without which it must not write.
+_TURNED_AWAY: Final = frozenset({"BUSY", "NOREPLICAS"})
+_UNSETTLED: Final = _REARRANGED | _TURNED_AWAY
+_FULL: Final = "max number of clients"
 _AUTH: Final = frozenset({"NOAUTH", "WRONGPASS", "NOPERM"})
 
 
@@ -67,10 +72,12 @@ def fault_of(error: Exception) -> FlowFabricError:
         return BusyLoading(f"valkey: {text}")
     if code in ("MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN"):
         return ClusterFault(f"valkey: {text}")
-    if code == "READONLY":
+    if code == "READONLY" or code in _TURNED_AWAY or _FULL in text:
         return TransportFault(f"valkey: {text}")
     if code == "OOM":
         return ResourceExhausted("valkey_memory")
+    if code == "MISCONF":
+        return ResourceExhausted("valkey_disk")
     if code == "CROSSSLOT":
         return Bug(f"valkey: keys of one call lie in several slots: {text}")
     if "non local key" in text:

@@ -41,6 +41,10 @@ from flowfabric.errors import (
         ("ERR Script attempted to access a non local key in a cluster node", ClusterFault),
         ("READONLY You can't write against a read only replica.", TransportFault),
         ("OOM command not allowed when used memory > 'maxmemory'.", ResourceExhausted),
+        ("BUSY Valkey is busy running a script.", TransportFault),
+        ("NOREPLICAS Not enough good replicas to write.", TransportFault),
+        ("ERR max number of clients reached", TransportFault),
+        ("MISCONF Errors writing to the AOF file: No space left on device", ResourceExhausted),
         ("CROSSSLOT Keys in request don't hash to the same slot", Bug),
         ("ERR user_function:12: attempt to index a nil value", Bug),
         ("WRONGTYPE Operation against a key", ProtocolFault),
@@ -54,7 +58,15 @@ def test_each_error_has_one_meaning(text: str, fault: type[FlowFabricError]) -> 
 
 @pytest.mark.parametrize(
     "text",
-    ["TRYAGAIN x", "CLUSTERDOWN x", "LOADING x", "MASTERDOWN x", "READONLY x"],
+    [
+        "TRYAGAIN x",
+        "CLUSTERDOWN x",
+        "LOADING x",
+        "MASTERDOWN x",
+        "READONLY x",
+        "BUSY x",
+        "NOREPLICAS x",
+    ],
 )
 def test_what_passes_is_waited_for(text: str) -> None:
     assert is_unsettled(libvalkey.ReplyError(text))

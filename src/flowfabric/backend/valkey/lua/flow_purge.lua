@@ -46,4 +46,4 @@ end
 ff.register('purge_flows', function(_, args)
   local c = ff.open(args)
   return ff.close(c, ff.each(c, c.request, purge_flow))
-end)
+end, { 'allow-oom' })

@@ -60,7 +60,7 @@ ff.register('attach', function(_, args)
     for j = 1, #gone do call('DEL', 'ff:bl:' .. tag .. ':' .. gone[j]) end
   end
   return ff.close(c, true)
-end, { 'allow-cross-slot-keys' })
+end, { 'allow-cross-slot-keys', 'allow-oom' })
 
 -- Drop what is left of gates at which everything has ended, and with it gates of keys. One that is
 -- still used drops its own as it counts.
@@ -82,4 +82,4 @@ ff.register('drop_ended', function(_, args)
     if left > 0 then left = left - drop_ended_gates(c.request[i], c.now, left) end
   end
   return ff.close(c, true)
-end, { 'allow-cross-slot-keys' })
+end, { 'allow-cross-slot-keys', 'allow-oom' })

@@ -29,6 +29,8 @@ local function bind()
   ATTEMPT_META = { __index = ATTEMPT_DEFAULTS }
 end
 
+-- A server without memory to spare refuses a call before it begins, unless it reads only or, by the
+-- flag `allow-oom`, makes room.
 function ff.register(name, run, flags)
   server.register_function({
     function_name = 'ff1_' .. name,

@@ -53,7 +53,7 @@ end
 ff.register('purge', function(_, args)
   local c = ff.open(args)
   return ff.close(c, ff.each(c, c.request, purge))
-end)
+end, { 'allow-oom' })
 
 -- The first id that is young enough, as the end of a range of those that are not.
 local function too_old(c, keep_ms)
@@ -99,4 +99,4 @@ end
 ff.register('trim', function(_, args)
   local c = ff.open(args)
   return ff.close(c, ff.each(c, c.request, trim))
-end)
+end, { 'allow-oom' })
