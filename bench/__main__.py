@@ -85,10 +85,14 @@ async def main(chosen: argparse.Namespace) -> bool:
     holds = True
     for name, suite in chosen_suites(chosen).items():
         print(f"\n{name}\n")
-        before = os.getloadavg()[0]
+        before, ticks = os.getloadavg()[0], _ticks()
         async with asyncio.timeout(chosen.limit):
             report = await suite(options)
-        load = f"{before:.1f} before, {os.getloadavg()[0]:.1f} after, {os.cpu_count()} cores"
+        all_ticks, taken = (after - past for after, past in zip(_ticks(), ticks, strict=True))
+        load = (
+            f"{before:.1f} before, {os.getloadavg()[0]:.1f} after, {os.cpu_count()} cores, "
+            f"{taken / max(1, all_ticks):.0%} of their time taken by other guests of the host"
+        )
         report = report.given({"loop": chosen.loop, "load": load})
         print(report.table())
         path = chosen.json / f"{name}.json"
@@ -96,6 +100,16 @@ async def main(chosen: argparse.Namespace) -> bool:
         print(f"\nwritten: {path}")
         holds &= all(ratio.holds for ratio in report.ratios)
     return holds
+
+
+def _ticks() -> tuple[int, int]:
+    """The time of all cores so far, and what the host gave to others of it; figures taken while
+    that is much say little."""
+    try:
+        spent = [int(one) for one in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    except OSError:
+        return 0, 0
+    return sum(spent[:8]), spent[7]
 
 
 def _new_loop(name: str) -> asyncio.AbstractEventLoop:

@@ -1,6 +1,7 @@
 """Requests per second of one server process, alone and with many clients waiting on it."""
 
 import asyncio
+import statistics
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -43,7 +44,9 @@ async def _report(url: str, wanted: float, options: Options) -> Report:
                 beside = f"{name}: submit beside waiting"
                 crowded.append(await _run(running, beside, _SUBMIT, options.cycles))
     plain, slowed = median(alone), median(crowded)
-    slowdown = 1 - slowed.per_second / plain.per_second
+    # Round by round: what slows the whole machine down for a while slows down both.
+    kept = [beside.per_second / own.per_second for own, beside in zip(alone, crowded, strict=True)]
+    slowdown = 1 - statistics.median(kept)
     return Report(
         [bare, plain, slowed],
         [

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -15,6 +16,7 @@ from flowfabric.server.call import Call
 from flowfabric.server.protocol import BACKLOG_BYTES, PatientProtocol
 from flowfabric.server.replies import Reply, ok
 from flowfabric.server.route import ANY, Routes
+from flowfabric.server.routes import ROUTES
 from flowfabric.server.settings import dev
 
 KEEP_ALIVE_S = 1
@@ -61,7 +63,7 @@ async def connect() -> AsyncIterator[Connect]:
         booting = await stack.enter_async_context(booted(dev()))
         listening = bound_socket(booting.services.settings)
         config = uvicorn.Config(
-            Http(booting.services, routes),
+            Http(booting.services, (*routes, *ROUTES)),
             http=PatientProtocol,
             ws="none",
             lifespan="off",
@@ -145,3 +147,44 @@ async def test_an_idle_connection_is_closed_and_a_busy_one_is_not(connect: Conne
     idle_since = loop.time()
     assert await reader.read() == b""
     assert KEEP_ALIVE_S / 2 < loop.time() - idle_since < 5 * KEEP_ALIVE_S
+
+
+def post(path: str, body: bytes) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        get("/v1/partitions"),
+        get("/v1/executions/{fp:1}:00000000-0000-4000-8000-000000000000"),
+        post("/v1/executions", b'{"lane_id":"side","execution_kind":"greet"}'),
+        post(
+            "/v1/worker/claim",
+            b'{"worker_id":"w","worker_instance_id":"w-1","lanes":["none"],"wait_ms":3}',
+        ),
+    ],
+    ids=["read", "refusal", "submit", "wait"],
+)
+async def test_a_request_leaves_nothing_to_the_collector(connect: Connect, asked: bytes) -> None:
+    """What refers to itself piles up until everybody waits for the collector."""
+    reader, writer = await connect()
+
+    async def ask(times: int) -> None:
+        for _ in range(times):
+            writer.write(asked)
+            head = await reader.readuntil(b"\r\n\r\n")
+            if b" 204 " not in head[:13]:
+                await reader.readexactly(
+                    int(head.lower().partition(b"content-length: ")[2].split()[0])
+                )
+
+    await ask(10)
+    gc.collect()
+    gc.disable()
+    try:
+        await ask(40)
+        assert gc.collect() < 40
+    finally:
+        gc.enable()

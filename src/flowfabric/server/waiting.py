@@ -61,6 +61,8 @@ class Leaving:
     ) -> None:
         self._drain.leave(self.future)
         self._watch.cancel()
+        # Its end keeps this wait in mind; both would stay until they are collected.
+        del self._watch
 
     @property
     def is_over(self) -> bool:
