@@ -3,11 +3,15 @@
 from itertools import permutations
 from uuid import uuid4
 
+import msgspec
 import pytest
 
+from flowfabric.backend.base import Backend
+from flowfabric.core.flow_plan import FlowApplied, FlowPlan
+from flowfabric.core.graph import GraphEdit, Group
 from flowfabric.core.ids import for_flow
-from flowfabric.errors import ExecutionNotActive
-from tests.conformance.driver import RETRIES, TRANSIENT, Driver, refused, unfenced
+from flowfabric.errors import ExecutionNotActive, InvariantViolation
+from tests.conformance.driver import PERMANENT, RETRIES, TRANSIENT, Driver, refused, unfenced
 from tests.conformance.editing import new_flow
 from tests.conformance.graphs import Arrow, FlowUnderTest, Graph, Member, chain, quorum
 
@@ -352,3 +356,35 @@ async def test_a_failed_source_passes_nothing_on(driver: Driver) -> None:
     await flow.fail("a")
     await flow.complete("b")
     assert await flow.input("t") == b"original"
+
+
+# ---- counters that contradict their edges
+
+
+@pytest.mark.parametrize(("end", "damaged"), [("complete", "b"), ("fail", "b"), ("fail", "c")])
+async def test_more_outcomes_than_edges_end_nobody(
+    driver: Driver, backend: Backend, end: str, damaged: str
+) -> None:
+    """The member whose end would settle them stays as it is, and so does all behind it."""
+    flow = await driver.graph(chain("a", "b", "c"))
+    held = (await flow.take("a")).held
+    sound = await flow.group(damaged)
+
+    async def put(group: Group) -> None:
+        edit = FlowPlan(flow_id=flow.flow_id, rule="policy", graph=GraphEdit(groups=(group,)))
+        (answer,) = await backend.apply_flows([edit])
+        assert isinstance(answer, FlowApplied)
+
+    async def finish() -> None:
+        if end == "complete":
+            await driver.engine.outcomes.complete(held, b"x")
+        else:
+            await driver.engine.outcomes.fail(held, PERMANENT)
+
+    await put(msgspec.structs.replace(sound, succeeded=1))
+    before = await driver.snapshot(), await flow.flow()
+    with pytest.raises(InvariantViolation, match="more outcomes than its 1 edges"):
+        await finish()
+    assert (await driver.snapshot(), await flow.flow()) == before
+    await put(sound)
+    await finish()

@@ -44,6 +44,7 @@ FILES: Final = (
     "graph",
     "members",
     "settle",
+    "foresight",
     "settle_plan",
     "journal",
     "waiters",

@@ -65,7 +65,8 @@ local function replayed(c, id, plan, r, row)
   return answer
 end
 
--- The state a plan would move a record to, if the table does not know that move.
+-- The state a plan would move a record to, if the table does not know that move; and that state in any
+-- case.
 function ff.bad_move(plan, r)
   local target, set = r[@state], plan[@p.set]
   for i = 1, #set, 2 do
@@ -73,7 +74,7 @@ function ff.bad_move(plan, r)
   end
   local moves = MOVES[plan[@p.rule]]
   moves = moves and moves[r[@state]]
-  return not (moves and moves[target]) and target
+  return not (moves and moves[target]) and target, target
 end
 
 local function apply(c, values, at)
@@ -86,10 +87,11 @@ local function apply(c, values, at)
   if not ff.fits(plan, before, c.now) or not ff.graph_fits(c, ff.tag_of(id), plan, before) then
     return refused(c, id, row)
   end
-  local target = ff.bad_move(plan, before)
-  if target then
+  local is_bad, target = ff.bad_move(plan, before)
+  if is_bad then
     return { 'bug', plan[@p.rule] .. ': ' .. before[@state] .. ' -> ' .. target .. ' is not a move' }
   end
+  if before[@flow_id] ~= '' and not plan[@p.unsettled] then ff.foresee(c, ff.tag_of(id), id, before, target) end
   local after, written = ff.perform(c, id, before, plan, blob_fields(c, id, values[at + 6], values[at + 7]))
   if plan[@p.documents] then put_documents(c, id, plan[@p.documents]) end
   if plan[@p.drop_journal] then call('DEL', ff.journal(id)) end

@@ -107,6 +107,22 @@ local function page_of(w, list, work, most)
   return ids, edges, #ids < limit and #ids or limit
 end
 
+-- The first page of the edges that leave a member.
+function ff.first_edges(tag, flow_id, id)
+  return ff.edges(tag, flow_id, ff.outgoing(id), '', (BOUNDS.edges < PAGE and BOUNDS.edges or PAGE) + 1)
+end
+
+-- The next page of those, which may have been read ahead.
+local function outgoing_page(c, w, work)
+  local ahead = c.ahead
+  c.ahead = nil
+  if not ahead or ahead[1] ~= work[MEMBER] or work[AFTER] ~= '' or w.edges < BOUNDS.edges then
+    return page_of(w, ff.outgoing(work[MEMBER]), work, w.edges)
+  end
+  local limit = w.edges < PAGE and w.edges or PAGE
+  return ahead[2], ahead[3], #ahead[2] < limit and #ahead[2] or limit
+end
+
 -- Leave the rest of a list, if it has one, to what comes after the newer work.
 local function go_on_behind(w, work, ids, after)
   local has_rest = #ids > 0 and after ~= ids[#ids]
@@ -118,7 +134,7 @@ local function settle_member(c, w, work)
   local source = work[MEMBER] == w.ended_id and w.ended or ff.load(work[MEMBER])
   -- A source replayed meanwhile settles its edges when it ends again.
   if not source or not FINAL[source[@state]] then return end
-  local ids, edges, size = page_of(w, ff.outgoing(work[MEMBER]), work, w.edges)
+  local ids, edges, size = outgoing_page(c, w, work)
   local after, changed = work[AFTER], {}
   for i = 1, size do
     if not has_room(w) then break end

@@ -1,0 +1,51 @@
+-- What the end of a member would meet, looked at before anything is written: functions do not roll
+-- back, and a group whose counters contradict its edges must leave the member as it is.
+
+-- A group as it would be counted on, read once and never put.
+local function foreseen(c, groups, target)
+  local group = groups[target]
+  if group == nil then
+    local stored = ff.group(c, target)
+    group = stored and ff.copied(stored) or false
+    groups[target] = group
+  end
+  return group
+end
+
+-- Count an outcome in; the record of the target if it would be skipped by that.
+local function skipped_by(group, edge, outcome)
+  if ff.resolved_edges(group) >= group[@g.n] then
+    error('invariant: group of ' .. edge[@e.target] .. ': more outcomes than its ' .. group[@g.n] .. ' edges', 0)
+  end
+  local satisfied = outcome == 'success' or edge[@e.kind] == 'finished'
+  local place = satisfied and @g.succeeded or outcome == 'skipped' and @g.skipped or @g.failed
+  group[place] = group[place] + 1
+  if group[@g.state] ~= 'pending' or ff.judge(group) ~= 'impossible' then return nil end
+  group[@g.state] = 'impossible'
+  local r = ff.load(edge[@e.target])
+  return r and not FINAL[r[@state]] and r
+end
+
+-- Fail the item if settling the member's edges, or those of whoever is skipped by that, would meet such
+-- a group within one step. The flow is read too: one that cannot be read ends nobody. The first page
+-- of edges is left for the settling itself.
+function ff.foresee(c, tag, id, before, state)
+  local flow_id = before[@flow_id]
+  if FINAL[before[@state]] or not ff.flow(c, tag, flow_id) or not FINAL[state] then return end
+  local ends, groups, left = { { id, OUTCOMES[state], before[@replay_count] } }, {}, BOUNDS.edges
+  local at = 1
+  while ends[at] and left > 0 do
+    local source, outcome, replays = unpack(ends[at])
+    local ids, edges = ff.first_edges(tag, flow_id, source)
+    if at == 1 then c.ahead = { source, ids, edges } end
+    for i = 1, #edges do
+      local edge = edges[i]
+      local counts = replays >= edge[@e.past_ends] or outcome == 'success' or edge[@e.kind] == 'finished'
+      local group = edge[@e.state] == 'open' and counts and foreseen(c, groups, edge[@e.target])
+      local skipped = group and group[@g.round] == edge[@e.round] and skipped_by(group, edge, outcome)
+      if skipped then ends[#ends + 1] = { edge[@e.target], 'skipped', skipped[@replay_count] } end
+    end
+    left = left - #edges
+    at = at + 1
+  end
+end
