@@ -36,7 +36,7 @@ TOLD = {
     nightly_schedule: "made up for: 7, again: True",
     operator_tour: "shipped: urgent, slow; unwanted: cancelled",
     quick_start: "heard of every end, cancelled: never",
-    quota_limits: "never three in 500 ms: True",
+    quota_limits: "never three in 1 s: True",
     race: "slow: cancelled",
     retry_and_cancel: "attempts: initial, retry, retry",
     tenants: "red heard of 2, of team web 1, of blue nothing",

@@ -2,16 +2,19 @@
 
 import gc
 import logging
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from flowfabric import ConfigError, ExecutionFailed, FlowFabric
+from flowfabric import ClaimedTask, ConfigError, ExecutionFailed, FlowFabric
 from flowfabric.core.conditions import signal_set
+from flowfabric.engine.executions import Submission
 from flowfabric.engine.frames import NewFrame
 from flowfabric.errors import ExecutionNotActive, TransportFault
 from flowfabric.ports.worker import Satisfied
 from flowfabric.worker.claimed import SuspendTerms
 from flowfabric.worker.claiming import Claimer
+from flowfabric.worker.session import LEASE_IS_GONE
 from tests.sdk.dropping import dropping
 from tests.sdk.until import reaches
 
@@ -131,3 +134,85 @@ async def test_an_exception_in_the_block_fails_the_task(fabric: FlowFabric) -> N
     with pytest.raises(ExecutionFailed) as caught:
         await run.result()
     assert (caught.value.reason, caught.value.category) == ("KeyError('oh')", "handler_error")
+
+
+async def _claimed(claimer: Claimer) -> ClaimedTask:
+    task = await claimer.claim_next()
+    assert task is not None
+    return task
+
+
+async def test_a_holder_may_cancel_delay_or_wait_for_children(fabric: FlowFabric) -> None:
+    runs = [await fabric.submit("k", {"n": n}, priority=3 - n) for n in range(3)]
+    async with fabric.claimer(permits=3) as claimer:
+        await (await _claimed(claimer)).cancel("not needed")
+        await (await _claimed(claimer)).delay_execution(datetime.now(UTC) + timedelta(hours=1))
+        parent = await _claimed(claimer)
+        port = (await fabric.open()).worker
+        child = await port.submit_child(parent.claim, Submission(kind="child", idempotency_key="c"))
+        await parent.move_to_waiting_children([child])
+        assert [await run.state() for run in runs] == ["cancelled", "delayed", "waiting_children"]
+        young = await _claimed(claimer)
+        assert young.execution_id == child
+        await young.complete()
+        # Nothing is left to wait for: it goes on in the same attempt.
+        again = await _claimed(claimer)
+        assert (again.execution_id, again.attempt_id) == (runs[2].id, parent.attempt_id)
+        await again.complete()
+
+
+async def test_a_holder_renews_tells_progress_and_spends(fabric: FlowFabric) -> None:
+    budget = await fabric.budget("llm", hard={"tokens": 10})
+    run = await fabric.submit("k")
+    async with fabric.claimer() as claimer:
+        task = await _claimed(claimer)
+        await task.update_progress(40, "nearly half")
+        with pytest.raises(ConfigError, match=r"pct: expected 0\.\.100, got 101"):
+            await task.update_progress(101)
+        before = (await run.info()).current_lease
+        assert before is not None
+        assert await task.renew_lease() >= before.expires_at
+        assert task.consecutive_renewal_failures() == 0
+        spent = await task.report_usage(budget.id, {"tokens": 7}, "first")
+        assert spent.outcome == "ok"
+        assert (await task.report_usage(budget.id, {"tokens": 7}, "first")).outcome == (
+            "already_applied"
+        )
+        assert (await task.report_usage(budget.id, {"tokens": 7}, "next")).outcome == "hard_breach"
+        await fabric.admin.revoke_lease(run.id)
+        with pytest.raises(LEASE_IS_GONE):
+            await task.renew_lease()
+        assert not task.is_lease_healthy()
+    assert (await budget.status()).usage == {"tokens": 7}
+
+
+async def test_a_holder_hands_out_an_address_and_waits_for_signals(fabric: FlowFabric) -> None:
+    run = await fabric.submit("k")
+    async with fabric.claimer() as claimer:
+        task = await _claimed(claimer)
+        issued = await task.create_pending_waitpoint("callback", "1h")
+        await fabric.signal(run.id, issued.waitpoint_id, issued.waitpoint_token, "paid", {"n": 1})
+        await task.suspend_for_signals(["go", "on"], timeout="1h")
+        assert await run.state() == "suspended"
+        await run.signal("go")
+        assert await run.state() == "suspended"
+        await run.signal("on")
+        again = await _claimed(claimer)
+        assert {one.signal_name for one in await again.resume_signals()} == {"go", "on"}
+        await again.complete()
+
+
+async def test_a_holder_reads_its_own_output(fabric: FlowFabric) -> None:
+    await fabric.submit("k")
+    async with fabric.claimer() as claimer:
+        task = await _claimed(claimer)
+        assert task.execution_kind == "k"
+        assert task.execution_id in repr(task)
+        await task.append_frame("log", b"one", "trace 7")
+        await task.append_frame_with_mode("log", b"two", "best_effort", ttl="1m")
+        page = await task.read_stream()
+        assert [stored.frame.payload for stored in page.frames] == [b"one", b"two"]
+        assert page.frames[0].frame.correlation_id == "trace 7"
+        lasting = await task.tail_stream(visibility="exclude_best_effort")
+        assert [stored.frame.payload for stored in lasting.frames] == [b"one"]
+        await task.complete()

@@ -6,8 +6,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from flowfabric import BudgetExceeded, Context, ExecutionFailed, FlowFabric, SyncContext
+from flowfabric import (
+    BudgetExceeded,
+    ConfigError,
+    Context,
+    ExecutionFailed,
+    FlowFabric,
+    SyncContext,
+)
 from flowfabric.engine.signals import ApprovalRequest
+from flowfabric.errors import NotFound
 from tests.sdk.until import reaches
 
 
@@ -382,3 +390,69 @@ async def test_a_blocking_function_has_a_context_that_blocks(fabric: FlowFabric)
         await run.signal("go", 41)
         assert await run.result(timeout="20s") == 42
     assert done == [1]
+
+
+class Renewals:
+    """Hears of the first renewal after something has happened."""
+
+    def __init__(self, after: asyncio.Event) -> None:
+        self._after = after
+        self._is_due = False
+        self.heard = asyncio.Event()
+
+    def before(self, method: str) -> None:
+        if method == "renew":
+            self._is_due = self._after.is_set()
+
+    def after(self, method: str, elapsed_s: float, fault: BaseException | None) -> None:
+        if method == "renew" and self._is_due:
+            self.heard.set()
+
+
+async def test_progress_is_told_with_the_next_renewal(fabric: FlowFabric) -> None:
+    has_told, may_end = asyncio.Event(), asyncio.Event()
+
+    @fabric.task
+    async def crawl(ctx: Context) -> str:
+        with pytest.raises(ConfigError, match=r"pct: expected 0\.\.100, got -1"):
+            ctx.progress(-1)
+        ctx.progress(40, "nearly half")
+        has_told.set()
+        await may_end.wait()
+        return ctx.info.kind
+
+    renewals = Renewals(has_told)
+    fabric.layer(renewals)
+    async with fabric.worker(lease="1s"):
+        run = await crawl.submit()
+        info = await run.info()
+        assert (info.progress_pct, info.progress_message) == (None, "")
+        await asyncio.wait_for(renewals.heard.wait(), 20)
+        info = await run.info()
+        assert (info.progress_pct, info.progress_message) == (40, "nearly half")
+        may_end.set()
+        assert await run.result(timeout="20s") == "crawl"
+
+
+async def test_output_for_those_who_look_now_and_a_log_that_knows_its_work(
+    fabric: FlowFabric, caplog: pytest.LogCaptureFixture
+) -> None:
+    @fabric.task
+    async def talk(ctx: Context) -> None:
+        ctx.log.warning("beginning")
+        await ctx.stream({"step": 1})
+        await ctx.stream("just now", frame_type="live", mode="best_effort", ttl="1m")
+        assert ctx.task.execution_kind == "talk"
+        with pytest.raises(NotFound, match="no input named 'draft'"):
+            await ctx.upstream("draft")
+
+    async with fabric.worker():
+        run = await talk.submit()
+        await run.result(timeout="20s")
+    frames = [(frame.frame_type, frame.text, frame.mode) async for frame in run.stream()]
+    assert frames[0] == ("event", '{"step":1}', "durable")
+    assert ("live", "just now", "best_effort") in frames
+    lasting = [frame.text async for frame in run.stream(visibility="exclude_best_effort")]
+    assert lasting == ['{"step":1}']
+    (told,) = [record for record in caplog.records if record.getMessage() == "beginning"]
+    assert told.__dict__["execution_id"] == run.id

@@ -124,6 +124,7 @@ def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> 
             ("lane", f"{found.namespace}/{found.lane_id}"),
             ("flow", found.flow_id),
             ("waits for", found.blocking_detail),
+            ("progress", _progress(found)),
             ("created", show.instant(found.created_at)),
             ("started", show.instant(found.started_at)),
             ("ended", show.instant(found.completed_at)),
@@ -149,6 +150,11 @@ def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> 
     if trace:
         show.console.print()
         show.console.print(trace.rstrip(), markup=False)
+
+
+def _progress(found: wire.Execution) -> str:
+    percent = "" if found.progress_pct is None else f"{found.progress_pct} %"
+    return " ".join(filter(None, (percent, found.progress_message)))
 
 
 @app.command("list")

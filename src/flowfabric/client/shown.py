@@ -1,6 +1,6 @@
 """What a server shows of executions, output and flows, as an engine in this process shows it."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -24,6 +24,14 @@ from flowfabric.engine.streams import StreamPage
 from flowfabric.errors import MalformedResponse
 from flowfabric.wire import executions, explanations, flows, signals, streams
 
+_TEXTS: Final = (
+    "result_encoding",
+    "failure_reason",
+    "failure_category",
+    "cancellation_reason",
+    "progress_message",
+)
+
 
 def info_of(shown: executions.Execution) -> ExecutionInfo:
     """Instants are texts on the way."""
@@ -31,8 +39,7 @@ def info_of(shown: executions.Execution) -> ExecutionInfo:
     for name in ("created_at", "started_at", "completed_at", "last_mutation_at"):
         text = members[name]
         members[name] = None if text is None else int(text)
-    texts = ("result_encoding", "failure_reason", "failure_category", "cancellation_reason")
-    members.update({name: members[name] or "" for name in texts})
+    members.update({name: members[name] or "" for name in _TEXTS})
     return msgspec.convert(members, ExecutionInfo, from_attributes=True)
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from flowfabric.core.facets import Facets, Scene, blocking_detail, facets
 from flowfabric.core.ids import parse_execution_id, parse_uuid
-from flowfabric.core.record import Attempt, Record
+from flowfabric.core.record import NO_PERCENT, Attempt, Record
 from flowfabric.core.states import STATES, public_state
 from flowfabric.errors import Corruption, InvalidInput
 
@@ -50,6 +50,9 @@ class ExecutionInfo(msgspec.Struct, frozen=True, kw_only=True):
     current_attempt: CurrentAttempt | None = None
     current_lease: CurrentLease | None = None
     current_waitpoint: str | None = None
+    # What its handler told last of how far it is.
+    progress_pct: int | None = None
+    progress_message: str = ""
     total_attempt_count: int = 0
     last_mutation_at: int | None = None
     tags: Mapping[str, str] = {}
@@ -119,6 +122,8 @@ def info_of(record: Record, scene: Scene | None = None) -> ExecutionInfo:
         current_attempt=_shown_attempt(record),
         current_lease=_shown_lease(record),
         current_waitpoint=record.waitpoint_id or None,
+        progress_pct=None if record.progress_pct == NO_PERCENT else record.progress_pct,
+        progress_message=record.progress_message,
         total_attempt_count=record.attempt_count,
         last_mutation_at=record.changed_at or None,
         tags=record.tags,

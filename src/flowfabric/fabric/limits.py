@@ -6,6 +6,7 @@ import msgspec
 
 from flowfabric.engine.budget_types import BudgetStatus, NewBudget
 from flowfabric.engine.quotas import NewQuota
+from flowfabric.errors import ConfigError
 from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.worker.durations import Duration, milliseconds
 
@@ -54,9 +55,12 @@ def quota_of(
     quota_id: str, starts: int, window: Duration, concurrent: int, jitter: Duration
 ) -> NewQuota:
     """At most so many starts per window, and so many at once; 0 is no limit."""
+    seconds, rest = divmod(milliseconds(window, "window"), 1000)
+    if rest:
+        raise ConfigError(f"quota.window: expected whole seconds, got {window!r}")
     return NewQuota(
         quota_policy_id=quota_id,
-        window_seconds=-(-milliseconds(window, "window") // 1000),
+        window_seconds=seconds,
         max_requests_per_window=starts,
         max_concurrent=concurrent,
         jitter_ms=milliseconds(jitter, "jitter"),

@@ -100,6 +100,8 @@ class Execution(Answer, frozen=True, kw_only=True):
     current_attempt: CurrentAttempt | None = None
     current_lease: CurrentLease | None = None
     current_waitpoint: str | None = None
+    progress_pct: int | None = None
+    progress_message: str | None = None
     total_attempt_count: int = 0
     last_mutation_at: str | None = None
     tags: dict[str, str] = msgspec.field(default_factory=dict)

@@ -218,6 +218,8 @@ def _execution(info: ExecutionInfo) -> wire.Execution:
         current_attempt=_shown(info.current_attempt, CurrentAttempt),
         current_lease=_shown(info.current_lease, CurrentLease),
         current_waitpoint=info.current_waitpoint,
+        progress_pct=info.progress_pct,
+        progress_message=info.progress_message or None,
         total_attempt_count=info.total_attempt_count,
         last_mutation_at=None if info.last_mutation_at is None else str(info.last_mutation_at),
         tags=dict(info.tags),
