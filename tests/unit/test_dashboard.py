@@ -21,8 +21,9 @@ FOREIGN = {"le", "instance", "class"}
 
 def known() -> dict[str, set[str]]:
     """Every name a query may use, and the labels behind it."""
-    names: dict[str, set[str]] = {}
-    for metric in vars(Metrics()).values():
+    metrics = Metrics()
+    names = {f"{one.name}_total": set(one._labelnames) for one in metrics._sums.collect()}
+    for metric in vars(metrics).values():
         if not hasattr(metric, "_labelnames"):
             continue
         labels = set(metric._labelnames)
