@@ -1,6 +1,7 @@
 """How a mechanism calls its function: one packed batch in, answers and raw bodies out."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -15,10 +16,13 @@ from flowfabric.errors import Bug, FlowFabricError, InvariantViolation, Transpor
 I = TypeVar("I")  # noqa: E741
 A = TypeVar("A")
 
+_log = logging.getLogger("flowfabric.backend.valkey")
 # A call this long keeps others waiting for about two milliseconds.
 MOST_ITEMS: Final = 32
 # Where the head of an answer has what became of siblings; most have none.
 _SIBLINGS: Final = 3
+# And which of what follows from records could not be written.
+_DAMAGES: Final = 4
 # How a function begins its word of stored data that contradicts itself.
 _VIOLATION: Final = "invariant: "
 
@@ -72,9 +76,11 @@ class Calls:
         return Reply(head[0], head[1], answer)
 
     def note(self, head: list[Any]) -> None:
-        """Keep what a function has counted beside its answer."""
+        """Keep what a function has counted beside its answer, and tell what it found damaged."""
         if len(head) > _SIBLINGS:
             self.tallies.siblings.update(head[_SIBLINGS])
+        if len(head) > _DAMAGES:
+            _log.error("the store is damaged, `flowfabric verify` tells where: %s", head[_DAMAGES])
 
     def now(self) -> int:
         """The test's instant; 0 is the server's own."""

@@ -28,6 +28,7 @@ from flowfabric.core.events import LogEntry
 from flowfabric.core.plan import Blob, EndAttempt, Event, PauseAttempt, Plan, Timer
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.step import op_key
+from flowfabric.errors import Corruption
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _json: Final = msgspec.json.Encoder()
@@ -146,7 +147,10 @@ def shown(tags: Mapping[str, str], searchable: frozenset[str]) -> list[str] | st
 
 
 def record_from(row: bytes, static: bytes) -> Record:
-    return record_of(decode(row), static)
+    try:
+        return record_of(decode(row), static)
+    except (msgspec.MsgspecError, TypeError, ValueError, IndexError) as fault:
+        raise Corruption(f"record: cannot be read: {fault}") from fault
 
 
 def record_of(values: list[Any], static: bytes) -> Record:

@@ -48,8 +48,9 @@ local function head(c, queue)
     else
       local size = c.wanted < PAGE and c.wanted or PAGE
       ff.write_views(c)
-      queue.page = call('ZRANGE', queue.key, queue.kept, queue.kept + size, 'WITHSCORES')
-      queue.at = 1
+      -- One that was damaged has nothing, and keeps nobody from the others.
+      local ok, page = pcall(call, 'ZRANGE', queue.key, queue.kept, queue.kept + size, 'WITHSCORES')
+      queue.page, queue.at = ok and page or {}, 1
       queue.is_done = #queue.page < 2 * (size + 1)
     end
   end
@@ -153,9 +154,20 @@ local function stored(id, with_input)
   return call('HMGET', 'ff:x:' .. id, 'r', 's')
 end
 
+-- One that cannot be read is passed over, nil: it must not keep the others from being claimed.
+local function readable(id, with_input)
+  local ok, found = pcall(stored, id, with_input)
+  if not ok or not found[1] or not found[2] then return nil end
+  local decodes, r = pcall(ff.decode, found[1])
+  return decodes and r or nil, found
+end
+
 local function take(c, order, ids, reply, queue, id)
-  local found = stored(id, order[8])
-  local r = ff.decode(found[1])
+  local r, found = readable(id, order[8])
+  if not r then
+    queue.kept, c.wanted = queue.kept + 1, c.wanted + 1
+    return nil
+  end
   local at = 2 * #reply.offers + 1
   local fate
   if r[@flow_id] ~= '' and ff.is_covered(c, queue.tag, r) then

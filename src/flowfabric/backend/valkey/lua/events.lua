@@ -101,13 +101,14 @@ local function next_log_id(key)
   end
 end
 
-function ff.write_logs(c)
-  local id
-  for tag, entries in pairs(c.logs) do
-    id = id or log_id(c.now)
-    local key, body = ff.log_of(tag), pack(entries)
-    if not pcall(call, 'XADD', key, id, 'e', body) then
-      call('XADD', key, next_log_id(key), 'e', body)
-    end
+local function write_log(c, tag, entries)
+  c.log_id = c.log_id or log_id(c.now)
+  local key, body = ff.log_of(tag), pack(entries)
+  if not pcall(call, 'XADD', key, c.log_id, 'e', body) then
+    call('XADD', key, next_log_id(key), 'e', body)
   end
+end
+
+function ff.write_logs(c)
+  ff.write_all(c, c.logs, write_log)
 end

@@ -89,6 +89,25 @@ function ff.answer(c, head)
   return c.out
 end
 
+-- Write whatever follows from records, one entry after the other. One that cannot be written, because
+-- somebody damaged its key, keeps none of the others back: what the call did to records is done. It is
+-- told beside the answer.
+function ff.write_all(c, entries, write)
+  local at
+  local function go()
+    for key, entry in next, entries, at do
+      at = key
+      write(c, key, entry)
+    end
+  end
+  local ok, fault = pcall(go)
+  while not ok do
+    c.damages = c.damages or {}
+    c.damages[#c.damages + 1] = type(fault) == 'table' and fault.err or fault
+    ok, fault = pcall(go)
+  end
+end
+
 -- End a call that wrote: what its items share is written once.
 function ff.close(c, head)
   ff.write_graph(c)
@@ -97,7 +116,7 @@ function ff.close(c, head)
   ff.write_counts(c)
   ff.write_hints(c)
   ff.ring_all(c)
-  c.out[1] = pack({ c.now, head, c.hints, c.siblings })
+  c.out[1] = pack({ c.now, head, c.hints, c.siblings or c.damages and {}, c.damages })
   return c.out
 end
 

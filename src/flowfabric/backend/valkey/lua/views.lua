@@ -31,25 +31,27 @@ local function send(command, key, list, size, step)
   end
 end
 
+local function write_view(_, key, changes)
+  local added, adds, gone, leaves = {}, 0, {}, 0
+  for member, score in pairs(changes) do
+    if score then
+      added[adds + 1], added[adds + 2] = score, member
+      adds = adds + 2
+    else
+      leaves = leaves + 1
+      gone[leaves] = member
+    end
+  end
+  if leaves > 0 then send('ZREM', key, gone, leaves, MANY) end
+  if adds > 0 then send('ZADD', key, added, adds, 2 * MANY) end
+end
+
 -- Must be called before a view is read that this call may have changed.
 function ff.write_views(c)
   if not c.has_moves then return end
   local moves = c.moves
   c.moves, c.has_moves = {}, false
-  for key, changes in pairs(moves) do
-    local added, adds, gone, leaves = {}, 0, {}, 0
-    for member, score in pairs(changes) do
-      if score then
-        added[adds + 1], added[adds + 2] = score, member
-        adds = adds + 2
-      else
-        leaves = leaves + 1
-        gone[leaves] = member
-      end
-    end
-    if leaves > 0 then send('ZREM', key, gone, leaves, MANY) end
-    if adds > 0 then send('ZADD', key, added, adds, 2 * MANY) end
-  end
+  ff.write_all(c, moves, write_view)
 end
 
 -- What a call needs of a partition and of each of its lanes again and again.
@@ -109,18 +111,21 @@ local function bucket_of(r)
 end
 ff.bucket_of = bucket_of
 
-function ff.write_counts(c)
-  for tag, partition in pairs(c.partitions) do
-    for namespace, lanes in pairs(partition.lanes) do
-      for name, lane in pairs(lanes) do
-        for bucket, by in pairs(lane.counts) do
-          local key, field = ff.counters(tag, namespace), name .. ',' .. bucket
-          if by ~= 0 and call('HINCRBY', key, field, by) == 0 then call('HDEL', key, field) end
-        end
-        lane.counts = {}
+local function write_partition(_, tag, partition)
+  for namespace, lanes in pairs(partition.lanes) do
+    for name, lane in pairs(lanes) do
+      local counts = lane.counts
+      lane.counts = {}
+      for bucket, by in pairs(counts) do
+        local key, field = ff.counters(tag, namespace), name .. ',' .. bucket
+        if by ~= 0 and call('HINCRBY', key, field, by) == 0 then call('HDEL', key, field) end
       end
     end
   end
+end
+
+function ff.write_counts(c)
+  ff.write_all(c, c.partitions, write_partition)
 end
 
 -- A lane's records by state, in its own order: those that wait stand in its queues, all others here. A lost
@@ -159,7 +164,7 @@ function ff.timed(c, tag, due_at)
 end
 
 -- One hint per queue a call touched: a queue a claim has read is known exactly.
-local function write_queue_hint(c, queue)
+local function write_queue_hint(c, _, queue)
   if c.cluster then return ff.hint_queue(c, queue) end
   local rank = queue.rank
   if queue.is_read then
@@ -179,19 +184,21 @@ end
 -- A claim in the same call finds by hints what the call itself has queued.
 function ff.hint_queues(c)
   if c.cluster then return end
-  for _, queue in pairs(c.queues) do write_queue_hint(c, queue) end
+  ff.write_all(c, c.queues, write_queue_hint)
   c.queues = {}
 end
 
-function ff.write_hints(c)
-  for _, queue in pairs(c.queues) do write_queue_hint(c, queue) end
-  for tag, due_at in pairs(c.timers) do
-    if c.cluster then
-      ff.hint_timer(c, tag, due_at)
-    else
-      call('ZADD', ff.timer_hints(), 'LT', due_at, tag)
-    end
+local function write_timer_hint(c, tag, due_at)
+  if c.cluster then
+    ff.hint_timer(c, tag, due_at)
+  else
+    call('ZADD', ff.timer_hints(), 'LT', due_at, tag)
   end
+end
+
+function ff.write_hints(c)
+  ff.write_all(c, c.queues, write_queue_hint)
+  ff.write_all(c, c.timers, write_timer_hint)
 end
 
 function ff.tag_view(tag, namespace, name, value)
