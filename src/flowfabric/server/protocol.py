@@ -2,6 +2,7 @@
 small, or the connection is closed."""
 
 import asyncio
+from collections import deque
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import (
@@ -46,6 +47,8 @@ class PatientProtocol(HttpToolsProtocol):
         self._is_in_head = True
         self._head_timer: asyncio.TimerHandle | None = None
         self._idle_since = 0.0
+        # Requests of a connection are answered one after the other, in their order.
+        self._unanswered: deque[RequestResponseCycle] = deque()
         self._extensions: dict[str, Any] = {ANSWER: self._answer}
         self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._look_if_idle)
         self._expect_head()
@@ -77,27 +80,23 @@ class PatientProtocol(HttpToolsProtocol):
         self._head_is_here()
         if not self.transport.is_closing():
             super().on_headers_complete()
+            self._unanswered.append(self.cycle)
             # Not bound to its cycle: the two would hold each other until they are collected.
             self.scope["extensions"] = self._extensions
 
     def on_response_complete(self) -> None:
-        self.server_state.total_requests += 1
-        if self.transport.is_closing():
-            return
-        self.flow.resume_reading()
+        self._unanswered.popleft()
         if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
-        else:
+            super().on_response_complete()
+            return
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
             self._idle_since = self.loop.time()
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Requests of a connection are answered one after the other, in their order."""
-        self._answering = cycle
-        super()._start_asgi_task(cycle, app)
 
     def _answer(self, status: int, headers: Headers, body: bytes) -> bool:
         """Send a whole answer; False when it must wait until the client has taken others."""
-        cycle = self._answering
+        cycle = self._unanswered[0]
         if self.flow.write_paused or cycle.disconnected:
             return False
         is_last = CLOSE in headers
