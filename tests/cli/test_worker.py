@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from flowfabric.cli.reloading import newest
 from tests.cli.conftest import Shell
 
 APP = """
@@ -27,10 +28,10 @@ async def wait_forever() -> None:
 
 
 @contextmanager
-def working(directory: Path, target: str) -> Iterator["subprocess.Popen[str]"]:
+def working(directory: Path, target: str, *more: str) -> Iterator["subprocess.Popen[str]"]:
     environment = {name: value for name, value in os.environ.items() if name[:3] != "FF_"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "flowfabric.cli", "worker", target],
+        [sys.executable, "-m", "flowfabric.cli", "worker", target, *more],
         cwd=directory,
         env=environment | {"PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
@@ -40,8 +41,12 @@ def working(directory: Path, target: str) -> Iterator["subprocess.Popen[str]"]:
     try:
         yield process
     finally:
-        process.kill()
-        process.communicate()
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.communicate(timeout=10)
+        finally:
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.parametrize(
@@ -107,6 +112,63 @@ def test_a_second_signal_hands_the_work_back_at_once(tmp_path: Path) -> None:
     found = shell.json("get", own)
     assert found["execution"]["public_state"] == "waiting"
     assert [one["attempt_type"] for one in found["attempts"]] == ["initial"]
+
+
+GREETING = """
+from flowfabric import FlowFabric
+
+fabric = FlowFabric("sqlite:///app.db")
+
+
+@fabric.task
+async def greet() -> str:
+    return "{}"
+"""
+
+
+def test_a_worker_starts_anew_when_its_code_changes(tmp_path: Path) -> None:
+    shell = Shell(f"sqlite:///{tmp_path / 'app.db'}")
+    (tmp_path / "app.py").write_text(GREETING.format("hello"))
+    with working(tmp_path, "app:fabric", "--reload") as process:
+        assert _banner(process)
+        assert '"hello"' in shell.ok("submit", "greet", "--wait")
+        (tmp_path / "app.py").write_text(GREETING.format("good evening"))
+        assert _banner(process)
+        assert '"good evening"' in shell.ok("submit", "greet", "--wait")
+        # A mistake ends the child, and the next change brings it back.
+        (tmp_path / "app.py").write_text("def (:")
+        assert "error: app cannot be imported" in _heard(process, "error:")
+        (tmp_path / "app.py").write_text(GREETING.format("good night"))
+        assert _banner(process)
+        assert '"good night"' in shell.ok("submit", "greet", "--wait")
+
+
+def _banner(process: "subprocess.Popen[str]") -> str:
+    return _heard(process, "worker of app:fabric")
+
+
+def _heard(process: "subprocess.Popen[str]", words: str) -> str:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if words in line:
+            return line
+    raise AssertionError(f"it ended before it said {words!r}")
+
+
+def test_only_the_code_of_the_app_is_watched(tmp_path: Path) -> None:
+    (tmp_path / "app.py").touch()
+    before = newest(tmp_path)
+    for folder in (".git", "__pycache__", "venv/lib"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "other.py").touch()
+    (tmp_path / "venv/pyvenv.cfg").touch()
+    (tmp_path / "notes.txt").touch()
+    # A link to nothing is what a file looks like that was moved away just now.
+    (tmp_path / "moved.py").symlink_to("nowhere")
+    assert newest(tmp_path) == before
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part/more.py").touch()
+    assert newest(tmp_path) != before
 
 
 def test_get_shows_where_a_handler_failed(shell: Shell) -> None:

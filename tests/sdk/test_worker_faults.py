@@ -1,0 +1,136 @@
+"""A worker whose way to the engine is broken: what can be finished is, and nothing is lost."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from flowfabric import Context, FlowFabric
+from flowfabric.errors import Bug, RetryExhausted, TransportFault
+from flowfabric.fabric.connecting import Connection
+from flowfabric.ports.worker import Finish, FinishReply
+
+Interfere = Callable[[Any, tuple[Any, ...]], Any]
+
+
+class Meddling:
+    """A port one of whose methods is somebody else's."""
+
+    def __init__(self, inner: Any, method: str, interfere: Interfere) -> None:
+        self._inner = inner
+        self._method = method
+        self._interfere = interfere
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name != self._method:
+            return found
+        return lambda *args: self._interfere(found, args)
+
+
+async def meddling(fabric: FlowFabric, method: str, interfere: Interfere) -> FlowFabric:
+    connection = await fabric.open()
+    port = Meddling(connection.worker, method, interfere)
+
+    async def leave_open() -> None:
+        """The store is closed by whoever opened it."""
+
+    async def connect() -> Connection:
+        return msgspec.structs.replace(connection, worker=port, close=leave_open)
+
+    return FlowFabric.over(connect, namespace=fabric.namespace)
+
+
+@pytest.mark.parametrize("fault", [Bug("broken"), RuntimeError("unheard of")])
+async def test_one_that_spoils_a_batch_is_left_to_its_lease_and_the_others_end(
+    fabric: FlowFabric, fault: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    poison: list[str] = []
+
+    async def finish(found: Any, args: tuple[Any, ...]) -> Any:
+        finishes: list[Finish] = args[0]
+        if any(one.claim.lease_id in poison for one in finishes):
+            raise fault
+        return await found(*args)
+
+    broken = await meddling(fabric, "finish", finish)
+    everybody = asyncio.Barrier(5)
+
+    @broken.task
+    async def work(ctx: Context, n: int) -> int:
+        if n == 2 and ctx.info.attempt_index == 0:
+            poison.append(ctx.task.lease_id)
+        if ctx.info.attempt_index == 0:
+            # All end at once, in one batch.
+            await everybody.wait()
+        return n
+
+    async with broken.worker(lease="1s"):
+        runs = [await work.submit(n) for n in range(5)]
+        assert [await run.result(timeout="20s") for run in runs] == list(range(5))
+    types = [[one.type for one in await run.attempts()] for run in runs]
+    assert types.pop(2) == ["initial", "reclaim"]
+    assert types == [["initial"]] * 4
+    assert f"{runs[2].id} is left to its lease" in caplog.text
+
+
+async def test_an_answer_that_may_pass_is_asked_for_again(fabric: FlowFabric) -> None:
+    refused: list[str] = []
+
+    async def finish(found: Any, args: tuple[Any, ...]) -> Any:
+        finishes: list[Finish] = args[0]
+        if refused:
+            return await found(*args)
+        refused.append(finishes[0].claim.execution_id)
+        return FinishReply([RetryExhausted("crowded") for _ in finishes], [])
+
+    broken = await meddling(fabric, "finish", finish)
+
+    @broken.task
+    async def work() -> str:
+        return "done"
+
+    async with broken.worker():
+        run = await work.submit()
+        assert await run.result(timeout="20s") == "done"
+    assert refused == [run.id]
+    assert len(await run.attempts()) == 1
+
+
+async def test_claiming_goes_on_after_what_may_pass_and_says_so_once(
+    fabric: FlowFabric, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = [TransportFault("cut") for _ in range(3)]
+
+    async def claim(found: Any, args: tuple[Any, ...]) -> Any:
+        if faults:
+            raise faults.pop()
+        return await found(*args)
+
+    broken = await meddling(fabric, "claim", claim)
+
+    @broken.task
+    async def work() -> str:
+        return "done"
+
+    async with broken.worker():
+        assert await work.call() == "done"
+    told = [one for one in caplog.records if "claiming failed" in one.getMessage()]
+    assert [one.levelno for one in told] == [logging.WARNING]
+
+
+async def test_claiming_ends_with_what_no_repeat_can_help(fabric: FlowFabric) -> None:
+    async def claim(found: Any, args: tuple[Any, ...]) -> Any:
+        raise Bug("broken")
+
+    broken = await meddling(fabric, "claim", claim)
+
+    @broken.task
+    async def work() -> None:
+        """Never run."""
+
+    with pytest.raises(Bug, match="broken"):
+        await asyncio.wait_for(broken.worker().run(), 20)
