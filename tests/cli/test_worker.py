@@ -95,15 +95,28 @@ def test_an_app_that_is_wrong_is_told_without_the_insides(
     assert "importlib" not in said
 
 
+def test_a_lease_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    with working(tmp_path, "app:fabric", "--lease", "soon") as process:
+        said, _ = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert said.startswith("error: lease: expected a timedelta, seconds or text")
+
+
 def test_a_second_signal_hands_the_work_back_at_once(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     shell = Shell(f"sqlite:///{tmp_path / 'app.db'}")
-    with working(tmp_path, "app:fabric") as process:
+    with working(tmp_path, "app:fabric", "--lease", "1m") as process:
         assert process.stdout is not None
         banner = process.stdout.readline()
         assert banner.startswith("worker of app:fabric on sqlite app.db, lanes slow;")
         own = shell.ok("submit", "wait_forever", "--lane", "slow").split()[0]
         assert process.stdout.readline() == "begun\n"
+        told = shell.ok("get", own)
+        assert "held by" in told
+        assert shell.json("get", own)["execution"]["current_lease"]["expires_at"] > 30_000 + int(
+            shell.json("get", own)["execution"]["started_at"]
+        )
         process.send_signal(signal.SIGINT)
         assert "a second signal hands it back at once" in process.stdout.readline()
         process.send_signal(signal.SIGINT)

@@ -4,11 +4,11 @@ import pytest
 
 from examples import worker_runtime
 from examples.__main__ import chosen, main
-from tests.examples.test_outcomes import TOLD
+from tests.examples.test_outcomes import EXAMPLES, name_of
 
 
 def test_every_example_is_chosen_and_tested() -> None:
-    assert chosen() == [one.__name__.rpartition(".")[2] for one in TOLD]
+    assert chosen() == [name_of(one) for one in EXAMPLES]
 
 
 def test_the_end_tells_how_it_went(

@@ -124,6 +124,7 @@ def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> 
             ("lane", f"{found.namespace}/{found.lane_id}"),
             ("flow", found.flow_id),
             ("waits for", found.blocking_detail),
+            ("held by", _holder(found)),
             ("progress", _progress(found)),
             ("created", show.instant(found.created_at)),
             ("started", show.instant(found.started_at)),
@@ -150,6 +151,11 @@ def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> 
     if trace:
         show.console.print()
         show.console.print(trace.rstrip(), markup=False)
+
+
+def _holder(found: wire.Execution) -> str:
+    lease = found.current_lease if found.public_state == "active" else None
+    return f"{lease.worker_instance_id} until {show.instant(lease.expires_at)}" if lease else ""
 
 
 def _progress(found: wire.Execution) -> str:

@@ -96,6 +96,12 @@ def worker(
         list[str] | None, typer.Option("--capability", "-c", help="What it can do; repeatable.")
     ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1)] = 64,
+    lease: Annotated[
+        str, typer.Option("--lease", help="After so long without a word others take its work.")
+    ] = "30s",
+    drain: Annotated[
+        str, typer.Option("--drain", help="So long what runs may take to end when it is stopped.")
+    ] = "30s",
     reload: Annotated[bool, typer.Option("--reload", help="Start anew when code changes.")] = False,
     metrics_port: Annotated[
         int | None,
@@ -115,7 +121,11 @@ def worker(
 
     async def run() -> None:
         at_work = fabric.worker(
-            lanes=lane or None, capabilities=capability or [], concurrency=concurrency
+            lanes=lane or None,
+            capabilities=capability or [],
+            concurrency=concurrency,
+            lease=lease,
+            drain=drain,
         )
         async with fabric:
             lanes = ", ".join(at_work.options.lanes)
