@@ -1,6 +1,8 @@
 """Resources: values a worker has and its handlers ask for by type."""
 
+import asyncio
 import inspect
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
@@ -9,6 +11,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from flowfabric.errors import ConfigError
+
+_log = logging.getLogger("flowfabric.worker")
 
 Lifetime = Literal["process", "task"]
 
@@ -45,6 +49,8 @@ class Resources:
         self._known: dict[Any, Resource] = {}
         self._values: dict[Any, Any] = {}
         self._process = AsyncExitStack()
+        # Several may want a value first; it is made by one of them.
+        self._making: dict[Any, asyncio.Lock] = {}
         for one in given:
             if inspect.isfunction(one):
                 one = resource(one)
@@ -65,8 +71,9 @@ class Resources:
             raise MissingResource(f"no resource of type {name} is registered with this worker")
         if known.lifetime == "task":
             return await _made(known, task)
-        if known.type_ not in self._values:
-            self._values[known.type_] = await _made(known, self._process)
+        async with self._making.setdefault(known.type_, asyncio.Lock()):
+            if known.type_ not in self._values:
+                self._values[known.type_] = await _made(known, self._process)
         return self._values[known.type_]
 
     def _by_base(self, type_: Any) -> Resource | None:
@@ -76,7 +83,11 @@ class Resources:
         return None
 
     async def close(self) -> None:
-        await self._process.aclose()
+        """Take everything down; what does not go well is told, and keeps nothing else."""
+        try:
+            await self._process.aclose()
+        except Exception:
+            _log.exception("a resource was not taken down")
 
 
 async def _made(known: Resource, stack: AsyncExitStack) -> Any:
