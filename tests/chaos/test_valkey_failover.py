@@ -9,8 +9,14 @@ from flowfabric.backend.valkey.keys import CONFIG, lane_key, slot_of
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.errors import ExecutionNotActive, FlowFabricError, LeaseExpired, StaleLease
-from tests.chaos.valkey_load import PATIENCE_S, Load, completions, engine_at, settings_for
+from tests.chaos.valkey_load import (
+    PATIENCE_S,
+    Load,
+    completions,
+    engine_at,
+    may_meet,
+    settings_for,
+)
 from tests.valkey_server import ValkeyCluster, ValkeyServer
 
 # Less than a call is repeated for.
@@ -46,11 +52,6 @@ def keys_at(cluster: ValkeyCluster, server: ValkeyServer, *, at: bool) -> Iterat
 def be_patient(engine: Engine) -> None:
     """Let callers wait for the failover, however slow this machine is."""
     engine.deps.store.backend._functions.patience_s = PATIENCE_S  # type: ignore[attr-defined]
-
-
-def may_meet(fault: FlowFabricError) -> bool:
-    """A lease may have ended, or have been lost with the primary, before its holder was heard."""
-    return fault.retryable or isinstance(fault, (LeaseExpired, StaleLease, ExecutionNotActive))
 
 
 @pytest.mark.parametrize("has_hints", [False, True], ids=["elsewhere", "at the hints"])

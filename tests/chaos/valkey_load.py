@@ -14,7 +14,7 @@ from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed, ClaimOrder
 from flowfabric.engine.executions import Submission
-from flowfabric.errors import FlowFabricError
+from flowfabric.errors import ExecutionNotActive, FlowFabricError, LeaseExpired, StaleLease
 from tests.clock import VirtualClock
 from tests.valkey_server import ValkeyServer
 
@@ -39,6 +39,11 @@ async def engine_at(settings: Settings, clock: VirtualClock | None = None) -> As
     finally:
         await engine.close()
         await engine.deps.store.backend.close()
+
+
+def may_meet(fault: FlowFabricError) -> bool:
+    """A lease may have ended, or have been lost with a server, before its holder was heard."""
+    return fault.retryable or isinstance(fault, (LeaseExpired, StaleLease, ExecutionNotActive))
 
 
 class Load:
@@ -76,7 +81,7 @@ class Load:
         async with asyncio.timeout(PATIENCE_S):
             while await self._left():
                 await sweep.visit()
-                await self._round("rescuer", wait_ms=200)
+                await self._round("rescuer", wait_ms=200, n=100)
 
     async def _left(self) -> bool:
         read = self._engine.deps.store.backend.read
@@ -106,9 +111,9 @@ class Load:
             except FlowFabricError as fault:
                 self.faults.append(fault)
 
-    async def _round(self, name: str, wait_ms: int) -> None:
+    async def _round(self, name: str, wait_ms: int, n: int = 5) -> None:
         order = ClaimOrder(
-            worker_id="pool", worker_instance_id=name, n=5, wait_ms=wait_ms, lease_ms=_LEASE_MS
+            worker_id="pool", worker_instance_id=name, n=n, wait_ms=wait_ms, lease_ms=_LEASE_MS
         )
         claimed = await self._engine.claims.claim(order)
         for found in await asyncio.gather(*map(self._complete, claimed), return_exceptions=True):
