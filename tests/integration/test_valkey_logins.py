@@ -1,9 +1,8 @@
 """How a Valkey server is entered: passwords, users with few rights, and TLS."""
 
 import asyncio
-import ssl
-import subprocess
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,11 @@ import pytest
 from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
+from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.executions import Submission
 from flowfabric.errors import AuthFault, FlowFabricError, ProtocolFault
-from tests.valkey_server import ValkeyServer
+from tests.tls_doors import make_certificates, tls_door
+from tests.valkey_server import ValkeyCluster, ValkeyServer, await_server
 
 PASSWORD = "correct horse battery staple"
 OURS = ("~ff:*", "&ff:*", "+@all", "-@dangerous", "+info", "+config|get", "+function", "+wait")
@@ -83,50 +84,17 @@ async def test_a_user_without_functions_is_refused(server: ValkeyServer) -> None
 # ---- TLS
 
 
-def openssl(directory: Path, *words: str) -> None:
-    subprocess.run(["openssl", *words], cwd=directory, check=True, capture_output=True)
-
-
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority of our own, and what it says of this host."""
     directory = tmp_path_factory.mktemp("tls")
-    (directory / "names").write_text("subjectAltName=IP:127.0.0.1\n")
-    key = ("-newkey", "rsa:2048", "-nodes")
-    authority = ("-subj", "/CN=test authority", "-keyout", "ca.key", "-out", "ca.pem")
-    openssl(directory, "req", "-x509", *key, *authority, "-days", "2")
-    openssl(directory, "req", *key, "-subj", "/CN=test", "-keyout", "tls.key", "-out", "tls.csr")
-    signing = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names")
-    openssl(directory, "x509", "-req", "-in", "tls.csr", *signing, "-out", "tls.pem", "-days", "2")
+    make_certificates(directory)
     return directory
-
-
-async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65_536):
-        writer.write(data)
 
 
 @pytest.fixture
 async def tls_port(server: ValkeyServer, certificates: Path) -> AsyncIterator[int]:
-    """A door with TLS in front of the server, which is built without it."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificates / "tls.pem", certificates / "tls.key")
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", server.port)
-        back = asyncio.ensure_future(_pour(inner_reader, writer))
-        try:
-            await _pour(reader, inner_writer)
-        except OSError:
-            pass
-        finally:
-            inner_writer.close()
-            await asyncio.gather(back, return_exceptions=True)
-            writer.close()
-
-    door = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-    async with door:
-        yield door.sockets[0].getsockname()[1]
+    async with tls_door(server.port, certificates) as port:
+        yield port
 
 
 async def test_a_server_is_spoken_to_through_tls(tls_port: int, certificates: Path) -> None:
@@ -144,3 +112,39 @@ async def test_an_authority_that_is_not_there_is_told(tls_port: int, tmp_path: P
     fault = await refusal(settings_at(tls_port, tls="true", tls_ca=str(tmp_path / "no.pem")))
     assert isinstance(fault, ProtocolFault)
     assert "no.pem" in str(fault)
+
+
+async def test_a_cluster_is_spoken_to_through_tls_wherever_it_sends_us(
+    certificates: Path,
+) -> None:
+    cluster = ValkeyCluster()
+    try:
+        async with AsyncExitStack() as doors:
+            ports = [
+                await doors.enter_async_context(tls_door(server.port, certificates))
+                for server in cluster.primaries
+            ]
+            await asyncio.to_thread(announce, cluster, ports)
+            options = {"cluster": "true", "tls": "true", "tls_ca": str(certificates / "ca.pem")}
+            engine = await open_engine(settings_at(ports[0], **options))
+            made = {
+                (
+                    await engine.executions.create(Submission(idempotency_key=str(number)))
+                ).execution_id
+                for number in range(20)
+            }
+            order = ClaimOrder(worker_id="w", worker_instance_id="w1", n=20)
+            assert {one.execution_id for one in await engine.claims.claim(order)} == made
+            await engine.close()
+            await engine.deps.store.backend.close()
+    finally:
+        cluster.end()
+
+
+def announce(cluster: ValkeyCluster, ports: list[int]) -> None:
+    """Have the cluster name its doors instead of its servers."""
+    for server, port in zip(cluster.primaries, ports, strict=True):
+        server.expect("CONFIG", "SET", "cluster-announce-port", str(port))
+    named = [f":{port}\r\n".encode() for port in ports]
+    for server in cluster.primaries:
+        await_server(lambda one: all(port in one.run("CLUSTER", "SLOTS") for port in named), server)
