@@ -5,29 +5,16 @@ import asyncio
 import sys
 from pathlib import Path
 
-_TEST = """
-import pytest
+_PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "test-tasks.md"
 
 
-@pytest.mark.asyncio
-async def test_a_nap(fabric, clock):
-    @fabric.task
-    async def add(a: int) -> int:
-        return a + 1
-
-    run = await add.options(delay="3d").submit(1)
-    await clock.advance("2d")
-    await fabric.assert_state(run, "delayed")
-    await clock.advance("1d")
-    assert await run.result() == 2
-"""
-
-
-async def test_the_fixtures_work_elsewhere(tmp_path: Path) -> None:
-    (tmp_path / "test_nap.py").write_text(_TEST)
+async def test_the_page_for_newcomers_works_without_any_setup(tmp_path: Path) -> None:
+    """The first block of code as it stands there: no marker, no configuration."""
+    code = _PAGE.read_text().partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "test_reminder.py").write_text(code)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_nap.py"),
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_reminder.py"),
         cwd=tmp_path,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

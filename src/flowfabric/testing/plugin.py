@@ -1,5 +1,6 @@
 """Fixtures for pytest; they come by themselves where FlowFabric is installed."""
 
+import inspect
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,17 @@ try:
 except ModuleNotFoundError:
     # Other tests of such a project must not fail for fixtures that they do not use.
     fixture: Any = pytest.fixture  # type: ignore[no-redef]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: object, name: str, obj: object) -> None:
+    """A test that awaits and uses the fabric needs no marker of its own: it is marked before others
+    look whether it is."""
+    if not inspect.iscoroutinefunction(obj) or "fabric" not in inspect.signature(obj).parameters:
+        return
+    marks = {mark.name for mark in getattr(obj, "pytestmark", ())}
+    if marks.isdisjoint(("asyncio", "anyio")):
+        pytest.mark.asyncio(obj)
 
 
 @fixture
