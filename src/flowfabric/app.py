@@ -123,18 +123,33 @@ def migrations_of(settings: Settings) -> list[str]:
 async def verified(
     settings: Settings, *, repairs: bool = False, deep: bool = False
 ) -> list[Discrepancy]:
-    """What differs from what the records say. Repairing writes derived data of a file once more,
-    and tells what is left; a deep look has SQLite check the file itself, too."""
+    """What differs from what the records say. Repairing writes derived data once more, and tells
+    what is left; a deep look has SQLite check the file itself, too."""
     store = settings.store
-    if repairs and store.scheme != "sqlite":
-        raise InvalidInput(f"repair: {store.scheme}: only files can be repaired so far")
     found = await _verify(settings)
     if found and repairs:
-        repair(store.path)
+        await _repair(settings)
         found = await _verify(settings)
     if deep and store.scheme == "sqlite":
         found += [Discrepancy("file", store.path, one, "ok") for one in damage_of(store.path)]
     return found
+
+
+async def _repair(settings: Settings) -> None:
+    store = settings.store
+    if store.scheme == "sqlite":
+        repair(store.path)
+        return
+    opened = backend_of(settings)
+    from flowfabric.backend.valkey import ValkeyBackend
+
+    if not isinstance(opened, ValkeyBackend):
+        raise InvalidInput(f"repair: {store.scheme}: nothing is kept that could be repaired")
+    try:
+        await opened.prepare()
+        await opened.repair()
+    finally:
+        await opened.close()
 
 
 async def _verify(settings: Settings) -> list[Discrepancy]:

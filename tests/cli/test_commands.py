@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from flowfabric.cli.program import app
 from tests.cli.conftest import Shell
+from tests.valkey_server import ValkeyServer
 
 Submit = Callable[..., str]
 NOWHERE = "{fp:1}:00000000-0000-4000-8000-000000000000"
@@ -246,10 +247,21 @@ def test_verify_repairs_what_is_derived(tmp_path: Path) -> None:
     assert sound.exit_code == 0, sound.output
 
 
-def test_only_files_are_repaired() -> None:
-    result = CliRunner().invoke(app, ["verify", "--repair", "--url", "valkey://127.0.0.1:1"])
-    assert result.exit_code == 1
-    assert "only files" in result.output
+def test_verify_repairs_what_is_derived_on_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = ValkeyServer()
+    try:
+        monkeypatch.setenv("FF_WAITPOINT_HMAC_SECRET", "5e" * 32)
+        url = f"valkey://127.0.0.1:{server.port}"
+        made = CliRunner().invoke(app, ["submit", "greet", "--url", url])
+        assert made.exit_code == 0, made.output
+        server.run("DEL", "ff:r:{l:default:default}:-")
+        found = CliRunner().invoke(app, ["verify", "--url", url, "--json"])
+        assert {one["kind"] for one in msgspec.json.decode(found.stdout)} == {"hint"}
+        mended = CliRunner().invoke(app, ["verify", "--repair", "--url", url])
+        assert mended.exit_code == 0, mended.output
+        assert "as the records say" in mended.output
+    finally:
+        server.end()
 
 
 @pytest.mark.timeout(10)

@@ -84,16 +84,15 @@ def migrate(
 
 @app.command()
 def verify(
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Write derived data of a SQLite file once more.")
-    ] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Write derived data once more.")] = False,
     deep: Annotated[
         bool, typer.Option("--deep", help="Have SQLite check the file itself, too.")
     ] = False,
     url: Url = DEFAULT_URL,
     json: Json = False,
 ) -> None:
-    """Recompute all derived data of a store and report what differs, or what a repair left."""
+    """Recompute all derived data of a store and report what differs, or what a repair left. On
+    Valkey let nothing else run meanwhile."""
     settings = msgspec.structs.replace(own_settings(), store=_store_of(url))
     with show.console.status("verifying") if not json else show.console.capture():
         found = ending(verified(settings, repairs=repair, deep=deep))

@@ -7,7 +7,7 @@ from flowfabric.backend.valkey.cluster_backend import ClusterBackend
 from flowfabric.backend.valkey.connection import Login
 from flowfabric.backend.valkey.node import Node
 
-__all__ = ["Demands", "Login", "Opening", "open_valkey"]
+__all__ = ["Demands", "Login", "Opening", "ValkeyBackend", "open_valkey"]
 
 
 def open_valkey(

@@ -13,21 +13,17 @@ from flowfabric.backend.reference.verifying.records import check_records
 from flowfabric.backend.reference.verifying.rows import check_rows
 from flowfabric.backend.types import Discrepancy
 from flowfabric.backend.valkey.calls import Calls
-from flowfabric.backend.valkey.verifying.dumping import dump
+from flowfabric.backend.valkey.verifying.dumping import Dump, dump
 from flowfabric.backend.valkey.verifying.limits import read_limits
 from flowfabric.backend.valkey.verifying.places import check_places
-from flowfabric.backend.valkey.verifying.rows import rows_from
+from flowfabric.backend.valkey.verifying.repairing import Repair
+from flowfabric.backend.valkey.verifying.rows import Rows, rows_from
 
-__all__ = ["verify"]
+__all__ = ["repair", "verify"]
 
 
 async def verify(calls: Calls, now: int) -> list[Discrepancy]:
-    await calls.settled()
-    dumped = await dump(calls.topology)
-    rows = rows_from(dumped, now)
-    read_limits(rows, dumped)
-    tables = MemoryTables(calls.searchable)
-    tables.write(rows.changes())
+    dumped, rows, tables = await _read(calls, now)
     tx = Transaction(tables, now, calls.searchable)
     return [
         *rows.faults,
@@ -37,3 +33,19 @@ async def verify(calls: Calls, now: int) -> list[Discrepancy]:
         *check_limits(tx),
         *check_places(dumped, tables),
     ]
+
+
+async def repair(calls: Calls, now: int) -> None:
+    """Write once more what follows from records."""
+    dumped, _, tables = await _read(calls, now)
+    await Repair(calls, dumped, tables).run()
+
+
+async def _read(calls: Calls, now: int) -> tuple[Dump, Rows, MemoryTables]:
+    await calls.settled()
+    dumped = await dump(calls.topology)
+    rows = rows_from(dumped, now)
+    read_limits(rows, dumped)
+    tables = MemoryTables(calls.searchable)
+    tables.write(rows.changes())
+    return dumped, rows, tables

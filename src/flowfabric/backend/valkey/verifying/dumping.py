@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import libvalkey
 
-from flowfabric.backend.valkey.faults import fault_of
+from flowfabric.backend.valkey.faults import code_of, fault_of
 from flowfabric.backend.valkey.keys import PREFIX
 from flowfabric.backend.valkey.node import Node, Word
 from flowfabric.backend.valkey.topology import Topology
@@ -65,6 +65,9 @@ KINDS: Final[dict[str, tuple[Word, ...]]] = {
     "wd": _HASH,
     "we": _ZSET,
 }
+# Keys that hold another kind of value than ours do, with the kind they are named after.
+ALIEN: Final = "of another kind"
+_OTHER: Final = object()
 _SCANNED: Final = 10_000
 _AT_ONCE: Final = 1_000
 
@@ -78,7 +81,10 @@ async def dump(topology: Topology) -> Dump:
             values = await asyncio.gather(*(_value(node, key) for key in some))
             for key, value in zip(some, values, strict=True):
                 kind, rest = _parted(key)
-                found[kind][rest] = value
+                if value is _OTHER:
+                    found[ALIEN][key.decode()] = kind
+                else:
+                    found[kind][rest] = value
     return found
 
 
@@ -91,7 +97,7 @@ async def _keys(node: Node) -> list[bytes]:
     keys: dict[bytes, None] = {}
     cursor: Word = 0
     while True:
-        cursor, some = await _run(node, "SCAN", cursor, "MATCH", f"{PREFIX}*", "COUNT", _SCANNED)
+        cursor, some = await run(node, "SCAN", cursor, "MATCH", f"{PREFIX}*", "COUNT", _SCANNED)
         keys.update(dict.fromkeys(some))
         if not int(cursor):
             return list(keys)
@@ -99,10 +105,17 @@ async def _keys(node: Node) -> list[bytes]:
 
 async def _value(node: Node, key: bytes) -> Any:
     words = KINDS.get(_parted(key)[0])
-    return await _run(node, words[0], key, *words[1:]) if words else None
+    if not words:
+        return None
+    answer = await node.run(words[0], key, *words[1:])
+    if isinstance(answer, libvalkey.ReplyError):
+        if code_of(answer) == "WRONGTYPE":
+            return _OTHER
+        raise fault_of(answer)
+    return answer
 
 
-async def _run(node: Node, *words: Word) -> Any:
+async def run(node: Node, *words: Word) -> Any:
     answer = await node.run(*words)
     if isinstance(answer, libvalkey.ReplyError):
         raise fault_of(answer)

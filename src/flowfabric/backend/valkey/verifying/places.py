@@ -20,27 +20,70 @@ from flowfabric.core.views import Entry, bucket_of, entries, tag_entries
 _OTHERS: Final = frozenset({"budget_timers"})
 
 # By the rest of a sorted set's name, its members with their scores.
-_Sets = defaultdict[str, dict[str, int]]
+Sets = defaultdict[str, dict[str, int]]
+
+
+class Places:
+    """Where records, flows and edges must stand; by kind of key, then by the rest of its name."""
+
+    def __init__(self, dumped: Dump, tables: MemoryTables) -> None:
+        self.records = [record for _, record in rows_of(tables, RECORDS)]
+        views: Sets = defaultdict(dict)
+        for record in self.records:
+            _expect(views, record, tables.searchable)
+        views.update(flow_views(dumped, tables))
+        self.sorted: dict[str, Mapping[str, dict[str, int]]] = {
+            "v": views,
+            **edge_lists(dumped, tables),
+        }
+        self.counters: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for record in self.records:
+            name = f"{_tag(record.execution_id)}:{record.namespace}"
+            self.counters[name][f"{record.lane},{bucket_of(record)}"] += 1
+
+    def found(self, dumped: Dump, kind: str) -> dict[str, dict[str, int]]:
+        """The sorted sets of a kind as they are, but those of budgets."""
+        return {
+            name: scores(pairs)
+            for name, pairs in dumped.get(kind, {}).items()
+            if kind != "v" or name[len(_tag(name)) + 1 :] not in _OTHERS
+        }
+
+    def queues(self) -> dict[tuple[str, str, str], int]:
+        """The best rank of each queue, by lane, requirement set and partition."""
+        best: dict[tuple[str, str, str], int] = {}
+        for record in self.records:
+            if _is_offered(record):
+                lane = f"{{l:{record.namespace}:{record.lane}}}"
+                place = (lane, record.req_set, _tag(record.execution_id))
+                best[place] = min(best.get(place, record.rank), record.rank)
+        return best
+
+    def sets(self) -> set[tuple[str, str, str]]:
+        """The requirement sets of each lane's records: any of them may be queued again."""
+        return {(one.namespace, one.lane, one.req_set) for one in self.records}
+
+    def timers(self) -> dict[str, int]:
+        """The first instant of each partition's timers, by the view that has it."""
+        views = self.sorted["v"]
+        return {name: min(due.values()) for name, due in views.items() if name.endswith("timers")}
 
 
 def check_places(dumped: Dump, tables: MemoryTables) -> Iterator[Discrepancy]:
-    records = [record for _, record in rows_of(tables, RECORDS)]
-    expected: _Sets = defaultdict(dict)
-    for record in records:
-        _expect(expected, record, tables.searchable)
-    expected.update(flow_views(dumped, tables))
-    found = {
-        name: scores(pairs)
-        for name, pairs in dumped.get("v", {}).items()
-        if name[len(_tag(name)) + 1 :] not in _OTHERS
+    places = Places(dumped, tables)
+    for kind, expected in places.sorted.items():
+        shown = "view" if kind == "v" else kind
+        yield from _differences(shown, places.found(dumped, kind), expected)
+    found = {name: counts_of(counts) for name, counts in dumped.get("c", {}).items()}
+    yield from _differences("count", found, places.counters)
+    yield from _check_queues(dumped, places)
+    yield from _check_timers(dumped, places)
+
+
+def counts_of(fields: Mapping[bytes, bytes]) -> dict[str, int]:
+    return {
+        field.decode(): int(n) if n.lstrip(b"-").isdigit() else 0 for field, n in fields.items()
     }
-    yield from _differences("view", found, expected)
-    for kind, lists in edge_lists(dumped, tables).items():
-        shown = {name: scores(pairs) for name, pairs in dumped.get(kind, {}).items()}
-        yield from _differences(kind, shown, lists)
-    yield from _check_counters(dumped, records)
-    yield from _check_queues(dumped, records)
-    yield from _check_timers(dumped, expected)
 
 
 def _tag(name: str) -> str:
@@ -48,7 +91,7 @@ def _tag(name: str) -> str:
     return name[: name.index("}") + 1]
 
 
-def _expect(expected: _Sets, record: Record, searchable: frozenset[str]) -> None:
+def _expect(expected: Sets, record: Record, searchable: frozenset[str]) -> None:
     tag, member = _tag(record.execution_id), uuid_of(record.execution_id)
     is_queued = record.state == "waiting" and _is_offered(record)
     for entry in (*entries(record), *tag_entries(record, searchable)):
@@ -90,27 +133,9 @@ def _differences(
                 yield Discrepancy(kind, f"{name} {member}", *is_and_should)
 
 
-def _check_counters(dumped: Dump, records: list[Record]) -> Iterator[Discrepancy]:
-    expected: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for record in records:
-        name = f"{_tag(record.execution_id)}:{record.namespace}"
-        expected[name][f"{record.lane},{bucket_of(record)}"] += 1
-    found = {
-        name: {field.decode(): int(n) for field, n in counts.items()}
-        for name, counts in dumped.get("c", {}).items()
-    }
-    yield from _differences("count", found, expected)
-
-
-def _check_queues(dumped: Dump, records: list[Record]) -> Iterator[Discrepancy]:
+def _check_queues(dumped: Dump, places: Places) -> Iterator[Discrepancy]:
     """Every queue is hinted at, by a rank that none in it is below."""
-    best: dict[tuple[str, str, str], int] = {}
-    for record in records:
-        if _is_offered(record):
-            lane = f"{{l:{record.namespace}:{record.lane}}}"
-            place = (lane, record.req_set, _tag(record.execution_id))
-            best[place] = min(best.get(place, record.rank), record.rank)
-    for (lane, req_set, tag), rank in best.items():
+    for (lane, req_set, tag), rank in places.queues().items():
         hint = scores(dumped.get("r", {}).get(f"{lane}:{req_set}", ())).get(tag)
         if hint is None or hint > rank:
             yield Discrepancy("hint", f"{lane} {req_set} {tag}", str(hint), f"at most {rank}")
@@ -118,9 +143,9 @@ def _check_queues(dumped: Dump, records: list[Record]) -> Iterator[Discrepancy]:
             yield Discrepancy("set", f"{lane} {req_set}", "nothing", "listed")
 
 
-def _check_timers(dumped: Dump, expected: _Sets) -> Iterator[Discrepancy]:
+def _check_timers(dumped: Dump, places: Places) -> Iterator[Discrepancy]:
     hints = scores(dumped.get("t", {}).get("{cfg}", ()))
-    for name, due in expected.items():
-        first, hint = min(due.values()), hints.get(_tag(name))
-        if name.endswith("timers") and (hint is None or hint > first):
+    for name, first in places.timers().items():
+        hint = hints.get(_tag(name))
+        if hint is None or hint > first:
             yield Discrepancy("timer hint", name, str(hint), f"at most {first}")

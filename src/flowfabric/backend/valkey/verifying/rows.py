@@ -38,7 +38,7 @@ from flowfabric.backend.valkey.packing import (
     record_from,
 )
 from flowfabric.backend.valkey.streaming import MODES, frames_from
-from flowfabric.backend.valkey.verifying.dumping import KINDS, Dump
+from flowfabric.backend.valkey.verifying.dumping import ALIEN, KINDS, Dump
 from flowfabric.backend.valkey.verifying.graphs import edge_rows, flow_row, group_row
 from flowfabric.errors import Corruption
 
@@ -65,7 +65,9 @@ class Rows:
 
 def rows_from(dumped: Dump, now: int) -> Rows:
     rows = Rows()
-    for kind in dumped.keys() - KINDS.keys():
+    for key, kind in dumped.get(ALIEN, {}).items():
+        rows.fault("key", key, ALIEN, kind)
+    for kind in dumped.keys() - KINDS.keys() - {ALIEN}:
         for rest in dumped[kind]:
             rows.fault("key", f"ff:{kind}:{rest}", "unknown", "nothing")
     readers: dict[str, Callable[[Rows, str, Any], None]] = {
