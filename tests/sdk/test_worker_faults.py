@@ -134,3 +134,36 @@ async def test_claiming_ends_with_what_no_repeat_can_help(fabric: FlowFabric) ->
 
     with pytest.raises(Bug, match="broken"):
         await asyncio.wait_for(broken.worker().run(), 20)
+
+
+async def test_all_leases_are_renewed_in_one_call_and_ends_reported_in_few(
+    fabric: FlowFabric,
+) -> None:
+    renewed: list[int] = []
+    has_renewed, everybody = asyncio.Event(), asyncio.Barrier(20)
+    finished: list[int] = []
+
+    async def renew(found: Any, args: tuple[Any, ...]) -> Any:
+        renewed.append(len(args[1]))
+        if renewed[-1] == 20:
+            has_renewed.set()
+        return await found(*args)
+
+    async def finish(found: Any, args: tuple[Any, ...]) -> Any:
+        finished.append(len(args[0]))
+        return await found(*args)
+
+    seen = await meddling(await meddling(fabric, "finish", finish), "renew", renew)
+
+    @seen.task
+    async def hold() -> None:
+        await has_renewed.wait()
+        await everybody.wait()
+
+    async with seen.worker(lease="1s", concurrency=20):
+        runs = [await hold.submit() for _ in range(20)]
+        for run in runs:
+            await run.result(timeout="20s")
+    assert 20 in renewed
+    assert sum(finished) == 20
+    assert len(finished) <= 4
