@@ -3,7 +3,8 @@
 python -m examples.incident_remediation [sqlite url]
 
 Shows a process that dies by SIGKILL, a lease that runs out, and a second worker that goes on where
-the first one stopped: what was recorded is not done again.
+the first one stopped: what was recorded is not done again. Then an operator hands lost work to one
+worker, and work that is lost too often fails.
 """
 
 import asyncio
@@ -12,7 +13,8 @@ import tempfile
 from pathlib import Path
 
 from examples.following import reaches
-from flowfabric import Context, FlowFabric
+from flowfabric import ClaimedTask, Context, FlowFabric
+from flowfabric.wire.executions import Granted, Reclaim, ReclaimCapExceeded
 
 LEASE = "2s"
 
@@ -35,6 +37,34 @@ async def responder(url: str) -> None:
     async with FlowFabric(url) as fabric:
         declare(fabric, "first")
         await fabric.worker(lease=LEASE).run()
+
+
+async def hand_over(fabric: FlowFabric) -> None:
+    """Lost work is reserved for one worker; lost more often than it may be, it has failed."""
+    run = await fabric.submit("drill", {}, lane="drills", max_reclaims=1)
+    async with fabric.claimer(["drills"]) as claimer:
+        terms = Reclaim(
+            worker_id=claimer.options.worker_id,
+            worker_instance_id=claimer.options.instance_id,
+            lane_id="drills",
+            grant_ttl_ms=5_000,
+        )
+        task = await claimer.claim_next()
+        assert task is not None
+        await fabric.admin.revoke_lease(run.id)
+        task.drop()
+        grant = await fabric.admin.reclaim(run.id, terms)
+        assert isinstance(grant, Granted)
+        taken = await claimer.claim_from_reclaim_grant(grant, run.id, "drills")
+        assert isinstance(taken, ClaimedTask)
+        print(f"the drill is handed over: {taken.attempt_type}")
+        await fabric.admin.revoke_lease(run.id)
+        taken.drop()
+        refused = await fabric.admin.reclaim(run.id, terms)
+    state = await run.state()
+    print(f"lost too often: {state}")
+    assert isinstance(refused, ReclaimCapExceeded)
+    assert state == "failed"
 
 
 async def main(url: str = "") -> None:
@@ -62,8 +92,10 @@ async def main(url: str = "") -> None:
                 outcome = await run.result(timeout="30s")
             print("\n".join(outcome))
             attempts = [one.type for one in await run.attempts()]
+            print(f"attempts: {', '.join(attempts)}")
+            await hand_over(fabric)
         assert outcome == ["db-1 isolated by first", "db-1 restarted by second"]
-        print(f"attempts: {', '.join(attempts)}")
+        assert attempts == ["initial", "reclaim"]
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 python -m examples.race [store url]
 
-Shows a race in a flow, a loser that is cancelled while it runs, and a summary that outlives the
-task.
+Shows a race in a flow, a loser that is cancelled while it runs, a summary that outlives the
+task, and a review by two people.
 """
 
 import asyncio
 import sys
 
+from examples.following import reaches
 from flowfabric import Context, ExecutionCancelled, FlowFabric
 
 
@@ -24,8 +25,9 @@ async def main(url: str = "memory://") -> None:
             return f"{model} says 42"
 
         @fabric.task
-        async def publish(answer: str) -> str:
-            return f"published: {answer}"
+        async def publish(ctx: Context, answer: str) -> str:
+            review = await ctx.approve(f"publish {answer}?", approvers=2)
+            return f"published: {answer}, read by {' and '.join(sorted(review.by))}"
 
         flow = fabric.flow("race")
         answers = flow.race([ask.bind("slow", "why?"), ask.bind("quick", "why?")])
@@ -33,6 +35,9 @@ async def main(url: str = "memory://") -> None:
         print(flow.draw())
         async with fabric.worker(lease="1s"):
             run = await flow.submit()
+            await reaches(fabric, run.run(published), "suspended")
+            for person in ("ada", "bob"):
+                await run.run(published).signal("approved", source=person)
             print(await run.result(published, timeout="20s"))
             slow, quick = (run.run(node) for node in answers.nodes)
             try:
@@ -40,7 +45,7 @@ async def main(url: str = "memory://") -> None:
             except ExecutionCancelled:
                 print("slow: cancelled")
             print(f"summary: {await quick.summary()}")
-        assert await run.result(published) == "published: quick says 42"
+        assert await run.result(published) == "published: quick says 42, read by ada and bob"
         assert await slow.state() == "cancelled"
 
 
