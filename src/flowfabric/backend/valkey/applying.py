@@ -8,7 +8,7 @@ import msgspec
 
 from flowfabric.backend.base import Answered
 from flowfabric.backend.types import ClaimRequest, Finished
-from flowfabric.backend.valkey.calls import MOST_ITEMS, Calls, Reply, read_answer
+from flowfabric.backend.valkey.calls import MOST_ITEMS, Calls, Reply, read_answer, unanswered
 from flowfabric.backend.valkey.claiming import claim_answer, pack_claim
 from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.packing import Args, flat_plan, record_from
@@ -60,9 +60,20 @@ class ApplyMechanism:
     async def _apply(
         self, plans: Sequence[Plan], claim: ClaimRequest | None
     ) -> tuple[list[Answered[Answer]], tuple[Any, Reply] | None]:
-        """One call; all plans lie in one partition if this is a cluster."""
-        if not plans:
-            return [], None
+        """One call, or more if it takes long; all plans lie in one partition if this is a
+        cluster."""
+        answers: list[Answered[Answer]] = []
+        claimed: tuple[Any, Reply] | None = None
+        left = plans
+        while left:
+            found, claimed = await self._call(left, claim)
+            answers += found
+            left = unanswered(left, found)
+        return answers, claimed
+
+    async def _call(
+        self, plans: Sequence[Plan], claim: ClaimRequest | None
+    ) -> tuple[list[Answered[Answer]], tuple[Any, Reply] | None]:
         calls = self._calls
         args = Args()
         packed = [value for plan in plans for value in flat_plan(plan, args, calls.searchable)]
@@ -72,7 +83,7 @@ class ApplyMechanism:
         return (
             [
                 read_answer(plan, answer, reply, _read)
-                for plan, answer in zip(plans, answers, strict=True)
+                for plan, answer in zip(plans, answers, strict=False)
             ],
             (claimed, reply) if claimed else None,
         )

@@ -103,19 +103,21 @@ class Calls:
         reach its server does not spoil the others."""
         answers: list[Any] = [None] * len(items)
 
-        async def run(places: list[int]) -> None:
+        async def run(places: Sequence[int]) -> None:
             args = Args()
             request = [pack(items[place], args) for place in places]
             try:
                 reply = await self.run(function, key(items[places[0]]), request, args)
             except TransportError as fault:
-                if len(parts) == 1:
+                if len(places) == len(items):
                     raise
                 for place in places:
                     answers[place] = fault
                 return
-            for place, answer in zip(places, reply.head, strict=True):
+            for place, answer in zip(places, reply.head, strict=False):
                 answers[place] = read_answer(items[place], answer, reply, read)
+            if left := unanswered(places, reply.head):
+                await run(left)
 
         parts = self.parts(items, key, most)
         if len(parts) == 1:
@@ -137,6 +139,13 @@ class Calls:
             for places in groups.values()
             for start in range(0, len(places), most)
         ]
+
+
+def unanswered(asked: Sequence[I], answers: Sequence[Any]) -> Sequence[I]:
+    """What a call has left to another one because it took long."""
+    if not answers and asked:
+        raise Bug("a function answered nothing")
+    return asked[len(answers) :]
 
 
 def read_answer(

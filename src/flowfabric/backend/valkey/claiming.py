@@ -24,7 +24,7 @@ class ClaimMechanism:
     _calls: Calls
 
     async def claim(self, requests: Sequence[ClaimRequest]) -> list[Answered[ClaimAnswer]]:
-        """A few records a call. Who gets all of those asks once more for the rest."""
+        """A few records a call; while there are more, the rest is asked for."""
         found: dict[int, Answered[ClaimAnswer]] = {}
         asked = dict(enumerate(requests))
         while asked:
@@ -72,11 +72,11 @@ def _portion(request: ClaimRequest) -> ClaimRequest:
 
 
 def _rest(request: ClaimRequest, answer: Answered[ClaimAnswer]) -> ClaimRequest | None:
-    """What is left to ask for: nothing, once there was less than was asked for."""
-    ids = request.ids[MOST_ITEMS:]
-    if not ids or isinstance(answer, FlowFabricError) or len(answer.offers) < MOST_ITEMS:
+    """What is left to ask for, if there is more than a call took."""
+    if isinstance(answer, FlowFabricError) or not (answer.more and answer.offers):
         return None
-    return msgspec.structs.replace(request, ids=ids)
+    ids = request.ids[len(answer.offers) :]
+    return msgspec.structs.replace(request, ids=ids) if ids else None
 
 
 def _in_calls(portions: Iterable[_Placed]) -> list[list[_Placed]]:

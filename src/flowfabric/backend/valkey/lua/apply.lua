@@ -2,7 +2,7 @@
 -- request: {plans, claim request or false}; a plan is eight values in turn: the argument that has its
 --   packed shape, target, lease id or '', lease epoch, attempt id, operation or '', and the arguments
 --   of result and input, 0 to drop it, -1 to leave it; a shape is an array by the places of @p
--- answers: {{'applied', state, version, wake_at, gated, was, replayed, more, row, static}, or
+-- answers, of the first plans only if they took long: {{'applied', state, version, wake_at, gated, was, replayed, more, row, static}, or
 --   {'refused', row, static}, ...}, claim answer; row and static are numbers of raw elements, 0
 --   when there is none
 
@@ -107,9 +107,10 @@ ff.register('apply', function(_, args)
   for at = 1, #values, STRIDE do
     local ok, answer = pcall(apply, c, values, at)
     answers[#answers + 1] = ok and answer or ff.bug(answer)
+    if ff.is_long(c, LONG.items) then break end
   end
   local claimed = false
-  if c.request[2] then
+  if c.request[2] and #answers * STRIDE == #values then
     ff.write_views(c)
     ff.hint_queues(c)
     ff.open_claims(c, { c.request[2] })

@@ -226,6 +226,8 @@ function ff.claim(c, request)
   for at = 1, #order[4] do
     while #offers < asked and looks > 0 do
       looks = looks - 1
+      -- In a cluster a claim has divided what it wants among partitions, by rank.
+      if #offers > 0 and not c.cluster and ff.is_long(c, LONG.claim) then break end
       local queue = next_queue(c, order, at)
       if not queue or bound and queue.best > bound then break end
       local id = queue.id
@@ -246,7 +248,7 @@ end
 ff.register('claim', function(_, args)
   local c = ff.open(args)
   ff.open_claims(c, c.request)
-  return ff.close(c, ff.each(c, c.request, ff.claim))
+  return ff.close(c, ff.each_in_time(c, c.request, ff.claim))
 end)
 
 local function may_lease(r, now, named)

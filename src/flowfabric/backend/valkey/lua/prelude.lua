@@ -13,7 +13,7 @@ local function globals()
   return unpack, pcall, setmetatable, tonumber, type, pairs, error
 end
 
-local call, pack, unpack_message, unpack_from, concat, sort, floor, sub, find, byte
+local call, pack, unpack_message, unpack_from, concat, sort, floor, sub, find, byte, processor_s
 local unpack, pcall, setmetatable, tonumber, type, pairs, error
 local RECORD_META, ATTEMPT_META
 
@@ -25,6 +25,7 @@ local function bind()
   concat, sort = table.concat, table.sort
   floor = math.floor
   sub, find, byte = string.sub, string.find, string.byte
+  processor_s = os.clock
   RECORD_META = { __index = RECORD_DEFAULTS }
   ATTEMPT_META = { __index = ATTEMPT_DEFAULTS }
 end
@@ -59,6 +60,7 @@ function ff.open(args)
   local request = unpack_message(args[1])
   return {
     now = clock(request[1]),
+    began = processor_s(),
     cluster = request[2],
     request = request[3],
     args = args,
@@ -137,6 +139,23 @@ function ff.each(c, items, run)
   for i = 1, #items do
     local ok, answer = pcall(run, c, items[i])
     answers[i] = ok and answer or ff.bug(answer)
+  end
+  return answers
+end
+
+-- Whether a call keeps others out for so long already that it should leave the rest to another one.
+function ff.is_long(c, most_s)
+  return processor_s() - c.began >= most_s
+end
+
+-- As `ff.each`, for as long as a call may take: what is not answered is asked for again. One is always
+-- answered.
+function ff.each_in_time(c, items, run)
+  local answers = {}
+  for i = 1, #items do
+    local ok, answer = pcall(run, c, items[i])
+    answers[i] = ok and answer or ff.bug(answer)
+    if ff.is_long(c, LONG.items) then break end
   end
   return answers
 end

@@ -1,0 +1,78 @@
+"""A call that takes long leaves what is left to another one: here every call takes too long."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from flowfabric.backend.valkey import library
+from flowfabric.backend.valkey.calls import Calls
+from flowfabric.engine.claims import ClaimOrder
+from flowfabric.engine.finishing import Completion, Finish
+from tests.conformance.driver import Driver
+
+MANY = 5
+ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1", n=MANY)
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """By name, the functions that were called."""
+    monkeypatch.setattr(library, "_LONG", {"items": 0.0, "claim": 0.0})
+    counted: Counter[str] = Counter()
+    run = Calls.run
+
+    async def counting(self: Calls, function: str, *args: Any, **options: Any) -> Any:
+        counted[function] += 1
+        return await run(self, function, *args, **options)
+
+    monkeypatch.setattr(Calls, "run", counting)
+    return counted
+
+
+async def submitted(driver: Driver, n: int = MANY) -> list[str]:
+    return list(await asyncio.gather(*(driver.submit(priority=n - i) for i in range(n))))
+
+
+async def test_every_birth_is_answered(driver: Driver, asked: Counter[str]) -> None:
+    own = await submitted(driver)
+    assert len(set(own)) == MANY
+    assert asked["create"] == MANY
+    assert [(await driver.record(one)).state for one in own] == ["waiting"] * MANY
+
+
+async def test_births_of_one_key_are_one_execution(driver: Driver) -> None:
+    own = await asyncio.gather(*(driver.submit(idempotency_key="k") for _ in range(MANY)))
+    assert len(set(own)) == 1
+
+
+async def test_as_many_are_claimed_as_were_asked_for(driver: Driver, asked: Counter[str]) -> None:
+    own = await submitted(driver)
+    claimed = await driver.engine.claims.claim(ORDER)
+    assert [one.execution_id for one in claimed] == own
+    assert asked["claim"] == MANY
+    assert await driver.engine.claims.claim(ORDER) == []
+
+
+async def test_every_finish_is_answered_and_the_claim_behind_them(
+    driver: Driver, asked: Counter[str]
+) -> None:
+    own = await submitted(driver)
+    held = await driver.engine.claims.claim(ORDER)
+    (then,) = await submitted(driver, 1)
+    answer = await driver.engine.finishing.finish_and_claim(
+        [Finish(one.held, Completion(one.execution_id.encode())) for one in held], ORDER
+    )
+    assert [one.execution_id for one in answer.claimed] == [then]
+    assert asked["apply"] == MANY
+    assert [await driver.result(one) for one in own] == [one.encode() for one in own]
+
+
+async def test_changes_of_one_execution_stay_in_their_order(driver: Driver) -> None:
+    await submitted(driver, 1)
+    (one,) = await driver.engine.claims.claim(ORDER)
+    leases, outcomes = driver.engine.leases, driver.engine.outcomes
+    await asyncio.gather(leases.progress(one.held, 50, "half"), outcomes.complete(one.held))
+    record = await driver.record(one.execution_id)
+    assert (record.state, record.progress_pct) == ("completed", 50)
