@@ -86,7 +86,7 @@ _TOLD_UNTIL_CLAIMED: Final = ("detail", "lost_at", "revoke_reason", "wake_at")
 _LEFT: Final = ("attempt_left_ms",)
 # After so many seconds of processor a call leaves further items, and the rest of a claim behind
 # them, to another one.
-_LONG: Final = {"items": 0.0025, "claim": 0.0035}
+_LONG: Final = {"items": 0.002, "claim": 0.003}
 _COMMENT: Final = re.compile(r"^ *--.*\n", re.MULTILINE)
 _PLACE: Final = re.compile(r"@(?:([a-z])\.)?([a-z_]+)")
 
