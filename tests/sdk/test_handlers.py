@@ -382,6 +382,26 @@ async def test_drain_cancels_what_takes_too_long_and_spends_no_retry(
     assert entered[0] == entered[1]
 
 
+async def test_leaving_by_an_exception_hands_work_back_at_once(fabric: FlowFabric) -> None:
+    has_begun = asyncio.Event()
+
+    @fabric.task
+    async def hold() -> None:
+        has_begun.set()
+        await asyncio.Event().wait()
+
+    async def leave() -> None:
+        async with asyncio.timeout(15), fabric.worker(drain="1h"):
+            await has_begun.wait()
+            raise ZeroDivisionError
+
+    run = await hold.submit()
+    with pytest.raises(ZeroDivisionError):
+        await leave()
+    assert await run.state() == "waiting"
+    assert [one.type for one in await run.attempts()] == ["initial"]
+
+
 async def test_one_that_ignores_its_cancellation_is_reported_and_handed_back(
     fabric: FlowFabric, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import signal
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from flowfabric.errors import FlowFabricError
 from flowfabric.ports.worker import Claim, Delay, Finish, FinishReply, WorkerPort
 from flowfabric.worker.answers import unacceptable
 from flowfabric.worker.handlers import Handler, Surroundings
+from flowfabric.worker.hearing import hearing
 from flowfabric.worker.jobs import PATIENCE_S, Job, Performer
 from flowfabric.worker.renewals import Renewals
 from flowfabric.worker.resources import Resources
@@ -82,28 +82,20 @@ class Worker:
         fault: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if fault is not None:
+            # Whoever leaves by an exception, Ctrl-C among them, will not wait for what runs.
+            self._hurry.set()
         await self.stop()
 
     async def run(self) -> None:
         """Work until `stop`, SIGTERM or SIGINT; a fault that no retry can help is raised."""
-        loop = asyncio.get_running_loop()
         stopping: list[asyncio.Task[None]] = []
-        for number in (signal.SIGTERM, signal.SIGINT):
+        with hearing(lambda: stopping.append(self._signalled())):
+            await self.start()
             try:
-                loop.add_signal_handler(number, lambda: stopping.append(self._signalled()))
-            except (NotImplementedError, RuntimeError, ValueError):
-                # Only the main thread of a process hears signals; others are stopped by a call.
-                break
-        await self.start()
-        try:
-            await self._is_over.wait()
-        finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                try:
-                    loop.remove_signal_handler(number)
-                except (NotImplementedError, RuntimeError, ValueError):
-                    break
-            await self.stop()
+                await self._is_over.wait()
+            finally:
+                await self.stop()
         if self._fault is not None:
             raise self._fault
 
