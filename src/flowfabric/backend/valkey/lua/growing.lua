@@ -97,8 +97,7 @@ local function write(c, item, flow, births, numbers, is_first)
   end
   ff.count_members(flow, records)
   ff.keep_flow(c, tag, flow_id, flow)
-  -- Nobody of a flow that is just being made can have ended.
-  if not is_first then
+  if ff.has_ended_members(flow) then
     settle_ended(c, tag, flow_id, edges, numbers)
     ff.cut_late(c, tag, flow_id, ids)
   end
