@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from bench.cycle import INPUT, RESULT
+from bench.flow_steps import LANE as LARGE_LANE
+from bench.flow_steps import LARGE, MOST_MS, STEPS
 from bench.flows import CALLERS, WIDTH
 from bench.graphs import LENGTH, chain, fan
 from bench.measure import Cycle, Measure
@@ -58,6 +60,7 @@ async def run(options: Options) -> Report:
             *Baselines(raw, shared, nothing).ratios(f"valkey, {CALLERS} callers", engine),
             *held_up,
             *await swiftness(on, GRAPH_MS),
+            *[await _longest(on, what) for what in STEPS],
         ]
         return Report(measures, ratios, await on.facts())
 
@@ -86,6 +89,17 @@ async def chains_of(on: Rig, engine: Engine) -> AsyncIterator[Cycle]:
 
     async with worker(on, Seen(nobody, finished)):
         yield cycle
+
+
+async def _longest(on: Rig, what: str) -> Ratio:
+    """How long one call of a step of a flow of ten thousand members held the server at most."""
+    async with on.engine() as engine:
+        flow = await engine.graphs.submit_graph(fan(LARGE, LARGE_LANE))
+        if (act := STEPS[what]) is not None:
+            await on.slow()
+            await act(engine, flow)
+        longest = max((one.ms for one in await on.slow() if one.is_ours), default=0.0)
+    return Ratio.at_most(f"valkey: {what} {LARGE + 2:,}: longest call, ms", longest, MOST_MS)
 
 
 async def _graphs(on: Rig) -> Measure:
