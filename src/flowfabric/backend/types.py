@@ -44,6 +44,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Ask for the best waiting records of some lanes, for the requirement sets a worker meets.
 
     `ids` are fresh (lease id, attempt id) pairs, one per record asked for; a store invents nothing.
+    Inputs that do not fit into `room` bytes any more are left out.
     """
 
     worker_id: str
@@ -56,6 +57,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     mode: Literal["take", "reserve"] = "take"
     payload: bool = True
     upstreams: bool = False
+    room: int = MAX_REPLY_BYTES
 
 
 class NamedClaim(msgspec.Struct, frozen=True, kw_only=True):

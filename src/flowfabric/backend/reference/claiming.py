@@ -7,7 +7,7 @@ from typing import Final
 from flowfabric.backend.reference.tables import BLOBS, DOCUMENTS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.upstreams import upstreams_of
-from flowfabric.backend.types import MAX_REPLY_BYTES, ClaimAnswer, ClaimRequest, NamedClaim, Offer
+from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offer
 from flowfabric.core.documents import SUSPENSION, Document
 from flowfabric.core.graph import Flow, is_covered
 from flowfabric.core.lease import (
@@ -144,7 +144,7 @@ class _Reply:
         self.offers: list[Offer] = []
         self._tx = tx
         self._request = request
-        self._room = MAX_REPLY_BYTES
+        self._room = request.room
 
     def full(self) -> bool:
         return len(self.offers) >= len(self._request.ids)

@@ -76,7 +76,8 @@ def _rest(request: ClaimRequest, answer: Answered[ClaimAnswer]) -> ClaimRequest 
     if isinstance(answer, FlowFabricError) or not (answer.more and answer.offers):
         return None
     ids = request.ids[len(answer.offers) :]
-    return msgspec.structs.replace(request, ids=ids) if ids else None
+    room = request.room - sum(len(offer.input or b"") for offer in answer.offers)
+    return msgspec.structs.replace(request, ids=ids, room=room) if ids else None
 
 
 def _in_calls(portions: Iterable[_Placed]) -> list[list[_Placed]]:
@@ -123,6 +124,7 @@ def pack_claim(request: ClaimRequest, args: Args, bound: float | bool = False) -
             request.payload,
             request.upstreams,
             bound,
+            request.room,
         )
     )
     return [args.put_once(order), *chain.from_iterable(request.ids)]

@@ -76,3 +76,10 @@ async def test_changes_of_one_execution_stay_in_their_order(driver: Driver) -> N
     await asyncio.gather(leases.progress(one.held, 50, "half"), outcomes.complete(one.held))
     record = await driver.record(one.execution_id)
     assert (record.state, record.progress_pct) == ("completed", 50)
+
+
+async def test_calls_of_one_claim_share_the_room_for_inputs(driver: Driver) -> None:
+    for _ in range(MANY):
+        await driver.submit(input=bytes(1024 * 1024))
+    claimed = await driver.engine.claims.claim(ORDER)
+    assert [one.input_deferred for one in claimed] == [False] * 4 + [True]

@@ -1,6 +1,6 @@
 -- ff1_claim: the best waiting records of some lanes, leased or reserved in the same step.
 -- request: {{argument of the order, lease id, attempt id, ... in turn}, ...}; an order is packed: {worker,
---   instance, namespace, lanes, sets, lease_for, reserve, payload, upstreams, bound}; in a cluster
+--   instance, namespace, lanes, sets, lease_for, reserve, payload, upstreams, bound, room}; in a cluster
 --   nothing of a rank above the bound is taken, false for none
 -- answers: {offers, more}; an offer is {fate, row, static, input, deferred, journal length,
 --   suspension id, suspension, upstreams}, where row, static, input and suspension are numbers of
@@ -12,7 +12,6 @@
 -- answers: an offer, or {'refused', row, static}
 
 local RESERVATION_MS = 2000
-local REPLY_BYTES = 4 * 1024 * 1024
 local SPARE = 32
 local PAGE = 64
 local HINTS = 16
@@ -221,7 +220,7 @@ end
 
 function ff.claim(c, request)
   local order, asked = order_of(c, request[1]), (#request - 1) / 2
-  local reply = { offers = {}, room = REPLY_BYTES }
+  local reply = { offers = {}, room = order[11] }
   local offers, looks, bound = reply.offers, asked + SPARE, order[10]
   for at = 1, #order[4] do
     while #offers < asked and looks > 0 do
