@@ -14,12 +14,9 @@ end
 
 -- Count an outcome in; the record of the target if it would be skipped by that.
 local function skipped_by(group, edge, outcome)
-  if ff.resolved_edges(group) >= group[@g.n] then
-    error('invariant: group of ' .. edge[@e.target] .. ': more outcomes than its ' .. group[@g.n] .. ' edges', 0)
-  end
-  local satisfied = outcome == 'success' or edge[@e.kind] == 'finished'
-  local place = satisfied and @g.succeeded or outcome == 'skipped' and @g.skipped or @g.failed
-  group[place] = group[place] + 1
+  local contradiction = ff.overfull(group, edge[@e.target])
+  if contradiction then error(contradiction, 0) end
+  ff.count_outcome(group, edge, outcome)
   if group[@g.state] ~= 'pending' or ff.judge(group) ~= 'impossible' then return nil end
   group[@g.state] = 'impossible'
   local r = ff.load(edge[@e.target])
@@ -40,8 +37,8 @@ function ff.foresee(c, tag, id, before, state)
     if at == 1 then c.ahead = { source, ids, edges } end
     for i = 1, #edges do
       local edge = edges[i]
-      local counts = replays >= edge[@e.past_ends] or outcome == 'success' or edge[@e.kind] == 'finished'
-      local group = edge[@e.state] == 'open' and counts and foreseen(c, groups, edge[@e.target])
+      local counts = edge[@e.state] == 'open' and ff.outcome_counts(edge, outcome, replays)
+      local group = counts and foreseen(c, groups, edge[@e.target])
       local skipped = group and group[@g.round] == edge[@e.round] and skipped_by(group, edge, outcome)
       if skipped then ends[#ends + 1] = { edge[@e.target], 'skipped', skipped[@replay_count] } end
     end

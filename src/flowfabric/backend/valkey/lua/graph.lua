@@ -294,9 +294,19 @@ function ff.judge(group)
   return resolved and group[@g.staged] == 0 and 'impossible' or 'pending'
 end
 
+-- What is wrong with a group that is told more outcomes than it has edges; nil while there is room.
+function ff.overfull(group, target)
+  if ff.resolved_edges(group) < group[@g.n] then return nil end
+  return 'invariant: group of ' .. target .. ': more outcomes than its ' .. group[@g.n] .. ' edges'
+end
+
+function ff.is_satisfied(edge, outcome)
+  return outcome == 'success' or edge[@e.kind] == 'finished'
+end
+
 function ff.count_outcome(group, edge, outcome)
   local place = @g.failed
-  if edge[@e.state] == 'satisfied' then
+  if ff.is_satisfied(edge, outcome) then
     place = @g.succeeded
   elseif outcome == 'skipped' then
     place = @g.skipped
@@ -304,9 +314,12 @@ function ff.count_outcome(group, edge, outcome)
   group[place] = group[place] + 1
 end
 
--- Whether its source has ended in a way that resolves this edge.
+-- Whether an end of its source, replayed so often by then, resolves this edge.
+function ff.outcome_counts(edge, outcome, replays)
+  return replays >= edge[@e.past_ends] or ff.is_satisfied(edge, outcome)
+end
+
 function ff.end_counts(edge, source)
-  if not FINAL[source[@state]] then return false end
-  return source[@replay_count] >= edge[@e.past_ends] or source[@state] == 'completed'
-    or edge[@e.kind] == 'finished'
+  local outcome = FINAL[source[@state]] and OUTCOMES[source[@state]]
+  return outcome and ff.outcome_counts(edge, outcome, source[@replay_count])
 end

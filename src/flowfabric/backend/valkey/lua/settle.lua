@@ -71,11 +71,12 @@ local function resolve(c, w, edge, outcome, replayed)
   local target = edge[@e.target]
   local group = ff.group(c, target)
   if group and group[@g.round] ~= edge[@e.round] then group = nil end
-  if group and ff.resolved_edges(group) >= group[@g.n] then
-    c.violation = 'invariant: group of ' .. target .. ': more outcomes than its ' .. group[@g.n] .. ' edges'
+  local contradiction = group and ff.overfull(group, target)
+  if contradiction then
+    c.violation = contradiction
     return false
   end
-  local satisfied = outcome == 'success' or edge[@e.kind] == 'finished'
+  local satisfied = ff.is_satisfied(edge, outcome)
   edge[@e.state] = satisfied and 'satisfied' or 'impossible'
   edge[@e.outcome], edge[@e.resolved_at] = outcome, c.now
   if not group then return true end
