@@ -19,7 +19,9 @@ A = TypeVar("A")
 _log = logging.getLogger("flowfabric.backend.valkey")
 # A call this long keeps others waiting for about two milliseconds.
 MOST_ITEMS: Final = 32
-# Where the head of an answer has what became of siblings; most have none.
+# Where the head of an answer has heads of queues that have changed, if it wrote anything.
+HINTS: Final = 2
+# Where it has what became of siblings; most have none.
 _SIBLINGS: Final = 3
 # And which of what follows from records could not be written.
 _DAMAGES: Final = 4
@@ -68,12 +70,16 @@ class Calls:
         args: Args | None = None,
         patience: float | None = None,
     ) -> Reply:
-        packed = encode((self.now(), False, request))
+        packed = encode((self.now(), self.partition(key), request))
         bodies = args.bodies if args else ()
         answer = await self.functions.call(function, key, packed, *bodies, patience=patience)
         head = decode(answer[0])
         self.note(head)
-        return Reply(head[0], head[1], answer)
+        return Reply(head[0], head[1], answer, head[HINTS] if len(head) > HINTS else [])
+
+    def partition(self, key: str) -> str | bool:
+        """The tag a function must keep to; of a single server none."""
+        return False
 
     def note(self, head: list[Any]) -> None:
         """Keep what a function has counted beside its answer, and tell what it found damaged."""

@@ -2,9 +2,9 @@
 -- request: {plans, claim request or false}; a plan is eight values in turn: the argument that has its
 --   packed shape, target, lease id or '', lease epoch, attempt id, operation or '', and the arguments
 --   of result and input, 0 to drop it, -1 to leave it; a shape is an array by the places of @p
--- answers, of the first plans only if they took long: {{'applied', state, version, wake_at, gated, was, replayed, more, row, static}, or
---   {'refused', row, static}, ...}, claim answer; row and static are numbers of raw elements, 0
---   when there is none
+-- answers, of the first plans only if they took long: {{'applied', state, version, wake_at, gated, was,
+--   replayed, more, row, static}, or {'refused', row, static}, ...}, claim answer; row and static are
+--   numbers of raw elements, 0 when there is none
 
 local function put_documents(c, id, documents)
   local name = ff.documents(id)

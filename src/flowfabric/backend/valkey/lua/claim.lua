@@ -247,7 +247,7 @@ end
 ff.register('claim', function(_, args)
   local c = ff.open(args)
   ff.open_claims(c, c.request)
-  return ff.close(c, ff.each_in_time(c, c.request, ff.claim))
+  return ff.close(c, ff.each(c, c.request, ff.claim, LONG.items))
 end)
 
 local function may_lease(r, now, named)

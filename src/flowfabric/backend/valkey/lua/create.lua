@@ -1,7 +1,8 @@
 -- ff1_create: insert if absent, with the idempotency key, the flow and the queue place.
 -- request: {{id, record row, static text, input, window, delay_until, deadline_at, deadline_in,
 --   has_dependencies, fairness key, idempotency key}, ...}; input is an argument number or 0
--- answers, of the first births only if they took long: {'created'}, {'duplicate', id}, {'refused', flow or 0}
+-- answers, of the first births only if they took long: {'created'}, {'duplicate', id},
+--   {'refused', flow or 0}
 
 local FAIR_STEP_MS = 1000
 local CREATED = { 'created' }
@@ -109,5 +110,5 @@ end
 ff.register('create', function(_, args)
   local c = ff.open(args)
   c.born, c.has_old = {}, ff.has_old(c.request)
-  return ff.close(c, ff.each_in_time(c, c.request, create))
+  return ff.close(c, ff.each(c, c.request, create, LONG.items))
 end)

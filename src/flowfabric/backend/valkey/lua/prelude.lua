@@ -133,29 +133,19 @@ function ff.bug(fault)
   return { 'bug', type(fault) == 'table' and fault.err or fault }
 end
 
--- Do each item by itself: one that fails is answered by `{'bug', text}` and the others proceed.
-function ff.each(c, items, run)
-  local answers = {}
-  for i = 1, #items do
-    local ok, answer = pcall(run, c, items[i])
-    answers[i] = ok and answer or ff.bug(answer)
-  end
-  return answers
-end
-
 -- Whether a call keeps others out for so long already that it should leave the rest to another one.
 function ff.is_long(c, most_s)
   return processor_s() - c.began >= most_s
 end
 
--- As `ff.each`, for as long as a call may take: what is not answered is asked for again. One is always
--- answered.
-function ff.each_in_time(c, items, run)
+-- Do each item by itself: one that fails is answered by `{'bug', text}` and the others proceed. With a
+-- bound, items behind it are not answered; the first always is.
+function ff.each(c, items, run, most_s)
   local answers = {}
   for i = 1, #items do
     local ok, answer = pcall(run, c, items[i])
     answers[i] = ok and answer or ff.bug(answer)
-    if ff.is_long(c, LONG.items) then break end
+    if most_s and ff.is_long(c, most_s) then break end
   end
   return answers
 end
