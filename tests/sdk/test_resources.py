@@ -1,11 +1,12 @@
 """Resources: made once however many want one first, and taken down whatever happens."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 
-from flowfabric import Data, FlowFabric, resource
+from flowfabric import Data, FlowFabric, TaskInfo, resource
 from tests.sdk.test_handlers import failure
 
 
@@ -73,3 +74,28 @@ async def test_a_worker_ends_although_a_resource_does_not_end_well(
     await worker.stop()
     await asyncio.wait_for(running, 20)
     assert "a resource was not taken down" in caplog.text
+
+
+async def test_what_lives_as_long_as_the_task_is_taken_down_before_middleware_goes_on(
+    fabric: FlowFabric,
+) -> None:
+    heard: list[str] = []
+
+    def pool() -> Iterator[Pool]:
+        heard.append("open")
+        yield Pool()
+        heard.append("close")
+
+    async def twice(info: TaskInfo, go_on: Callable[[], Awaitable[Any]]) -> Any:
+        await go_on()
+        heard.append("again")
+        return await go_on()
+
+    @fabric.handler("wants")
+    async def wants(one: Data[Pool]) -> str:
+        return "had it"
+
+    pools = resource(pool, lifetime="task")
+    async with fabric.worker(resources=[pools], middleware=[twice]):
+        assert await (await fabric.submit("wants")).result(timeout="20s") == "had it"
+    assert heard == ["open", "close", "again", "open", "close"]

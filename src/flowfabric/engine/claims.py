@@ -61,7 +61,7 @@ class Resumption(msgspec.Struct, frozen=True):
     how: How
 
 
-class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+class Claimed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One execution under a lease, with all its holder needs to decide without reading again."""
 
     record: Record

@@ -17,14 +17,14 @@ from flowfabric.errors import FlowFabricError
 _log = logging.getLogger("flowfabric.finishing")
 
 
-class Completion(msgspec.Struct, frozen=True):
+class Completion(msgspec.Struct, frozen=True, gc=False):
     """The attempt succeeded, with this result or none."""
 
     result: bytes | None = None
     encoding: str = ""
 
 
-class Finish(msgspec.Struct, frozen=True):
+class Finish(msgspec.Struct, frozen=True, gc=False):
     """One attempt and how it ended."""
 
     held: Held

@@ -10,7 +10,7 @@ from flowfabric.engine.deps import Deps
 from flowfabric.errors import FenceRequired, PartialFenceTriple
 
 
-class Held(msgspec.Struct, frozen=True):
+class Held(msgspec.Struct, frozen=True, gc=False):
     """The execution an attempt-bound call is about, and the proof that it may be made.
 
     `record` is what the caller knows from its claim; with it no decision needs to read first.
@@ -22,6 +22,13 @@ class Held(msgspec.Struct, frozen=True):
     attempt_id: str = ""
     source: str = ""
     record: Record | None = None
+
+    @property
+    def fence(self) -> Fence | None:
+        """The fence a claim gave, which needs no check."""
+        if self.record is None:
+            return None
+        return Fence(self.lease_id, self.lease_epoch, self.attempt_id)
 
 
 def held_by(record: Record) -> Held:
@@ -37,8 +44,9 @@ def held_by(record: Record) -> Held:
 
 async def given_fence(deps: Deps, held: Held) -> Fence | None:
     """The caller's fence, None when it gave none. A missing execution comes before half a fence."""
-    if held.record is None:
-        parse_execution_id(held.execution_id, deps.counts)
+    if (fence := held.fence) is not None:
+        return fence
+    parse_execution_id(held.execution_id, deps.counts)
     try:
         return fence_from(held.lease_id, held.lease_epoch, held.attempt_id)
     except PartialFenceTriple:

@@ -34,7 +34,7 @@ _WITH_GROUP: Final = frozenset[With]({"group"})
 _SYNONYMS: Final = {"": "operator_override", "worker": "lease_holder"}
 
 
-class Done(msgspec.Struct, frozen=True):
+class Done(msgspec.Struct, frozen=True, gc=False):
     """What an operation made of the execution."""
 
     execution_id: str
@@ -66,7 +66,7 @@ class Outcomes:
         if result is not None:
             result = body(result, "result_payload", self._deps.limits.payload_bytes)
         check_text(encoding, "result_encoding", 128)
-        fence = await fence_of(self._deps, held, may_override=True)
+        fence = held.fence or await fence_of(self._deps, held, may_override=True)
         return complete(held.execution_id, fence, result, encoding, _op(op, "complete"))
 
     async def failing(self, held: Held, failure: Failure, op: str) -> Plan:

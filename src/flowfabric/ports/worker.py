@@ -28,7 +28,7 @@ ClaimedAs = Literal["initial", "retry", "reclaim", "replay", "resumed"]
 End = Literal["completed", "failed", "cancelled", "expired", "skipped"]
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+class Claim(msgspec.Struct, frozen=True, gc=False, kw_only=True, repr_omit_defaults=True):
     """One execution under a lease, with all its holder needs. Every call about it is given back
     the whole claim; `origin` is the adapter's own and nobody else's business."""
 
@@ -70,12 +70,12 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
         return f"Claim({fields})"
 
 
-class Complete(msgspec.Struct, frozen=True, tag_field="outcome", tag="complete"):
+class Complete(msgspec.Struct, frozen=True, gc=False, tag_field="outcome", tag="complete"):
     result: bytes | None = None
     encoding: str = ""
 
 
-class Fail(msgspec.Struct, frozen=True, tag_field="outcome", tag="fail"):
+class Fail(msgspec.Struct, frozen=True, gc=False, tag_field="outcome", tag="fail"):
     """The attempt failed; `retryable` False forbids another, whatever the policy says."""
 
     reason: str
@@ -101,7 +101,7 @@ class WaitChildren(msgspec.Struct, frozen=True, tag_field="outcome", tag="wait_c
 Outcome = Complete | Fail | Cancel | Delay | WaitChildren
 
 
-class Finish(msgspec.Struct, frozen=True):
+class Finish(msgspec.Struct, frozen=True, gc=False):
     """How one attempt ends or pauses. `op` names this very decision, so that a repeat of the call
     is answered as the first was; empty leaves it to the kind of the outcome."""
 
@@ -110,7 +110,7 @@ class Finish(msgspec.Struct, frozen=True):
     op: str = ""
 
 
-class Finished(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Finished(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What was made of the execution: its public state, and when and as what it goes on."""
 
     state: str

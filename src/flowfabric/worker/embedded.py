@@ -51,6 +51,8 @@ from flowfabric.ports.worker import (
 )
 
 _LEASE_HOLDER: Final = "lease_holder"
+# What is finished and followed by a claim in one step of the store.
+_PLAIN: Final = (Complete, Fail)
 
 
 class EmbeddedWorker:
@@ -89,12 +91,12 @@ class EmbeddedWorker:
         ]
 
     async def finish(self, finishes: Sequence[Finish], order: ClaimOrder | None) -> FinishReply:
-        plain = [one for one in finishes if isinstance(one.outcome, Complete | Fail)]
+        plain = [one for one in finishes if isinstance(one.outcome, _PLAIN)]
         if order is None or not plain:
             items = await asyncio.gather(*map(self._finish, finishes))
             claimed = await self.claim(msgspec.structs.replace(order, wait_ms=0)) if order else []
             return FinishReply(items, claimed)
-        others = [one for one in finishes if not isinstance(one.outcome, Complete | Fail)]
+        others = [one for one in finishes if not isinstance(one.outcome, _PLAIN)]
         answers = dict(
             zip(map(id, others), await asyncio.gather(*map(self._finish, others)), strict=True)
         )

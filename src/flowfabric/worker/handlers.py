@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, suppress
 from contextvars import copy_context
@@ -57,17 +57,16 @@ class Handler:
         # Decorators often hide that what they wrap is a coroutine function.
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
 
-    async def call(self, session: Session, around: Surroundings, stack: AsyncExitStack) -> Any:
+    async def call(self, session: Session, around: Surroundings) -> Any:
         """Resolve the parameters, then run the body."""
-        args, kwargs = await self.arguments(session, around, stack)
+        raise NotImplementedError
+
+    async def _run(
+        self, around: Surroundings, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
         if self.is_async:
             return await self.function(*args, **kwargs)
         return await in_thread(around.threads, partial(self.function, *args, **kwargs))
-
-    async def arguments(
-        self, session: Session, around: Surroundings, stack: AsyncExitStack
-    ) -> tuple[list[Any], dict[str, Any]]:
-        raise NotImplementedError
 
     def _context(self, session: Session) -> Context | SyncContext:
         context = Context(session)
@@ -84,9 +83,7 @@ class TaskHandler(Handler):
         self.wants_context = takes_context(function)
         self.signature = Signature(function, provided=int(self.wants_context))
 
-    async def arguments(
-        self, session: Session, around: Surroundings, stack: AsyncExitStack
-    ) -> tuple[list[Any], dict[str, Any]]:
+    async def call(self, session: Session, around: Surroundings) -> Any:
         claim = session.claim
         body = await payload_of(claim, around.port)
         upstreams = None
@@ -96,7 +93,7 @@ class TaskHandler(Handler):
         if self.wants_context:
             await session.open()
             args.insert(0, self._context(session))
-        return args, kwargs
+        return await self._run(around, args, kwargs)
 
 
 class ExtractingHandler(Handler):
@@ -111,14 +108,13 @@ class ExtractingHandler(Handler):
         hints = get_type_hints(self.function, include_extras=True)
         return [(name, *_marked(self.kind, name, hints.get(name))) for name in self._names]
 
-    async def arguments(
-        self, session: Session, around: Surroundings, stack: AsyncExitStack
-    ) -> tuple[list[Any], dict[str, Any]]:
-        found = {
-            name: await self._value(wanted, mark, session, around, stack)
-            for name, wanted, mark in self._wanted
-        }
-        return [], found
+    async def call(self, session: Session, around: Surroundings) -> Any:
+        async with AsyncExitStack() as stack:
+            found = {
+                name: await self._value(wanted, mark, session, around, stack)
+                for name, wanted, mark in self._wanted
+            }
+            return await self._run(around, (), found)
 
     async def _value(
         self,

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from difflib import get_close_matches
 from functools import partial
 from typing import Any, Final, Literal
@@ -113,12 +112,15 @@ class Performer:
         try:
             if job.session.is_past:
                 await job.session.prove()
-            value = await self._called(handler, job)
+            if self._middleware:
+                value = await self._within_middleware(handler, job)
+            else:
+                value = await handler.call(job.session, self._around)
             if job.session.pausing is not None:
                 raise job.session.pausing
             if job.why in _TOO_LATE:
                 return None
-            if job.session.output.is_busy:
+            if job.session.is_putting_out:
                 await job.session.held(job.session.output.flush())
             return answer_to(value)
         except GeneratorExit as fault:
@@ -132,16 +134,12 @@ class Performer:
         meant = f"; it has one for {near[0]!r}" if near else ""
         return f"this worker has no handler for {kind!r}{meant}"
 
-    async def _called(self, handler: Handler, job: Job) -> Any:
-        async with AsyncExitStack() as stack:
-            go_on: Callable[[], Awaitable[Any]] = partial(
-                handler.call, job.session, self._around, stack
-            )
-            if self._middleware:
-                info = info_of(job.claim)
-                for one in reversed(self._middleware):
-                    go_on = partial(one, info, go_on)
-            return await go_on()
+    async def _within_middleware(self, handler: Handler, job: Job) -> Any:
+        go_on: Callable[[], Awaitable[Any]] = partial(handler.call, job.session, self._around)
+        info = info_of(job.claim)
+        for one in reversed(self._middleware):
+            go_on = partial(one, info, go_on)
+        return await go_on()
 
     async def _ended_by(self, job: Job, fault: BaseException) -> Answer | None:
         if job.why == "lost" or job.session.has_left:

@@ -118,7 +118,9 @@ class Worker:
         self._threads = ThreadPoolExecutor(self.options.concurrency, "flowfabric")
         around = Surroundings(self._port, self._resources, self._threads)
         self._spans = WorkSpans()
-        self._performer = Performer(self._handlers, around, self.options.middleware)
+        performer = Performer(self._handlers, around, self.options.middleware)
+        self._perform = self._spans.attempts(performer.finish_of)
+        self._loop = asyncio.get_running_loop()
         await self._port.register(self._registration)
         self._renewals = Renewals(
             self._port, self._registration, self.options.lease_ms, lambda: list(self._jobs.values())
@@ -282,17 +284,17 @@ class Worker:
         while self._queue and self._running < self.options.concurrency and not self._is_stopping:
             job = self._queue.popleft()
             self._running += 1
-            job.task = asyncio.ensure_future(self._run(job))
+            job.task = self._loop.create_task(self._run(job))
 
     async def _run(self, job: Job) -> None:
         finish: Finish | None = None
         try:
-            finish = await self._spans.attempt(job, self._performer.finish_of)
+            finish = await self._perform(job)
         except FlowFabricError as fault:
             _log.warning("%s is left to its lease: %s", job.claim.execution_id, fault)
         finally:
             self._running -= 1
-            took = asyncio.get_running_loop().time() - job.started_at
+            took = self._loop.time() - job.started_at
             self._pace += (took - self._pace) / 8
             if finish is not None:
                 self._end(job, finish)
@@ -380,8 +382,7 @@ class Worker:
                     self._end(job, Finish(finish.claim, instead))
                     continue
                 if answer.retryable:
-                    loop = asyncio.get_running_loop()
-                    loop.call_later(_FIRST_PAUSE_S, self._end, job, finish)
+                    self._loop.call_later(_FIRST_PAUSE_S, self._end, job, finish)
                     continue
                 level = logging.INFO if isinstance(answer, LEASE_IS_GONE) else logging.ERROR
                 _log.log(level, "%s was not finished: %s", job.claim.execution_id, answer)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -91,19 +92,36 @@ class Session:
         self.claim = claim
         self.port = port
         self._renew = renew
-        self.output = Output(self._append)
-        self.lost = asyncio.Event()
         self.progress: tuple[int | None, str | None] | None = None
         self._has_left = False
         self._pausing: Paused | None = None
-        self._recorded: dict[tuple[str, int], JournalEntry] = {}
-        self._uses: Counter[str] = Counter()
-        self._flying: set[asyncio.Future[Any]] = set()
         self._monotonic = monotonic
         self._began = monotonic()
         self.lease_until = claim.lease_expires_at
         # Renewals that failed in a row without telling that the lease is gone.
         self.failures = 0
+
+    # Made for those handlers that use them.
+
+    @cached_property
+    def output(self) -> Output:
+        return Output(partial(_append, self.port, self.claim))
+
+    @cached_property
+    def lost(self) -> asyncio.Event:
+        return asyncio.Event()
+
+    @cached_property
+    def _recorded(self) -> dict[tuple[str, int], JournalEntry]:
+        return {}
+
+    @cached_property
+    def _uses(self) -> Counter[str]:
+        return Counter()
+
+    @cached_property
+    def _flying(self) -> set[asyncio.Future[Any]]:
+        return set()
 
     async def open(self) -> None:
         """Fetch what was recorded before, if anything was."""
@@ -237,12 +255,18 @@ class Session:
             await asyncio.wait(set(self._flying))
         await self.held(self.output.flush())
 
+    @property
+    def is_putting_out(self) -> bool:
+        """Whether something the handler put out is not known to be stored."""
+        return "output" in vars(self) and self.output.is_busy
+
     def left(self) -> None:
         """The lease was given up on purpose."""
         self._has_left = True
 
-    async def _append(self, frames: list[NewFrame]) -> None:
-        await again(lambda: self.port.append(self.claim, frames))
+
+async def _append(port: WorkerPort, claim: Claim, frames: list[NewFrame]) -> None:
+    await again(lambda: port.append(claim, frames))
 
 
 async def again(call: Callable[[], Awaitable[T]]) -> T:

@@ -1,6 +1,6 @@
 """The spans of a worker: one trace from the submit through the claim and the attempt to its end."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,6 +8,8 @@ from flowfabric.errors import FlowFabricError
 from flowfabric.ports.worker import Claim, Fail, Finish, Finished
 from flowfabric.telemetry.traces import TRACEPARENT, Traces, given_parent
 from flowfabric.worker.jobs import Job
+
+Perform = Callable[[Job], Coroutine[Any, Any, Finish | None]]
 
 
 class WorkSpans:
@@ -27,19 +29,21 @@ class WorkSpans:
         job.trace = self._traces.text_of(span)
         span.end()
 
-    async def attempt(
-        self, job: Job, perform: Callable[[Job], Awaitable[Finish | None]]
-    ) -> Finish | None:
+    def attempts(self, perform: Perform) -> Perform:
         """Perform in a span; those the handler opens and children it submits join in. Nothing is
         said of a handler that pauses or lost its lease."""
         if not self._traces.is_on:
-            return await perform(job)
-        with self._traces.span("ff.attempt", job.trace, _about(job.claim)) as span:
-            job.trace = self._traces.text_of(span)
-            finish = await perform(job)
-            if finish is not None and isinstance(finish.outcome, Fail):
-                self._traces.fail(span, finish.outcome.category)
-            return finish
+            return perform
+
+        async def attempt(job: Job) -> Finish | None:
+            with self._traces.span("ff.attempt", job.trace, _about(job.claim)) as span:
+                job.trace = self._traces.text_of(span)
+                finish = await perform(job)
+                if finish is not None and isinstance(finish.outcome, Fail):
+                    self._traces.fail(span, finish.outcome.category)
+                return finish
+
+        return attempt
 
     @contextmanager
     def finishing(self, batch: Sequence[tuple[Job, Finish]]) -> "Iterator[Reports]":

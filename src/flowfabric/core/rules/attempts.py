@@ -12,6 +12,7 @@ from flowfabric.core.record import Record
 from flowfabric.core.retry import decide_retry
 
 _ACTIVE: Final = frozenset({"active"})
+_SUCCEEDED: Final = EndAttempt("ended_success")
 
 
 def _released(reason: str, **details: str) -> Event:
@@ -19,6 +20,9 @@ def _released(reason: str, **details: str) -> Event:
     if "outcome" in details:
         families = ("completion", "lease")
     return Event("released", families, {"reason": reason, **details})
+
+
+_COMPLETED: Final = _released("completed", outcome="success")
 
 
 def renew(execution_id: str, fence: Fence, ttl_ms: int) -> Plan:
@@ -54,10 +58,10 @@ def complete(execution_id: str, fence: Fence, result: bytes | None, encoding: st
         guard=Guard(_ACTIVE, fence),
         op=op,
         set={"state": "completed", "next": "", "result_encoding": encoding},
-        attempt=EndAttempt("ended_success"),
+        attempt=_SUCCEEDED,
         blobs={} if result is None else {"result": result},
         close_stream="attempt_success",
-        event=_released("completed", outcome="success"),
+        event=_COMPLETED,
     )
 
 
