@@ -30,6 +30,7 @@ from tests.model.sides import COUNTS, STORES, Side
 from tests.model.world import told
 
 FLOW: Final = "11111111-2222-4333-8444-555555555555"
+EDGE: Final = "22222222-3333-4444-8555-666666666666"
 
 
 def _id(number: int) -> str:
@@ -156,7 +157,7 @@ async def furnish(backend: Backend) -> None:
     source, target = _birth(SOURCE, flow_id=FLOW), _birth(TARGET, flow_id=FLOW)
     blocked = Birth(record=target.record, has_dependencies=True)
     edge = Edge(
-        edge_id="edge",
+        edge_id=EDGE,
         flow_id=FLOW,
         source=SOURCE,
         target=TARGET,

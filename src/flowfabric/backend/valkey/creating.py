@@ -55,12 +55,21 @@ def _key(birth: Birth) -> str:
 
 
 def pack_birth(birth: Birth, args: Args, searchable: frozenset[str]) -> list[Any]:
+    packed = pack_shape(birth, searchable)
+    packed[0] = birth.record.execution_id
+    packed[2] = static_text(birth.record)
+    packed[3] = args.put(birth.input) if birth.input else 0
+    return packed
+
+
+def pack_shape(birth: Birth, searchable: frozenset[str]) -> list[Any]:
+    """A birth without what others of its kind do not have: id, static text and input."""
     record = birth.record
     return [
-        record.execution_id,
+        "",
         row_of(record, searchable),
-        static_text(record),
-        args.put(birth.input) if birth.input else 0,
+        "",
+        0,
         birth.dedup_window_ms,
         birth.delay_until,
         birth.deadline_at,

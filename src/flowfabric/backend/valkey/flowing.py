@@ -15,9 +15,13 @@ from flowfabric.backend.flowing import (
 )
 from flowfabric.backend.limiting import Answered
 from flowfabric.backend.valkey.calls import MOST_ITEMS, Calls, Reply
-from flowfabric.backend.valkey.creating import pack_birth
+from flowfabric.backend.valkey.edge_lists import flat_lists
 from flowfabric.backend.valkey.fanning import ask_all
-from flowfabric.backend.valkey.graph_packing import pack_flow_plan, put_edges, put_groups
+from flowfabric.backend.valkey.graph_packing import (
+    Members,
+    pack_flow_plan,
+    put_edges,
+)
 from flowfabric.backend.valkey.graph_rows import (
     edge_of,
     flow_of,
@@ -75,13 +79,15 @@ class FlowMechanism:
 
     def _pack_graph(self, graph: GraphBirth, args: Args) -> list[Any]:
         searchable, flow = self._calls.searchable, graph.flow
+        members = Members(graph, args, searchable)
         return [
             self._flow_tag(flow.flow_id),
             flow.flow_id,
             pack_flow(flow, searchable),
-            [pack_birth(birth, args, searchable) for birth in graph.members],
+            members.shapes,
+            members.births,
             put_edges(graph.edges, args),
-            put_groups(graph.groups, args),
+            flat_lists(graph.edges),
             graph.is_last,
         ]
 

@@ -1,11 +1,11 @@
-"""Flow plans as packed arrays, and the upstreams of a member out of an answer."""
+"""Graphs and flow plans as packed arrays, and the upstreams of a member out of an answer."""
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, Final
 
 from flowfabric.backend.types import Upstream
 from flowfabric.backend.valkey.calls import Reply
+from flowfabric.backend.valkey.creating import pack_shape
 from flowfabric.backend.valkey.graph_layout import FLOW
 from flowfabric.backend.valkey.graph_rows import (
     Searchable,
@@ -15,9 +15,10 @@ from flowfabric.backend.valkey.graph_rows import (
     pack_group,
     pack_tags,
 )
-from flowfabric.backend.valkey.packing import Args, encode, pack_event, pack_plan
+from flowfabric.backend.valkey.packing import Args, encode, pack_event, pack_plan, static_text
+from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.flow_plan import FlowPlan
-from flowfabric.core.graph import Edge, Group
+from flowfabric.core.graph import Edge
 from flowfabric.core.plan import Plan
 
 _PLACES: Final = {name: place for place, name in enumerate(FLOW, 1)}
@@ -45,16 +46,40 @@ def pack_flow_plan(plan: FlowPlan, args: Args, searchable: Searchable) -> list[A
 
 
 def put_edges(edges: Sequence[Edge], args: Args) -> list[Any]:
-    """New edges: the number of the first one's packed row, and id, source and target of each."""
-    first = args.put_all([encode(pack_edge(edge)[1]) for edge in edges])
-    ends = ((edge.edge_id, edge.source, edge.target) for edge in edges)
-    return [first, *chain.from_iterable(ends)]
+    """The number of the first edge's packed row, without the instant that is its last element, and
+    the id of each."""
+    first = args.put_all([encode(pack_edge(edge)[1])[:-1] for edge in edges])
+    return [first, *(edge.edge_id for edge in edges)]
 
 
-def put_groups(groups: Sequence[Group], args: Args) -> list[Any]:
-    """New groups: the number of the first one's packed row, and the target of each."""
-    first = args.put_all([encode(pack_group(group)[1]) for group in groups])
-    return [first, *(group.target for group in groups)]
+class Members:
+    """The births of a graph, flat; what they have in common is sent once."""
+
+    def __init__(self, graph: GraphBirth, args: Args, searchable: Searchable) -> None:
+        self.shapes: list[list[Any]] = []
+        self.births: list[Any] = []
+        self._numbers: dict[bytes, int] = {}
+        groups = {group.target: encode(pack_group(group)[1]) for group in graph.groups}
+        for birth in graph.members:
+            record = birth.record
+            group = groups.get(record.execution_id)
+            self.births += (
+                record.execution_id,
+                self._shape(birth, searchable),
+                args.put(static_text(record)),
+                args.put(birth.input) if birth.input else 0,
+                args.put_once(group) if group else 0,
+            )
+
+    def _shape(self, birth: Birth, searchable: Searchable) -> int:
+        shape = pack_shape(birth, searchable)
+        packed = encode(shape)
+        number = self._numbers.get(packed, 0)
+        # Each of a fairness key stands further behind.
+        if not number or birth.record.fairness_key:
+            self.shapes.append(shape)
+            number = self._numbers[packed] = len(self.shapes)
+        return number
 
 
 def upstreams_of(packed: Sequence[Any] | bool, reply: Reply) -> tuple[Upstream, ...]:

@@ -78,7 +78,7 @@ async def test_a_record_that_cannot_be_read_is_named(filled: Driver, server: Val
 # ---- repairing
 
 
-DERIVED = ("v", "c", "r", "rs", "t", "el", "eo", "ei")
+DERIVED = ("v", "c", "r", "rs", "t", "el")
 
 
 def derived_keys(server: ValkeyServer) -> list[str]:

@@ -43,11 +43,9 @@ local function remember_key(c, name, id, window)
   call('SET', name, (c.now + window) .. ' ' .. id, 'PX', life)
 end
 
--- Write a new execution, with the packed group of its inbound edges if it has one; its flow must be
--- there already, and is told by the caller.
-function ff.insert(c, birth, key_name, group)
-  local id, now = birth[1], c.now
-  local tag = ff.tag_of(id)
+-- The record of a birth as the creating step writes it.
+function ff.born(c, tag, birth)
+  local now = c.now
   local r = setmetatable(birth[2], RECORD_META)
   r[@created_at], r[@moved_at], r[@next] = now, now, 'first'
   r[@rank_shift] = rank_shift(c, tag, r, birth[10])
@@ -63,9 +61,14 @@ function ff.insert(c, birth, key_name, group)
   r[@version] = 0
   ff.rank(r)
   ff.derive(r, r, now)
+  return r
+end
+
+-- Write a new execution; its flow must be there already, and is told by the caller.
+local function insert(c, birth, tag, key_name)
+  local id, r = birth[1], ff.born(c, tag, birth)
   local fields = { 's', birth[3] }
   if birth[4] ~= 0 then fields[3], fields[4] = 'in', c.args[birth[4]] end
-  if group then fields[#fields + 1], fields[#fields + 2] = 'g', group end
   ff.write(c, id, nil, r, nil, fields)
   if key_name and birth[5] > 0 then remember_key(c, key_name, id, birth[5]) end
   return r
@@ -85,7 +88,7 @@ local function create(c, birth)
     local refused = ff.join_flow(c, tag, birth[2])
     if refused then return refused end
   end
-  local r = ff.insert(c, birth, key_name)
+  local r = insert(c, birth, tag, key_name)
   if r[@flow_id] ~= '' then ff.member_moved(c, tag, id, nil, r) end
   c.born[id] = true
   return CREATED
@@ -94,21 +97,23 @@ end
 -- Records asked for in one command.
 local MANY = 1000
 
--- Whether any of the new records is there already: as a rule none is.
-function ff.has_old(births)
-  for from = 1, #births, MANY do
-    local keys = {}
-    for i = from, from + MANY - 1 do
-      if not births[i] then break end
-      keys[#keys + 1] = 'ff:x:' .. births[i][1]
-    end
-    if call('EXISTS', unpack(keys)) > 0 then return true end
+-- Whether any of these keys is there: as a rule none is.
+function ff.has_any(keys)
+  for from = 1, #keys, MANY do
+    local last = from + MANY - 1
+    if call('EXISTS', unpack(keys, from, last < #keys and last or #keys)) > 0 then return true end
   end
   return false
 end
 
+local function has_old(births)
+  local keys = {}
+  for i = 1, #births do keys[i] = 'ff:x:' .. births[i][1] end
+  return ff.has_any(keys)
+end
+
 ff.register('create', function(_, args)
   local c = ff.open(args)
-  c.born, c.has_old = {}, ff.has_old(c.request)
+  c.born, c.has_old = {}, has_old(c.request)
   return ff.close(c, ff.each(c, c.request, create, LONG.items))
 end)

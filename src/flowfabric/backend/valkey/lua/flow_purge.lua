@@ -4,9 +4,6 @@
 --   past their retention and whose members are all gone, the first of each partition
 -- ff1_purge_flows: request {{partition, flow id}, ...}; answers {'purged'} or {'kept'}
 
--- Edges one step drops; a flow that has more goes over several, itself last.
-local EDGES_AT_ONCE = 1000
-
 -- Whether a member's result may still be somebody's input.
 function ff.is_needed(c, tag, r)
   local flow = r[@flow_id] ~= '' and ff.flow(c, tag, r[@flow_id])
@@ -39,7 +36,8 @@ local function purge_flow(c, item)
     or flow[@f.purged_count] < flow[@f.node_count] then
     return { 'kept' }
   end
-  if ff.drop_edges(tag, flow_id, EDGES_AT_ONCE) < EDGES_AT_ONCE then ff.drop_flow(c, tag, flow_id) end
+  ff.drop_edges(tag, flow_id)
+  ff.drop_flow(c, tag, flow_id)
   return { 'purged' }
 end
 

@@ -1,30 +1,10 @@
--- Flows, edges and groups as one call sees them. Flows and groups are read once and written when
--- the call ends; edges are written as they change.
+-- Flows and groups as one call sees them: they are read once and written when the call ends.
 --
 -- ff:f:T:<flow>    string  the flow, packed
--- ff:e:T:<flow>    hash    edge id -> the edge, packed
--- ff:el:T:<flow>   zset    the ids of its edges, in their order
--- ff:eo|ei:<id>    zset    the ids of the edges that leave, or reach, a member
 -- field g of a member's hash: the group of its inbound edges, packed
 
 local function flow_key(tag, flow_id)
   return 'ff:f:' .. tag .. ':' .. flow_id
-end
-
-local function edges_key(tag, flow_id)
-  return 'ff:e:' .. tag .. ':' .. flow_id
-end
-
-function ff.edge_list(tag, flow_id)
-  return 'ff:el:' .. tag .. ':' .. flow_id
-end
-
-function ff.outgoing(id)
-  return 'ff:eo:' .. id
-end
-
-function ff.incoming(id)
-  return 'ff:ei:' .. id
 end
 
 -- ---- flows
@@ -103,8 +83,6 @@ local function group_entry(c, target)
     local row = call('HGET', 'ff:x:' .. target, 'g')
     entry = { group = row and unpack_message(row) or nil }
     c.groups[target] = entry
-  elseif entry.row then
-    entry.group, entry.row = unpack_message(entry.row), nil
   end
   return entry
 end
@@ -119,18 +97,12 @@ function ff.put_group(c, target, group)
   c.groups[target] = { group = group, is_changed = true }
 end
 
--- Put a group as it came, packed, of a member nobody has looked at yet.
-function ff.put_group_row(c, target, row)
-  c.groups = c.groups or {}
-  c.groups[target] = { row = row, is_changed = true }
-end
-
--- The packed group of a new member, to be written with it; nil when it has none.
+-- The packed group of a member, to be written with it; nil when it has not changed.
 function ff.take_group(c, target)
   local entry = c.groups and c.groups[target]
   if not entry or not entry.is_changed then return nil end
   entry.is_changed = false
-  return entry.row or pack(entry.group)
+  return pack(entry.group)
 end
 
 -- Whether the stored group is the one a plan was decided from; `seen` is false for none.
@@ -141,114 +113,6 @@ function ff.is_same_group(c, target, seen)
     if group[i] ~= seen[i] then return false end
   end
   return true
-end
-
--- ---- edges
-
--- Edges of a list by id, behind `after`: their ids, and the edges in the same order.
-function ff.edges(tag, flow_id, list, after, limit)
-  local ids = call('ZRANGE', list, after == '' and '-' or '(' .. after, '+', 'BYLEX', 'LIMIT', 0, limit)
-  if #ids == 0 then return ids, {} end
-  local rows = call('HMGET', edges_key(tag, flow_id), unpack(ids))
-  for i = 1, #rows do rows[i] = unpack_message(rows[i]) end
-  return ids, rows
-end
-
-function ff.edge(tag, flow_id, edge_id)
-  local row = call('HGET', edges_key(tag, flow_id), edge_id)
-  return row and unpack_message(row) or nil
-end
-
-function ff.has_edge(tag, flow_id, edge_id)
-  return call('HEXISTS', edges_key(tag, flow_id), edge_id) == 1
-end
-
--- Write an edge that may be new.
-function ff.put_edge(c, tag, flow_id, edge_id, edge)
-  if edge[@e.created_at] == 0 then edge[@e.created_at] = c.now end
-  if call('HSET', edges_key(tag, flow_id), edge_id, pack(edge)) == 1 then
-    call('ZADD', ff.edge_list(tag, flow_id), 0, edge_id)
-    call('ZADD', ff.outgoing(edge[@e.source]), 0, edge_id)
-    call('ZADD', ff.incoming(edge[@e.target]), 0, edge_id)
-  end
-end
-
--- Edges per command when many are written at once.
-local MANY = 1000
-
-local function add_all(list, ids)
-  for from = 1, #ids, MANY do
-    local entries = {}
-    for i = from, from + MANY - 1 do
-      if not ids[i] then break end
-      entries[#entries + 1], entries[#entries + 2] = 0, ids[i]
-    end
-    call('ZADD', list, unpack(entries))
-  end
-end
-
--- Most lists of a graph get one edge.
-local function grouped(lists, key, edge_id)
-  local ids = lists[key]
-  if not ids then
-    lists[key] = edge_id
-  elseif type(ids) == 'string' then
-    lists[key] = { ids, edge_id }
-  else
-    ids[#ids + 1] = edge_id
-  end
-end
-
--- New edges as they come: a list whose first element is the number of the argument that has the
--- first one's packed row, then id, source and target of each in turn.
-function ff.new_edge(edges, number)
-  local at = 3 * number
-  return edges[at - 1], edges[at], edges[at + 1]
-end
-
-function ff.new_edge_row(c, edges, number)
-  return c.args[edges[1] + number - 1]
-end
-
--- Write new edges, of which the numbers are given. Their rows end with an instant that is not set.
-function ff.insert_edges(c, tag, flow_id, edges, numbers)
-  local lists, all, now = {}, {}, pack(c.now)
-  for from = 1, #numbers, MANY do
-    local fields = {}
-    for i = from, from + MANY - 1 do
-      local number = numbers[i]
-      if not number then break end
-      local edge_id, source, target = ff.new_edge(edges, number)
-      fields[#fields + 1] = edge_id
-      fields[#fields + 1] = sub(ff.new_edge_row(c, edges, number), 1, -2) .. now
-      all[#all + 1] = edge_id
-      grouped(lists, ff.outgoing(source), edge_id)
-      grouped(lists, ff.incoming(target), edge_id)
-    end
-    call('HSET', edges_key(tag, flow_id), unpack(fields))
-  end
-  add_all(ff.edge_list(tag, flow_id), all)
-  for list, ids in pairs(lists) do
-    if type(ids) == 'string' then call('ZADD', list, 0, ids) else add_all(list, ids) end
-  end
-end
-
--- Write edges that are there already; fields are edge id, packed edge, ... in turn.
-function ff.update_edges(tag, flow_id, fields)
-  if #fields > 0 then call('HSET', edges_key(tag, flow_id), unpack(fields)) end
-end
-
--- Drop edges of a flow, in the order of their ids; how many it were.
-function ff.drop_edges(tag, flow_id, limit)
-  local ids, edges = ff.edges(tag, flow_id, ff.edge_list(tag, flow_id), '', limit)
-  if #ids == 0 then return 0 end
-  for i = 1, #ids do
-    call('ZREM', ff.outgoing(edges[i][@e.source]), ids[i])
-    call('ZREM', ff.incoming(edges[i][@e.target]), ids[i])
-  end
-  call('ZREM', ff.edge_list(tag, flow_id), unpack(ids))
-  call('HDEL', edges_key(tag, flow_id), unpack(ids))
-  return #ids
 end
 
 -- Put the result of a member over the input of another; the bytes copied.
@@ -263,7 +127,7 @@ end
 function ff.write_graph(c)
   if c.groups then
     for target, entry in pairs(c.groups) do
-      if entry.is_changed then call('HSET', 'ff:x:' .. target, 'g', entry.row or pack(entry.group)) end
+      if entry.is_changed then call('HSET', 'ff:x:' .. target, 'g', pack(entry.group)) end
     end
   end
   if c.flows then

@@ -202,15 +202,9 @@ local function edges_of(query)
     local edge = ff.edge(tag, flow_id, id)
     return edge and { { id, edge } } or {}
   end
-  local list = ff.edge_list(tag, flow_id)
-  if of ~= 'flow' then
-    if ff.tag_of(id) ~= tag then return {} end
-    list = of == 'source' and ff.outgoing(id) or ff.incoming(id)
-    -- A member's edges are all of its flow; a stranger to the asked one has none there.
-    local first = call('ZRANGE', list, 0, 0)[1]
-    local edge = first and ff.edge(tag, flow_id, first)
-    if not edge or edge[of == 'source' and @e.source or @e.target] ~= id then return {} end
-  end
+  if of ~= 'flow' and ff.tag_of(id) ~= tag then return {} end
+  local list = ff.ALL_EDGES
+  if of ~= 'flow' then list = of == 'source' and ff.outgoing(id) or ff.incoming(id) end
   local ids, edges = ff.edges(tag, flow_id, list, query[5], query[6])
   for i = 1, #ids do ids[i] = { ids[i], edges[i] } end
   return ids

@@ -1,104 +1,146 @@
 -- ff1_graph: a whole graph in one step, or one chunk of a large one; what is there already stays.
--- request: {{tag, flow id, flow, births, edges, groups, is_last}, ...}; a birth as in ff1_create, edges
---   as `ff.new_edge` reads them, groups are the number of the argument that has the first one's packed
---   row, then the target of each
+-- request: {{tag, flow id, flow, shapes, births, edges, lists, is_last}, ...}; a shape is a birth as in
+--   ff1_create without what is a member's own; births are {id, number of its shape, and the arguments
+--   of static text, input and group, 0 for none, ...} in turn; edges as `ff.given_edge` reads them, with
+--   the lists they belong to
 -- answers: {'created', flow, is_new, was_whole, more}, or {'refused', flow or false, row, static,
 --   edge id, edge or false}; row and static are numbers of raw elements, 0 when there is none
 
-local function every(count)
-  local numbers = {}
-  for i = 1, count do numbers[i] = i end
-  return numbers
+local STRIDE = 5
+local NOTHING = {}
+
+-- Whether each of the births is there already, by id; a refusal when one is of another flow.
+local function look_at_members(c, flow_id, births, found)
+  local known = {}
+  for at = 1, #births, STRIDE do
+    local id = births[at]
+    local row = call('HGET', 'ff:x:' .. id, 'r')
+    if row and ff.decode(row)[@flow_id] ~= flow_id then
+      local row_number, static = ff.show(c, id, row)
+      return nil, { 'refused', found and ff.copied(found) or false, row_number, static, '', false }
+    end
+    known[id] = row and true or false
+  end
+  return known
 end
 
--- The births and the numbers of the edges that are not there yet; a refusal when an id is taken.
+-- Which of the edges are there already, by id; a refusal when one has other ends.
+local function look_at_edges(c, tag, flow_id, edges, found)
+  local known = ff.known_edges(tag, flow_id, edges)
+  for i = 2, #edges do
+    local stored = known[edges[i]]
+    local edge = stored and ff.given_edge(c, edges, i - 1)
+    if edge and (stored[@e.source] ~= edge[@e.source] or stored[@e.target] ~= edge[@e.target]) then
+      return nil, { 'refused', ff.copied(found), 0, 0, edges[i], stored }
+    end
+  end
+  return known
+end
+
+local function has_old(births)
+  local keys = {}
+  for at = 1, #births, STRIDE do keys[#keys + 1] = 'ff:x:' .. births[at] end
+  return ff.has_any(keys)
+end
+
+-- What is there of a graph already: its members and its edges by id, or a refusal.
 local function look(c, item, found)
-  local tag, flow_id, births, edges = item[1], item[2], item[4], item[5]
-  local count = (#edges - 1) / 3
-  if not found and not ff.has_old(births) then return nil, births, every(count) end
-  local new_births, numbers = {}, {}
-  for i = 1, #births do
-    local row = call('HGET', 'ff:x:' .. births[i][1], 'r')
-    if not row then
-      new_births[#new_births + 1] = births[i]
-    elseif ff.decode(row)[@flow_id] ~= flow_id then
-      local row_number, static = ff.show(c, births[i][1], row)
-      return { 'refused', found and ff.copied(found) or false, row_number, static, '', false }
-    end
-  end
-  for number = 1, count do
-    local edge_id, source, target = ff.new_edge(edges, number)
-    local stored = found and ff.edge(tag, flow_id, edge_id)
-    if not stored then
-      numbers[#numbers + 1] = number
-    elseif stored[@e.source] ~= source or stored[@e.target] ~= target then
-      return { 'refused', ff.copied(found), 0, 0, edge_id, stored }
-    end
-  end
-  return nil, new_births, numbers
+  local tag, flow_id, births, edges = item[1], item[2], item[5], item[6]
+  if not found and not has_old(births) then return NOTHING, NOTHING end
+  local members, refusal = look_at_members(c, flow_id, births, found)
+  if refusal or not found then return members, NOTHING, refusal end
+  local known
+  known, refusal = look_at_edges(c, tag, flow_id, edges, found)
+  return members, known, refusal
 end
 
 -- Edges of a member with very many of them may come in several chunks: its group counts the missing
 -- ones as staged, and one by one they become edges that count.
-local function grow_groups(c, groups, edges, numbers)
-  local grown = {}
-  for i = 1, #numbers do
-    local _, _, target = ff.new_edge(edges, numbers[i])
-    if ff.group(c, target) then grown[target] = (grown[target] or 0) + 1 end
+local function grow_groups(c, tag, lists, members, known)
+  for i = 1, #lists, 2 do
+    local target = ff.target_of(tag, lists[i])
+    local group = target and members[target] == nil and ff.group(c, target)
+    if group then
+      local count = ff.count_unknown(lists[i + 1], known)
+      local staged = group[@g.staged] - count
+      group[@g.n], group[@g.staged] = group[@g.n] + count, staged > 0 and staged or 0
+      ff.put_group(c, target, group)
+    end
   end
-  for i = 2, #groups do
-    if not ff.group(c, groups[i]) then ff.put_group_row(c, groups[i], c.args[groups[1] + i - 2]) end
-  end
-  for target, count in pairs(grown) do
-    local group = ff.group(c, target)
-    local staged = group[@g.staged] - count
-    group[@g.n], group[@g.staged] = group[@g.n] + count, staged > 0 and staged or 0
-    ff.put_group(c, target, group)
-  end
-end
-
--- Nobody of a flow that is just being made has a group yet.
-local function begin_groups(c, groups)
-  for i = 2, #groups do ff.put_group_row(c, groups[i], c.args[groups[1] + i - 2]) end
 end
 
 -- A source may have ended in an earlier chunk, by an operator's hand.
-local function settle_ended(c, tag, flow_id, edges, numbers)
+local function settle_ended(c, tag, flow_id, edges, known)
   local ended = {}
-  for i = 1, #numbers do
-    local edge_id, source_id = ff.new_edge(edges, numbers[i])
-    local source = ff.load(source_id)
-    if source and FINAL[source[@state]] then
-      ended[#ended + 1] = { edge_id, unpack_message(ff.new_edge_row(c, edges, numbers[i])) }
-    end
+  for i = 2, #edges do
+    local edge = not known[edges[i]] and ff.given_edge(c, edges, i - 1)
+    local source = edge and ff.load(edge[@e.source])
+    if source and FINAL[source[@state]] then ended[#ended + 1] = { edges[i], edge } end
   end
   ff.settle_edges(c, tag, flow_id, ended)
 end
 
-local function insert(c, tag, flow_id, birth)
-  local key = birth[11]
-  local key_name = key ~= '' and ff.idempotency(tag, 'flow:' .. flow_id, key) or nil
-  return ff.insert(c, birth, key_name, ff.take_group(c, birth[1]))
+-- Members of one shape share all of a new record but what is their own.
+local function begin_shape(c, tag, shape)
+  shape.record = ff.born(c, tag, shape)
+  shape.row, shape.count = pack(shape.record), 0
 end
 
-local function write(c, item, flow, births, numbers, is_first)
-  local tag, flow_id, edges, groups = item[1], item[2], item[5], item[6]
-  if is_first then begin_groups(c, groups) else grow_groups(c, groups, edges, numbers) end
-  if #numbers > 0 then ff.insert_edges(c, tag, flow_id, edges, numbers) end
-  ff.grow_flow(flow, #births, #numbers)
-  if flow[@f.incomplete] and item[7] then
+local function insert(c, tag, shape, births, at)
+  if not shape.row then begin_shape(c, tag, shape) end
+  shape.count = shape.count + 1
+  local args, id, input, group = c.args, births[at], births[at + 3], births[at + 4]
+  local key, row, static = 'ff:x:' .. id, shape.row, args[births[at + 2]]
+  if input ~= 0 and group ~= 0 then
+    call('HSET', key, 'r', row, 's', static, 'in', args[input], 'g', args[group])
+  elseif input ~= 0 then
+    call('HSET', key, 'r', row, 's', static, 'in', args[input])
+  elseif group ~= 0 then
+    call('HSET', key, 'r', row, 's', static, 'g', args[group])
+  else
+    call('HSET', key, 'r', row, 's', static)
+  end
+  ff.reindex(c, tag, id, nil, shape.record)
+end
+
+-- Write the members that are not there; their ids. One that came into being by itself gets its group.
+local function insert_members(c, tag, flow, shapes, births, known)
+  local ids = {}
+  for at = 1, #births, STRIDE do
+    local id, group = births[at], births[at + 4]
+    if not known[id] then
+      insert(c, tag, shapes[births[at + 1]], births, at)
+      ids[#ids + 1] = id
+    elseif group ~= 0 and not ff.group(c, id) then
+      ff.put_group(c, id, unpack_message(c.args[group]))
+    end
+  end
+  for i = 1, #shapes do
+    if shapes[i].row then ff.count_members(flow, shapes[i].record, shapes[i].count) end
+  end
+  return ids
+end
+
+local function grow(c, flow, members, edges, known, is_last)
+  local count = #edges - 1
+  for _ in pairs(known) do count = count - 1 end
+  ff.grow_flow(flow, members, count)
+  if flow[@f.incomplete] and is_last then
     flow[@f.incomplete], flow[@f.submit_until] = false, 0
   elseif flow[@f.incomplete] then
     flow[@f.submit_until] = c.now + ABANDONED_AFTER_MS
   end
-  local ids, records = {}, {}
-  for i = 1, #births do
-    ids[i], records[i] = births[i][1], insert(c, tag, flow_id, births[i])
-  end
-  ff.count_members(flow, records)
+end
+
+local function write(c, item, flow, members, known, is_first)
+  local tag, flow_id, edges, lists = item[1], item[2], item[6], item[7]
+  if not is_first then grow_groups(c, tag, lists, members, known) end
+  if #edges > 1 then ff.insert_edges(c, tag, flow_id, edges, known, lists, is_first) end
+  local ids = insert_members(c, tag, flow, item[4], item[5], members)
+  grow(c, flow, #ids, edges, known, item[8])
   ff.keep_flow(c, tag, flow_id, flow)
   if ff.has_ended_members(flow) then
-    settle_ended(c, tag, flow_id, edges, numbers)
+    settle_ended(c, tag, flow_id, edges, known)
     ff.cut_late(c, tag, flow_id, ids)
   end
   return ff.end_flow_step(c, tag, flow_id)
@@ -111,11 +153,11 @@ local function create_graph(c, item)
   if found and (found[@f.cancelled_at] ~= 0 or found[@f.digest] ~= item[3][@f.digest]) then
     return { 'refused', ff.copied(found), 0, 0, '', false }
   end
-  local refusal, births, numbers = look(c, item, found)
+  local members, known, refusal = look(c, item, found)
   if refusal then return refusal end
   local flow = found or item[3]
   if not found then flow[@f.created_at] = c.now end
-  local more = write(c, item, flow, births, numbers, not found)
+  local more = write(c, item, flow, members, known, not found)
   return { 'created', ff.copied(flow), not found, false, more }
 end
 

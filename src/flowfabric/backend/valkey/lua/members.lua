@@ -61,14 +61,11 @@ function ff.grow_flow(flow, members, edges)
   flow[@f.graph_revision] = flow[@f.graph_revision] + members + edges
 end
 
--- Count new members of a flow, each a change of its own.
-function ff.count_members(flow, records)
-  flow[@f.version] = flow[@f.version] + #records
-  local counts = flow[@f.counts]
-  for i = 1, #records do
-    local place = place_of(records[i][@state], records[i][@reason])
-    counts[place] = counts[place] + 1
-  end
+-- Count new members of a flow that are alike, each a change of its own.
+function ff.count_members(flow, r, count)
+  flow[@f.version] = flow[@f.version] + count
+  local counts, place = flow[@f.counts], place_of(r[@state], r[@reason])
+  counts[place] = counts[place] + count
 end
 
 -- Carry a member's step over to its flow; `before` is nil for a new member. A member that the

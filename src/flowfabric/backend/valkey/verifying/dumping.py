@@ -46,9 +46,8 @@ KINDS: Final[dict[str, tuple[Word, ...]]] = {
     "wn": (),
     "f": _STRING,
     "e": _HASH,
-    "el": _ZSET,
-    "eo": _ZSET,
-    "ei": _ZSET,
+    "el": _HASH,
+    "em": _ZSET,
     # limits
     "b": _STRING,
     "ba": _ZSET,

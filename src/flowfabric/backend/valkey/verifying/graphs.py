@@ -1,10 +1,11 @@
 """Flows, edges and groups as they lie in a store, and the lists they must be found in."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import Any
 
 from flowfabric.backend.reference.memory_tables import MemoryTables
 from flowfabric.backend.reference.tables import EDGES, FLOWS
+from flowfabric.backend.valkey.edge_lists import ID_LENGTH, EdgeLists, has_more, ids_of, lists_of
 from flowfabric.backend.valkey.graph_rows import edge_of, flow_of, group_of
 from flowfabric.backend.valkey.packing import decode
 from flowfabric.backend.valkey.verifying.dumping import Dump
@@ -12,6 +13,8 @@ from flowfabric.core.graph import Edge, Flow, Group, edge_key
 
 # By the rest of a sorted set's name, its members with their scores.
 Sets = dict[str, dict[str, int]]
+# By the rest of a key's name, the lists of edges there.
+Lists = dict[str, EdgeLists]
 
 
 def _parted(rest: str) -> tuple[str, str]:
@@ -55,15 +58,39 @@ def flow_views(dumped: Dump, tables: MemoryTables) -> Sets:
     return expected
 
 
-def edge_lists(dumped: Dump, tables: MemoryTables) -> dict[str, Sets]:
-    """The lists of edges: of each flow, of those that leave a member, of those that reach it."""
-    expected: dict[str, Sets] = {"el": {}, "eo": {}, "ei": {}}
+def edge_lists(dumped: Dump, tables: MemoryTables) -> Lists:
+    """The lists of edges that each flow must have."""
+    expected: Lists = {}
     for rest, fields in dumped.get("e", {}).items():
         _, flow_id = _parted(rest)
-        for edge_id in (name.decode() for name in fields):
-            edge: Any = tables.get(EDGES, (flow_id, edge_id))
-            if edge is None:
-                continue
-            for kind, name in (("el", rest), ("eo", edge.source), ("ei", edge.target)):
-                expected[kind].setdefault(name, {})[edge_id] = 0
+        found = (tables.get(EDGES, (flow_id, edge_id.decode())) for edge_id in fields)
+        lists = lists_of([edge for edge in found if edge is not None])
+        if lists:
+            expected[rest] = lists
     return expected
+
+
+def listed_edges(lists: Lists) -> dict[str, Counter[str]]:
+    """How often each edge is to be found by each list."""
+    return {
+        rest: Counter(f"{name} {edge_id}" for name, ids in own.items() for edge_id in ids)
+        for rest, own in lists.items()
+    }
+
+
+def found_edges(dumped: Dump) -> dict[str, Counter[str]]:
+    """How often each edge is found by each list; what no reader would come upon counts apart."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for rest, fields in dumped.get("el", {}).items():
+        for name, text in fields.items():
+            ids = ids_of(text)
+            found[rest].update(f"{name.decode()} {edge_id}" for edge_id in ids)
+            if ids != sorted(ids):
+                found[rest][f"{name.decode()} out of order"] += 1
+    for rest, pairs in dumped.get("em", {}).items():
+        lists = dumped.get("el", {}).get(rest, {})
+        for entry in (member.decode() for member, _ in pairs):
+            name, edge_id = entry[:-ID_LENGTH], entry[-ID_LENGTH:]
+            is_read = has_more(lists.get(name.encode(), b""))
+            found[rest][f"{name} {edge_id}" if is_read else f"{entry} hidden"] += 1
+    return found

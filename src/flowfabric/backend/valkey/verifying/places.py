@@ -10,7 +10,12 @@ from flowfabric.backend.reference.verifying.walking import rows_of
 from flowfabric.backend.types import Discrepancy
 from flowfabric.backend.valkey.keys import state_view, tag_view
 from flowfabric.backend.valkey.verifying.dumping import Dump, scores
-from flowfabric.backend.valkey.verifying.graphs import edge_lists, flow_views
+from flowfabric.backend.valkey.verifying.graphs import (
+    edge_lists,
+    flow_views,
+    found_edges,
+    listed_edges,
+)
 from flowfabric.core.ids import uuid_of
 from flowfabric.core.record import Record
 from flowfabric.core.states import CLAIMABLE
@@ -24,7 +29,7 @@ Sets = defaultdict[str, dict[str, int]]
 
 
 class Places:
-    """Where records, flows and edges must stand; by kind of key, then by the rest of its name."""
+    """Where records, flows and edges must stand, by the rest of a key's name."""
 
     def __init__(self, dumped: Dump, tables: MemoryTables) -> None:
         self.records = [record for _, record in rows_of(tables, RECORDS)]
@@ -32,21 +37,19 @@ class Places:
         for record in self.records:
             _expect(views, record, tables.searchable)
         views.update(flow_views(dumped, tables))
-        self.sorted: dict[str, Mapping[str, dict[str, int]]] = {
-            "v": views,
-            **edge_lists(dumped, tables),
-        }
+        self.views: Mapping[str, dict[str, int]] = views
+        self.lists = edge_lists(dumped, tables)
         self.counters: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for record in self.records:
             name = f"{_tag(record.execution_id)}:{record.namespace}"
             self.counters[name][f"{record.lane},{bucket_of(record)}"] += 1
 
-    def found(self, dumped: Dump, kind: str) -> dict[str, dict[str, int]]:
-        """The sorted sets of a kind as they are, but those of budgets."""
+    def found(self, dumped: Dump) -> dict[str, dict[str, int]]:
+        """The views as they are, but those of budgets."""
         return {
             name: scores(pairs)
-            for name, pairs in dumped.get(kind, {}).items()
-            if kind != "v" or name[len(_tag(name)) + 1 :] not in _OTHERS
+            for name, pairs in dumped.get("v", {}).items()
+            if name[len(_tag(name)) + 1 :] not in _OTHERS
         }
 
     def queues(self) -> dict[tuple[str, str, str], int]:
@@ -65,15 +68,14 @@ class Places:
 
     def timers(self) -> dict[str, int]:
         """The first instant of each partition's timers, by the view that has it."""
-        views = self.sorted["v"]
-        return {name: min(due.values()) for name, due in views.items() if name.endswith("timers")}
+        timers = ((name, due) for name, due in self.views.items() if name.endswith("timers"))
+        return {name: min(due.values()) for name, due in timers}
 
 
 def check_places(dumped: Dump, tables: MemoryTables) -> Iterator[Discrepancy]:
     places = Places(dumped, tables)
-    for kind, expected in places.sorted.items():
-        shown = "view" if kind == "v" else kind
-        yield from _differences(shown, places.found(dumped, kind), expected)
+    yield from _differences("view", places.found(dumped), places.views)
+    yield from _differences("edge list", found_edges(dumped), listed_edges(places.lists))
     found = {name: counts_of(counts) for name, counts in dumped.get("c", {}).items()}
     yield from _differences("count", found, places.counters)
     yield from _check_queues(dumped, places)
@@ -123,7 +125,7 @@ def _name(entry: Entry) -> str:
 
 
 def _differences(
-    kind: str, found: Mapping[str, dict[str, int]], expected: Mapping[str, dict[str, int]]
+    kind: str, found: Mapping[str, Mapping[str, int]], expected: Mapping[str, Mapping[str, int]]
 ) -> Iterator[Discrepancy]:
     for name in sorted(found.keys() | expected.keys()):
         ours, theirs = found.get(name, {}), expected.get(name, {})

@@ -4,7 +4,6 @@ Records, flows, groups, limits and logs are left as they are; what is wrong with
 for times when nothing else runs: what changes meanwhile would be lost from the views.
 """
 
-from collections.abc import Mapping
 from itertools import chain
 from typing import Final
 
@@ -12,10 +11,11 @@ from flowfabric.backend.reference.memory_tables import MemoryTables
 from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.node import Word
 from flowfabric.backend.valkey.verifying.dumping import ALIEN, Dump, run
+from flowfabric.backend.valkey.verifying.graphs import found_edges, listed_edges
 from flowfabric.backend.valkey.verifying.places import Places, counts_of
 
 # Kinds of keys that are nothing but derived.
-_DERIVED: Final = frozenset({"v", "el", "eo", "ei", "c", "r", "rs", "t", "hq", "rq", "tq"})
+_DERIVED: Final = frozenset({"v", "el", "em", "c", "r", "rs", "t", "hq", "rq", "tq"})
 _MANY: Final = 1_000
 
 
@@ -29,18 +29,28 @@ class Repair:
         for key, kind in self._dumped.get(ALIEN, {}).items():
             if kind in _DERIVED:
                 await self._send("DEL", key)
-        for kind, expected in self._places.sorted.items():
-            await self._write_sorted(kind, expected)
+        await self._write_views()
+        await self._write_edge_lists()
         await self._write_counters()
         await self._write_hints()
 
-    async def _write_sorted(self, kind: str, expected: Mapping[str, dict[str, int]]) -> None:
-        found = self._places.found(self._dumped, kind)
+    async def _write_views(self) -> None:
+        found, expected = self._places.found(self._dumped), self._places.views
         for name in found.keys() | expected.keys():
             members = expected.get(name, {})
             if found.get(name, {}) != members:
-                await self._send("DEL", f"ff:{kind}:{name}")
-                await self._put("ZADD", f"ff:{kind}:{name}", [(s, m) for m, s in members.items()])
+                await self._send("DEL", f"ff:v:{name}")
+                await self._put("ZADD", f"ff:v:{name}", [(s, m) for m, s in members.items()])
+
+    async def _write_edge_lists(self) -> None:
+        found, expected = found_edges(self._dumped), listed_edges(self._places.lists)
+        for name in found.keys() | expected.keys():
+            if found.get(name) != expected.get(name):
+                await self._send("DEL", f"ff:el:{name}")
+                await self._send("DEL", f"ff:em:{name}")
+                lists = self._places.lists.get(name, {})
+                texts: list[tuple[Word, Word]] = [(one, "".join(ids)) for one, ids in lists.items()]
+                await self._put("HSET", f"ff:el:{name}", texts)
 
     async def _write_counters(self) -> None:
         found = {name: counts_of(fields) for name, fields in self._dumped.get("c", {}).items()}

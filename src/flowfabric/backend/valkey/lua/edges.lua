@@ -1,0 +1,240 @@
+-- The edges of flows, and the lists that they are found in.
+--
+-- ff:e:T:<flow>    hash  edge id -> the edge, packed
+-- ff:el:T:<flow>   hash  name of a list -> the ids of its edges in their order, one behind the other;
+--                        a '+' behind them: there are more of them in ff:em
+-- ff:em:T:<flow>   zset  name of a list and edge id, of what came late to a list that is not short
+--
+-- A graph that comes at once has its lists in one piece, however long. One that grows edge by edge
+-- must not have them written over and over again.
+
+local ID = 36
+local MORE, MORE_BYTE = '+', 43
+-- A list of so many edges is still short.
+local FEW = 64
+-- Behind every edge id.
+local LAST_ID = 'g'
+-- Fields per command.
+local MANY = 2000
+
+-- Names of lists: all edges of a flow, those that leave a member, those that reach it.
+ff.ALL_EDGES = 'e'
+
+function ff.outgoing(id)
+  return 'o' .. ff.member_of(id)
+end
+
+function ff.incoming(id)
+  return 'i' .. ff.member_of(id)
+end
+
+local INCOMING = 105
+
+-- The member that a list of incoming edges is of; nil of another list.
+function ff.target_of(tag, list)
+  return byte(list) == INCOMING and tag .. ':' .. sub(list, 2) or nil
+end
+
+local function edges_key(tag, flow_id)
+  return 'ff:e:' .. tag .. ':' .. flow_id
+end
+
+local function lists_key(tag, flow_id)
+  return 'ff:el:' .. tag .. ':' .. flow_id
+end
+
+local function more_key(tag, flow_id)
+  return 'ff:em:' .. tag .. ':' .. flow_id
+end
+
+-- ---- lists
+
+local function id_at(text, place)
+  return sub(text, ID * place - ID + 1, ID * place)
+end
+
+-- How many ids of a text are not behind this one.
+local function places_to(text, edge_id)
+  local low, high = 0, floor(#text / ID)
+  while low < high do
+    local middle = floor((low + high + 1) / 2)
+    if id_at(text, middle) <= edge_id then low = middle else high = middle - 1 end
+  end
+  return low
+end
+
+-- The ids of a text behind `after`, so many at most.
+local function ids_of(text, after, limit)
+  if #text == ID and after == '' and limit > 0 then return { text } end
+  local from = after == '' and 0 or places_to(text, after)
+  local last, ids = floor(#text / ID), {}
+  if last > from + limit then last = from + limit end
+  for place = from + 1, last do ids[place - from] = id_at(text, place) end
+  return ids
+end
+
+-- Two lists in order as one, so many at most.
+local function merged(these, those, limit)
+  local ids, i, j = {}, 1, 1
+  while #ids < limit do
+    local this, that = these[i], those[j]
+    if not this and not that then break end
+    if not that or (this and this < that) then
+      ids[#ids + 1], i = this, i + 1
+    else
+      ids[#ids + 1], j = that, j + 1
+    end
+  end
+  return ids
+end
+
+local function late_ids(tag, flow_id, list, after, limit)
+  local from, to = '(' .. list .. after, '(' .. list .. LAST_ID
+  local found = call('ZRANGE', more_key(tag, flow_id), from, to, 'BYLEX', 'LIMIT', 0, limit)
+  for i = 1, #found do found[i] = sub(found[i], -ID) end
+  return found
+end
+
+local function listed(tag, flow_id, list, after, limit)
+  local text = call('HGET', lists_key(tag, flow_id), list)
+  if not text then return {} end
+  local ids = ids_of(text, after, limit)
+  if byte(text, -1) ~= MORE_BYTE then return ids end
+  return merged(ids, late_ids(tag, flow_id, list, after, limit), limit)
+end
+
+-- A text with further ids in their places.
+local function joined(text, news)
+  local ids = merged(ids_of(text, '', #text), ids_of(news, '', #news), #text + #news)
+  return concat(ids)
+end
+
+-- Put ids into a list that is there; its text if that changes. `late` gathers what goes beside it.
+local function put_ids(list, text, news, late)
+  local ids, fresh = ids_of(news, '', #news), {}
+  for i = 1, #ids do
+    if id_at(text, places_to(text, ids[i])) ~= ids[i] then fresh[#fresh + 1] = ids[i] end
+  end
+  if #fresh == 0 then return nil end
+  local has_more = byte(text, -1) == MORE_BYTE
+  if not has_more and #text + ID * #fresh <= ID * FEW then return joined(text, concat(fresh)) end
+  for i = 1, #fresh do late[#late + 1], late[#late + 2] = 0, list .. fresh[i] end
+  return not has_more and text .. MORE or nil
+end
+
+-- Send a command with many words in parts, each with an even number of them.
+local function send(command, key, words)
+  for from = 1, #words, MANY do
+    local last = from + MANY - 1
+    call(command, key, unpack(words, from, last < #words and last or #words))
+  end
+end
+
+local function texts_of(key, lists)
+  local names, found = {}, {}
+  for i = 1, #lists, 2 do names[#names + 1] = lists[i] end
+  for from = 1, #names, MANY do
+    local last = from + MANY - 1
+    local part = call('HMGET', key, unpack(names, from, last < #names and last or #names))
+    for i = 1, #part do found[from + i - 1] = part[i] end
+  end
+  return found
+end
+
+-- Put edges into lists: {name, text of ids in order, ...}. Those that are there stay.
+local function put_lists(tag, flow_id, lists)
+  local key, changes, late = lists_key(tag, flow_id), {}, {}
+  local texts = texts_of(key, lists)
+  for i = 1, #lists, 2 do
+    local list, text = lists[i], texts[(i + 1) / 2]
+    local changed = lists[i + 1]
+    if text then changed = put_ids(list, text, changed, late) end
+    if changed then changes[#changes + 1], changes[#changes + 2] = list, changed end
+  end
+  send('HSET', key, changes)
+  send('ZADD', more_key(tag, flow_id), late)
+end
+
+-- ---- edges
+
+-- Edges of a list by id, behind `after`: their ids, and the edges in the same order.
+function ff.edges(tag, flow_id, list, after, limit)
+  local ids = listed(tag, flow_id, list, after, limit)
+  if #ids == 0 then return ids, {} end
+  local rows = call('HMGET', edges_key(tag, flow_id), unpack(ids))
+  for i = 1, #rows do rows[i] = unpack_message(rows[i]) end
+  return ids, rows
+end
+
+function ff.edge(tag, flow_id, edge_id)
+  local row = call('HGET', edges_key(tag, flow_id), edge_id)
+  return row and unpack_message(row) or nil
+end
+
+function ff.has_edge(tag, flow_id, edge_id)
+  return call('HEXISTS', edges_key(tag, flow_id), edge_id) == 1
+end
+
+-- Write an edge that may be new.
+function ff.put_edge(c, tag, flow_id, edge_id, edge)
+  if edge[@e.created_at] == 0 then edge[@e.created_at] = c.now end
+  if call('HSET', edges_key(tag, flow_id), edge_id, pack(edge)) == 1 then
+    local outgoing, incoming = ff.outgoing(edge[@e.source]), ff.incoming(edge[@e.target])
+    put_lists(tag, flow_id, { ff.ALL_EDGES, edge_id, outgoing, edge_id, incoming, edge_id })
+  end
+end
+
+-- Write edges that are there already; fields are edge id, packed edge, ... in turn.
+function ff.update_edges(tag, flow_id, fields)
+  if #fields > 0 then call('HSET', edges_key(tag, flow_id), unpack(fields)) end
+end
+
+-- Edges of a graph as they come: the number of the argument that has the first one's packed row,
+-- without the instant it ends with, and the id of each.
+function ff.given_edge(c, edges, number)
+  return unpack_message(c.args[edges[1] + number - 1] .. pack(c.now))
+end
+
+-- Which of the given edges are there, by id.
+function ff.known_edges(tag, flow_id, edges)
+  local found = {}
+  for from = 2, #edges, MANY do
+    local last = from + MANY - 1
+    if last > #edges then last = #edges end
+    local rows = call('HMGET', edges_key(tag, flow_id), unpack(edges, from, last))
+    for i = 1, #rows do
+      if rows[i] then found[edges[from + i - 1]] = unpack_message(rows[i]) end
+    end
+  end
+  return found
+end
+
+-- How many ids of a text are not known.
+function ff.count_unknown(text, known)
+  local ids, count = ids_of(text, '', #text), 0
+  for i = 1, #ids do
+    if not known[ids[i]] then count = count + 1 end
+  end
+  return count
+end
+
+-- Write given edges that are not known, and put all into their lists; a new flow has no lists.
+function ff.insert_edges(c, tag, flow_id, edges, known, lists, is_first)
+  local fields, now, args, before = {}, pack(c.now), c.args, edges[1] - 2
+  for i = 2, #edges do
+    local edge_id = edges[i]
+    if not known[edge_id] then
+      fields[#fields + 1], fields[#fields + 2] = edge_id, args[before + i] .. now
+    end
+  end
+  send('HSET', edges_key(tag, flow_id), fields)
+  if is_first then
+    send('HSET', lists_key(tag, flow_id), lists)
+  else
+    put_lists(tag, flow_id, lists)
+  end
+end
+
+function ff.drop_edges(tag, flow_id)
+  call('UNLINK', edges_key(tag, flow_id), lists_key(tag, flow_id), more_key(tag, flow_id))
+end
