@@ -1,7 +1,6 @@
 """Create + claim + complete on Valkey, from many callers and in batches."""
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -12,9 +11,10 @@ from bench.report import Options, Ratio, Report
 from bench.valkey.baseline import Baselines, empty, execution, in_turn, plain, swiftness
 from bench.valkey.rig import Rig, rig
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import ClaimOrder
+from flowfabric.engine.claims import Claimed, ClaimOrder
 from flowfabric.engine.executions import Submission
 from flowfabric.engine.finishing import Completion, Finish
+from flowfabric.errors import FlowFabricError
 
 CALLERS = 64
 BATCH = 50
@@ -70,12 +70,12 @@ async def _batched(on: Rig, name: str, make: Callable[[Engine], Cycle], number: 
 
 
 def batches_of(engine: Engine) -> Cycle:
-    """Fifty submitted, fifty claimed in one call, those completed."""
+    """Fifty submitted in one call, fifty claimed, those completed."""
 
     async def cycle() -> None:
         await _create(engine)
         claimed = await engine.claims.claim(ORDER)
-        await asyncio.gather(*(engine.outcomes.complete(one.held, RESULT) for one in claimed))
+        _check(await engine.finishing.finish([_completed(one) for one in claimed]))
 
     return cycle
 
@@ -87,16 +87,28 @@ def rolling_of(engine: Engine) -> Cycle:
     async def cycle() -> None:
         await _create(engine)
         finishes = running.pop() if running else []
-        claimed = (await engine.finishing.finish_and_claim(finishes, ORDER)).claimed
+        answer = await engine.finishing.finish_and_claim(finishes, ORDER)
+        _check(answer.done)
+        claimed = answer.claimed
         if len(claimed) < BATCH:
             # A step of the store claims no more than it can in a moment.
             rest = msgspec.structs.replace(ORDER, n=BATCH - len(claimed))
             claimed = [*claimed, *await engine.claims.claim(rest)]
-        running.append([Finish(one.held, Completion(RESULT)) for one in claimed])
+        running.append([_completed(one) for one in claimed])
 
     return cycle
 
 
 async def _create(engine: Engine) -> None:
     submission = Submission(kind="bench", input=INPUT, creator="bench")
-    await asyncio.gather(*(engine.executions.create(submission) for _ in range(BATCH)))
+    _check(await engine.executions.create_many([submission] * BATCH))
+
+
+def _completed(claimed: Claimed) -> Finish:
+    return Finish(claimed.held, Completion(RESULT))
+
+
+def _check(answers: Sequence[object]) -> None:
+    for answer in answers:
+        if isinstance(answer, FlowFabricError):
+            raise answer

@@ -146,7 +146,7 @@ async def create(engine: Engine, graph: Graph) -> FlowUnderTest:
 
 def _member(flow_id: str, execution_id: str, member: Member, has_dependencies: bool) -> Birth:
     record = Record(
-        execution_id=execution_id,
+        execution_id="",
         namespace="default",
         lane=member.lane,
         flow_id=flow_id,
@@ -154,6 +154,7 @@ def _member(flow_id: str, execution_id: str, member: Member, has_dependencies: b
         **policy_fields(decode_policy(member.policy)),
     )
     return Birth(
+        execution_id=execution_id,
         record=record,
         input=member.input,
         delay_until=member.delay_until,

@@ -80,17 +80,16 @@ async def entries(engine: Engine, gate: str) -> int:
 async def flood(engine: Engine, size: int) -> None:
     """Work that waits for a worker nobody here is, in all partitions, as submissions leave it."""
     required = ("cpu",)
+    record = Record(
+        execution_id="",
+        namespace="default",
+        lane="default",
+        required_capabilities=required,
+        req_set=set_id(required),
+    )
     for start in range(0, size, _BATCH):
         births = [
-            Birth(
-                record=Record(
-                    execution_id=compose(place % 256, stranger()),
-                    namespace="default",
-                    lane="default",
-                    required_capabilities=required,
-                    req_set=set_id(required),
-                )
-            )
+            Birth(execution_id=compose(place % 256, stranger()), record=record)
             for place in range(start, min(size, start + _BATCH))
         ]
         await engine.deps.store.backend.create(births)

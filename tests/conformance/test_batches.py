@@ -187,7 +187,8 @@ async def test_items_on_one_record_are_done_in_list_order(driver: Driver) -> Non
 
 async def test_a_batch_of_creates_meets_itself(driver: Driver) -> None:
     execution_id = solo(driver.engine.deps.counts, "default", stranger())
-    birth = Birth(record=Record(execution_id=execution_id, namespace="default", lane="default"))
+    record = Record(execution_id="", namespace="default", lane="default")
+    birth = Birth(execution_id=execution_id, record=record)
     answers = await driver.engine.deps.store.backend.create([birth, birth])
     assert [type(answer) for answer in answers] == [Created, Duplicate]
 

@@ -60,8 +60,9 @@ def birth_of(shape: Shape, side: Side) -> GraphBirth:
     ids: list[str] = [for_flow(COUNTS, flow_id, side.mint()) for _ in shape.members]
     births = [
         Birth(
+            execution_id=execution_id,
             record=Record(
-                execution_id=execution_id,
+                execution_id="",
                 namespace="default",
                 lane=shape.lane,
                 flow_id=flow_id,

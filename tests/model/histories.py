@@ -78,8 +78,8 @@ def _request(number: int, n: int) -> ClaimRequest:
 
 
 def _birth(execution_id: str, **fields: Any) -> Birth:
-    record = Record(execution_id=execution_id, namespace="default", lane="default", **fields)
-    return Birth(record=record, input=b"in", dedup_window_ms=1_000)
+    record = Record(execution_id="", namespace="default", lane="default", **fields)
+    return Birth(execution_id=execution_id, record=record, input=b"in", dedup_window_ms=1_000)
 
 
 def _named(execution_id: str, name: str) -> NamedClaim:
@@ -155,7 +155,7 @@ async def furnish(backend: Backend) -> None:
     """What every history begins with."""
     await backend.create([_birth(FIRST), _birth(SECOND), _birth(HELD)])
     source, target = _birth(SOURCE, flow_id=FLOW), _birth(TARGET, flow_id=FLOW)
-    blocked = Birth(record=target.record, has_dependencies=True)
+    blocked = Birth(execution_id=target.execution_id, record=target.record, has_dependencies=True)
     edge = Edge(
         edge_id=EDGE,
         flow_id=FLOW,

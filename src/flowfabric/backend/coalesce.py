@@ -1,8 +1,8 @@
 """The coalescer: calls that arrive in one turn of the event loop become one batch of the store."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Final, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 from flowfabric.backend.base import Answered, Backend
 from flowfabric.backend.types import (
@@ -61,7 +61,7 @@ class Gatherer(Generic[I, A]):
         self._most = most
         self._place = place
         self._waiting: list[tuple[I, asyncio.Future[A]]] = []
-        self._flights: set[asyncio.Task[None]] = set()
+        self._flights: set[asyncio.Task[Any]] = set()
 
     def submit(self, item: I) -> asyncio.Future[A]:
         loop = asyncio.get_running_loop()
@@ -75,9 +75,30 @@ class Gatherer(Generic[I, A]):
         waiting, self._waiting = self._waiting, []
         for together in _placed(waiting, self._place):
             for start in range(0, len(together), self._most):
-                flight = asyncio.ensure_future(self._fly(together[start : start + self._most]))
-                self._flights.add(flight)
-                flight.add_done_callback(self._flights.discard)
+                self._follow(asyncio.ensure_future(self._fly(together[start : start + self._most])))
+
+    async def submit_all(self, items: Sequence[Answered[I]]) -> list[Answered[A]]:
+        """What somebody has gathered already, with one answer or error for each; an item that is an
+        error stays one."""
+        good = [item for item in items if not isinstance(item, FlowFabricError)]
+        flight = asyncio.ensure_future(self._fly_all(good))
+        self._follow(flight)
+        return in_places(items, await asyncio.shield(flight))
+
+    async def _fly_all(self, items: Sequence[I]) -> list[Answered[A]]:
+        answers: list[Answered[A]] = []
+        for start in range(0, len(items), MOST_ITEMS):
+            part = items[start : start + MOST_ITEMS]
+            try:
+                answers += await self._run(part)
+            except FlowFabricError as fault:
+                answers += [fault] * len(part)
+        return answers
+
+    def _follow(self, flight: asyncio.Task[Any]) -> None:
+        """Whoever waits for it may go away; what has departed arrives."""
+        self._flights.add(flight)
+        flight.add_done_callback(self._flights.discard)
 
     async def _fly(self, batch: list[tuple[I, asyncio.Future[A]]]) -> None:
         try:
@@ -103,6 +124,12 @@ class Gatherer(Generic[I, A]):
             await asyncio.wait(self._flights)
 
 
+def in_places(items: Sequence[Answered[I]], answers: Iterable[A]) -> list[A | FlowFabricError]:
+    """The answers of those items that could be sent, among the errors of the others."""
+    found = iter(answers)
+    return [item if isinstance(item, FlowFabricError) else next(found) for item in items]
+
+
 def _placed(
     waiting: list[tuple[I, asyncio.Future[A]]], place: _Place[I] | None
 ) -> Collection[list[tuple[I, asyncio.Future[A]]]]:
@@ -126,9 +153,10 @@ class Store:
         self._is_spread = described.spread == CLUSTER_SLOTS
         at, most = self._place, described.together
         most_claims = min(most, MOST_CLAIMS)
-        self.create = Gatherer[Birth, CreateAnswer](
-            backend.create, most, at(lambda birth: birth.record.execution_id)
-        ).submit
+        births = Gatherer[Birth, CreateAnswer](
+            backend.create, most, at(lambda birth: birth.execution_id)
+        )
+        self.create, self.create_all = births.submit, births.submit_all
         self._plans = Gatherer[Plan, Answer](backend.apply, most, at(lambda plan: plan.target))
         self._flow_plans = Gatherer[FlowPlan, FlowAnswer](
             backend.apply_flows, place=(lambda plan: plan.flow_id) if self._is_spread else None
@@ -164,6 +192,12 @@ class Store:
     def apply(self, plan: Plan) -> asyncio.Future[Answer]:
         check_plan(plan)
         return self._plans.submit(plan)
+
+    def apply_all(self, plans: Sequence[Answered[Plan]]) -> Awaitable[list[Answered[Answer]]]:
+        for plan in plans:
+            if isinstance(plan, Plan):
+                check_plan(plan)
+        return self._plans.submit_all(plans)
 
     def apply_flow(self, plan: FlowPlan) -> asyncio.Future[FlowAnswer]:
         check_flow_plan(plan)

@@ -14,8 +14,10 @@ FAIR_STEP_MS: Final = 1_000
 
 
 class Birth(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One execution to create: a record without instants, and what its instants become."""
+    """One execution to create: its id, a record without id and instants, which those submitted
+    alike may share, and what its instants become."""
 
+    execution_id: str
     record: Record
     input: bytes = b""
     dedup_window_ms: int = 0
@@ -61,7 +63,9 @@ def born(birth: Birth, now: int, rank_shift: int) -> Record:
     changes["state"], changes["reason"] = first_state(birth, now)
     if birth.delay_until > now:
         changes["wake_at"] = birth.delay_until
-    unborn = msgspec.structs.replace(record, created_at=now, version=0)
+    unborn = msgspec.structs.replace(
+        record, execution_id=birth.execution_id, created_at=now, version=0
+    )
     return settled_record(unborn, changes, now)
 
 

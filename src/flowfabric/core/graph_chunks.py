@@ -101,11 +101,11 @@ class _Chunk:
 
 def _in_chunks(graph: WholeGraph, limit: Size) -> Iterator[GraphBirth]:
     flow = _replace(graph.flow, incomplete=True)
-    waiting = [birth for birth in graph.members if birth.record.execution_id in graph.inbound]
-    roots = [birth for birth in graph.members if birth.record.execution_id not in graph.inbound]
+    waiting = [birth for birth in graph.members if birth.execution_id in graph.inbound]
+    roots = [birth for birth in graph.members if birth.execution_id not in graph.inbound]
     chunk = _Chunk(flow, limit)
     for birth in (*waiting, *roots):
-        own = birth.record.execution_id
+        own = birth.execution_id
         inbound = graph.inbound.get(own, ())
         first, rest = inbound[: limit.edges], inbound[limit.edges :]
         if not chunk.has_room(birth, len(first)):

@@ -137,13 +137,22 @@ def check_plan(plan: Plan) -> None:
     """Refuse a plan no store could apply; a fault of the engine, found before any I/O."""
     if plan.rule not in MOVES:
         raise ValueError(f"unknown rule {plan.rule!r}")
-    for name, value in plan.set.items():
-        # An instant is armed by the timer; `set` can only clear it.
-        if name in SETTABLE or (name in _INSTANTS and value == 0):
-            continue
-        raise ValueError(f"plan {plan.rule} may not set {name}")
+    if not plan.set.keys() <= SETTABLE:
+        _check_cleared(plan)
     if plan.op and (plan.guard.fence is None or len(plan.op.encode()) > MAX_OP_BYTES):
         raise ValueError(f"plan {plan.rule}: an operation id is at most 64 bytes, under a fence")
+    if not plan.guard.states or not plan.guard.states <= STATES:
+        _check_states(plan)
+
+
+def _check_cleared(plan: Plan) -> None:
+    for name, value in plan.set.items():
+        # An instant is armed by the timer; `set` can only clear it.
+        if name not in SETTABLE and (name not in _INSTANTS or value != 0):
+            raise ValueError(f"plan {plan.rule} may not set {name}")
+
+
+def _check_states(plan: Plan) -> None:
     unknown = {state.partition("/")[0] for state in plan.guard.states} - STATES
     if unknown or not plan.guard.states:
         raise ValueError(f"plan {plan.rule} guards unknown states {sorted(unknown)}")

@@ -48,6 +48,7 @@ __all__ = [
     "TimeoutPolicy",
     "decode_policy",
     "freeze",
+    "is_brief",
     "read_policy",
 ]
 
@@ -82,6 +83,11 @@ def decode_policy(raw: RawPolicy) -> ExecutionPolicy:
     return _checked(msgspec.to_builtins(raw) if isinstance(raw, ExecutionPolicy) else raw)
 
 
+def is_brief(raw: RawPolicy) -> bool:
+    """Whether what follows from it may be remembered, by its text."""
+    return raw is None or (isinstance(raw, str | bytes) and len(raw) <= _CACHED_CHARACTERS)
+
+
 def _decode_text(raw: str | bytes) -> ExecutionPolicy:
     if not raw:
         return EMPTY_POLICY
@@ -89,7 +95,7 @@ def _decode_text(raw: str | bytes) -> ExecutionPolicy:
         text = raw if isinstance(raw, str) else raw.decode()
     except UnicodeDecodeError:
         raise InvalidPolicyJson("malformed") from None
-    return _decode_once(text) if len(text) <= _CACHED_CHARACTERS else _decode(text)
+    return _decode_once(text) if is_brief(text) else _decode(text)
 
 
 def _decode(text: str) -> ExecutionPolicy:
@@ -107,7 +113,7 @@ def read_policy(text: str) -> ExecutionPolicy:
     """A stored policy; a member that cannot be read counts as absent."""
     if not text:
         return EMPTY_POLICY
-    return _read_once(text) if len(text) <= _CACHED_CHARACTERS else _read(text)
+    return _read_once(text) if is_brief(text) else _read(text)
 
 
 def _read(text: str) -> ExecutionPolicy:

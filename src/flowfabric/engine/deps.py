@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import struct
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -21,9 +22,6 @@ from flowfabric.errors import ExecutionNotFound, RetryExhausted
 
 R = TypeVar("R")
 
-# The two bits that mark a random UUID, put over the highest bits of a hex digit.
-_VARIANTS: Final = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
-
 MOST_DECISIONS: Final = 8
 _PAUSE_S: Final = 0.002
 
@@ -37,16 +35,23 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     stream_ops: int = 64
 
 
-# Random digits for the next identifiers, drawn many at a time; a child process draws its own.
+# The next identifiers, drawn many at a time; a child process draws its own.
 _drawn: Final[list[str]] = []
 _DRAWN_AT_ONCE: Final = 64
+_UUID_SIZE: Final = 36
+_PARTS: Final = struct.Struct("8s4s4s4s12s" * _DRAWN_AT_ONCE)
+# Where a random UUID says that it is one.
+_VERSION: Final = int("00000000000040008000000000000000" * _DRAWN_AT_ONCE, 16)
+_RANDOM: Final = int("ffffffffffff0fff3fffffffffffffff" * _DRAWN_AT_ONCE, 16)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_drawn.clear)
 
 
 def _draw() -> str:
-    digits = os.urandom(16 * _DRAWN_AT_ONCE).hex()
-    first, *others = (digits[start : start + 32] for start in range(0, len(digits), 32))
+    number = int.from_bytes(os.urandom(16 * _DRAWN_AT_ONCE), "big") & _RANDOM | _VERSION
+    digits = b"%0*x" % (32 * _DRAWN_AT_ONCE, number)
+    text = b"-".join(_PARTS.unpack(digits)).decode()
+    first, *others = (text[at : at + _UUID_SIZE] for at in range(0, len(text), _UUID_SIZE + 1))
     _drawn.extend(others)
     return first
 
@@ -54,11 +59,9 @@ def _draw() -> str:
 def mint_uuid() -> str:
     """A random version 4 UUID; several times faster than going through uuid.UUID."""
     try:
-        digits = _drawn.pop()
+        return _drawn.pop()
     except IndexError:
-        digits = _draw()
-    variant = _VARIANTS[digits[16]]
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+        return _draw()
 
 
 class Deps:

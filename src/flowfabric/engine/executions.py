@@ -1,13 +1,16 @@
 """Submitting executions."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
 
 import msgspec
 
+from flowfabric.backend.base import Answered
 from flowfabric.backend.types import CreateAnswer, Created, Duplicate
 from flowfabric.core.birth import Birth
 from flowfabric.core.capabilities import set_id
+from flowfabric.core.graph import Flow
 from flowfabric.core.ids import (
     check_lane,
     check_namespace,
@@ -19,16 +22,17 @@ from flowfabric.core.ids import (
     partition_of,
     solo,
 )
-from flowfabric.core.policy import ExecutionPolicy, decode_policy, freeze
+from flowfabric.core.policy import ExecutionPolicy, RawPolicy, decode_policy, freeze, is_brief
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import clamp_priority
 from flowfabric.core.states import public_state
 from flowfabric.core.tags import submitted_tags
 from flowfabric.engine.checking import MAX_INSTANT, body, integer, whole
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.lanes import Lane, Lanes
+from flowfabric.engine.lanes import Lanes
 from flowfabric.errors import (
     FlowAlreadyTerminal,
+    FlowFabricError,
     FlowNotFound,
     InvalidInput,
     LaneNotAccepting,
@@ -63,6 +67,19 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
     is_new: bool
 
 
+class _Alike(msgspec.Struct, frozen=True, gc=False):
+    """What of a submission many others have, too."""
+
+    namespace: str
+    lane: str
+    kind: str
+    creator: str
+    payload_encoding: str
+    policy: RawPolicy
+    # None leaves it to the policy.
+    priority: int | None
+
+
 class Executions:
     def __init__(self, deps: Deps, lanes: Lanes) -> None:
         self._deps = deps
@@ -70,85 +87,103 @@ class Executions:
 
     async def create(self, submission: Submission) -> Submitted:
         birth = await self.prepare(submission)
-        record = birth.record
-        submitted = _answered(await self._deps.store.create(birth), record)
-        self._lanes.used(record.namespace, record.lane)
+        submitted = self._submitted(birth, await self._deps.store.create(birth))
+        if isinstance(submitted, FlowFabricError):
+            raise submitted
         return submitted
 
-    async def prepare(self, submission: Submission) -> Birth:
+    async def create_many(
+        self, submissions: Sequence[Submission]
+    ) -> list[Submitted | FlowFabricError]:
+        """Many in as few steps as can be, each with its own answer or error."""
+        births: list[Birth | FlowFabricError] = []
+        for submission in submissions:
+            try:
+                births.append(await self.prepare(submission))
+            except FlowFabricError as fault:
+                births.append(fault)
+        answers = await self._deps.store.create_all(births)
+        return [
+            birth if isinstance(birth, FlowFabricError) else self._submitted(birth, answer)
+            for birth, answer in zip(births, answers, strict=True)
+        ]
+
+    async def prepare(self, asked: Submission) -> Birth:
         """All that comes before the creating step: its checks, and the requirement set."""
-        lane = await self._open_lane(submission)
-        birth = self._birth(submission, lane.lane_shards)
+        # Only the priority is judged before the lane, which must take work.
+        if asked.priority is not None:
+            integer(asked.priority, "priority")
+        lane = self._lanes.known(asked.namespace, asked.lane)
+        if lane is None:
+            _check_names(asked)
+            lane = await self._lanes.look_up(asked.namespace, asked.lane)
+        if lane.state in ("draining", "disabled"):
+            raise LaneNotAccepting(f"lane {asked.lane} is {lane.state}")
+        birth = self._birth(asked, lane.lane_shards)
         if birth.record.required_capabilities:
             await self._lanes.register_set(birth.record)
         return birth
 
     def check(self, submission: Submission) -> None:
         """Refuse what could never be submitted; whether its lane takes work is not looked at."""
-        check_namespace(submission.namespace)
-        check_lane(submission.lane)
+        _check_names(submission)
         self._birth(submission, shards=1)
 
-    async def _open_lane(self, asked: Submission) -> Lane:
-        """The lane the work is for, which must take some. Only the priority is judged before."""
-        if asked.priority is not None:
-            integer(asked.priority, "priority")
-        namespace, name = check_namespace(asked.namespace), check_lane(asked.lane)
-        lane = self._lanes.known(namespace, name) or await self._lanes.look_up(namespace, name)
-        if lane.state in ("draining", "disabled"):
-            raise LaneNotAccepting(f"lane {name} is {lane.state}")
-        return lane
+    def _submitted(
+        self, birth: Birth, answer: Answered[CreateAnswer]
+    ) -> Submitted | FlowFabricError:
+        record = birth.record
+        match answer:
+            case FlowFabricError():
+                return answer
+            case Created(execution_id, state, reason):
+                submitted = Submitted(execution_id, public_state(state, reason), True)
+            case Duplicate(execution_id):
+                submitted = Submitted(execution_id, "", False)
+            case refused:
+                return _refusal(record, refused.flow)
+        self._lanes.used(record.namespace, record.lane)
+        return submitted
 
     def _birth(self, asked: Submission, shards: int) -> Birth:
         """Everything about the new record but its instants."""
-        policy = decode_policy(asked.policy)
-        delay_until = _instant(asked.delay_until, "delay_until", policy.delay_until)
-        priority = policy.priority if asked.priority is None else asked.priority
-        record = Record(
-            execution_id="" if asked.execution_id == "" else self._given_id(asked),
-            namespace=asked.namespace,
-            lane=asked.lane,
-            kind=check_text(asked.kind, "execution_kind", 1024),
-            creator=check_text(asked.creator, "creator_identity", 1024),
-            flow_id="" if asked.flow_id == "" else parse_uuid(asked.flow_id, "flow_id"),
-            idempotency_key=_key(asked.idempotency_key),
-            payload_encoding=check_text(asked.payload_encoding, "payload_encoding", 128),
-            tags=submitted_tags(asked.tags) if asked.tags is not None else {},
-            priority=clamp_priority(priority),
-            **policy_fields(policy),
-        )
-        timeouts = policy.timeout_policy
+        common = _common_of(asked)
+        delay_until = _instant(asked.delay_until, "delay_until", common.delay_until)
+        record = _with_own(common.record, asked)
         return Birth(
-            record=self._placed(record, asked.partition, shards),
+            execution_id=self._id(asked, record, shards),
+            record=record,
             input=body(asked.input, "input_payload", self._deps.limits.payload_bytes),
-            dedup_window_ms=policy.dedup_window_ms,
+            dedup_window_ms=common.dedup_window_ms,
             delay_until=delay_until,
-            deadline_at=_instant(asked.deadline_at, "execution_deadline_at", None),
-            deadline_in=(timeouts.execution_deadline_ms or 0) if timeouts else 0,
+            deadline_at=_instant(asked.deadline_at, "execution_deadline_at", 0),
+            deadline_in=common.deadline_in,
         )
 
-    def _given_id(self, asked: Submission) -> str:
+    def _id(self, asked: Submission, record: Record, shards: int) -> str:
+        """The id given or a new one, whose partition a caller that names one must agree with."""
+        if asked.execution_id == "":
+            execution_id = self._mint_id(record, shards)
+        else:
+            execution_id = self._given_id(asked, record)
+        if asked.partition is not None:
+            index = partition_of(execution_id)
+            if whole(asked.partition, "partition_id") != index:
+                raise InvalidInput(f"partition_id: the id names {index}, not {asked.partition}")
+        return execution_id
+
+    def _given_id(self, asked: Submission, record: Record) -> str:
         execution_id = parse_execution_id(asked.execution_id, self._deps.counts)
         index = partition_of(execution_id)
-        if asked.flow_id:
-            home = self._deps.counts.of_flow(parse_uuid(asked.flow_id, "flow_id"))
+        if record.flow_id:
+            home = self._deps.counts.of_flow(record.flow_id)
             if home != index:
                 raise PartitionMismatch(f"the flow lives in partition {home}, the id in {index}")
-        elif asked.idempotency_key:
-            home = self._deps.counts.of_key(asked.namespace, _key(asked.idempotency_key))
+        elif record.idempotency_key:
+            home = self._deps.counts.of_key(record.namespace, record.idempotency_key)
             if home != index:
                 raise InvalidInput(f"execution_id: expected partition {home}, got {index}")
         return execution_id
-
-    def _placed(self, record: Record, partition: object, shards: int) -> Record:
-        """The record with its id, whose partition a caller that names one must agree with."""
-        if not record.execution_id:
-            minted = self._mint_id(record, shards)
-            record = msgspec.structs.replace(record, execution_id=minted)
-        index = partition_of(record.execution_id)
-        if partition is not None and whole(partition, "partition_id") != index:
-            raise InvalidInput(f"partition_id: the id names {index}, not {partition}")
-        return record
 
     def _mint_id(self, record: Record, shards: int) -> str:
         counts, uuid = self._deps.counts, self._deps.mint()
@@ -157,6 +192,66 @@ class Executions:
         if record.idempotency_key:
             return keyed(counts, record.namespace, record.idempotency_key, uuid)
         return solo(counts, record.lane, uuid, shards)
+
+
+def _check_names(asked: Submission) -> None:
+    check_namespace(asked.namespace)
+    check_lane(asked.lane)
+
+
+def _common_of(asked: Submission) -> Birth:
+    alike = _Alike(
+        asked.namespace,
+        asked.lane,
+        asked.kind,
+        asked.creator,
+        asked.payload_encoding,
+        asked.policy,
+        asked.priority,
+    )
+    if not is_brief(asked.policy):
+        return _common(alike)
+    try:
+        return _common_once(alike)
+    except TypeError:
+        # What has no hash is no text: it is refused.
+        return _common(alike)
+
+
+def _common(asked: _Alike) -> Birth:
+    """The birth of a submission that has nothing of its own, not even an id."""
+    policy = decode_policy(asked.policy)
+    timeouts = policy.timeout_policy
+    return Birth(
+        execution_id="",
+        record=Record(
+            execution_id="",
+            namespace=asked.namespace,
+            lane=asked.lane,
+            kind=check_text(asked.kind, "execution_kind", 1024),
+            creator=check_text(asked.creator, "creator_identity", 1024),
+            payload_encoding=check_text(asked.payload_encoding, "payload_encoding", 128),
+            priority=clamp_priority(policy.priority if asked.priority is None else asked.priority),
+            **policy_fields(policy),
+        ),
+        dedup_window_ms=policy.dedup_window_ms,
+        delay_until=policy.delay_until or 0,
+        deadline_in=(timeouts.execution_deadline_ms or 0) if timeouts else 0,
+    )
+
+
+_common_once: Final = lru_cache(maxsize=256)(_common)
+
+
+def _with_own(record: Record, asked: Submission) -> Record:
+    if asked.flow_id == "" and asked.idempotency_key == "" and asked.tags is None:
+        return record
+    return msgspec.structs.replace(
+        record,
+        flow_id="" if asked.flow_id == "" else parse_uuid(asked.flow_id, "flow_id"),
+        idempotency_key=check_text(asked.idempotency_key, "idempotency_key", 1024),
+        tags=submitted_tags(asked.tags) if asked.tags is not None else {},
+    )
 
 
 def policy_fields(policy: ExecutionPolicy) -> dict[str, Any]:
@@ -182,25 +277,13 @@ def policy_fields(policy: ExecutionPolicy) -> dict[str, Any]:
     }
 
 
-def _instant(value: int | None, field: str, fallback: int | None) -> int:
-    if value is None:
-        return fallback or 0
-    return max(1, whole(value, field, 0, MAX_INSTANT))
+def _instant(value: int | None, field: str, fallback: int) -> int:
+    return fallback if value is None else max(1, whole(value, field, 0, MAX_INSTANT))
 
 
-def _key(value: str) -> str:
-    return check_text(value, "idempotency_key", 1024)
-
-
-def _answered(answer: CreateAnswer, record: Record) -> Submitted:
-    match answer:
-        case Created(execution_id, state, reason):
-            return Submitted(execution_id, public_state(state, reason), True)
-        case Duplicate(execution_id):
-            return Submitted(execution_id, "", False)
-        case _:
-            if answer.flow is None:
-                raise FlowNotFound(record.flow_id)
-            if answer.flow.cancelled_at:
-                raise FlowAlreadyTerminal(f"flow {record.flow_id} is cancelled")
-            raise InvalidInput(f"namespace: the flow is of namespace {answer.flow.namespace}")
+def _refusal(record: Record, flow: Flow | None) -> FlowFabricError:
+    if flow is None:
+        return FlowNotFound(record.flow_id)
+    if flow.cancelled_at:
+        return FlowAlreadyTerminal(f"flow {record.flow_id} is cancelled")
+    return InvalidInput(f"namespace: the flow is of namespace {flow.namespace}")

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from flowfabric.backend.base import Answered
+from flowfabric.backend.coalesce import in_places
 from flowfabric.backend.types import Finished
-from flowfabric.core.plan import Applied, Plan
+from flowfabric.core.plan import Answer, Applied, Plan
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine.claims import Claimed, ClaimOrder, Claims, checked
 from flowfabric.engine.deps import Deps
@@ -49,6 +51,12 @@ class Finishing:
         self._outcomes = outcomes
         self._claims = claims
 
+    async def finish(self, finishes: Sequence[Finish]) -> list[Done | FlowFabricError]:
+        """Finish attempts in as few steps as can be, each with its own answer or error."""
+        planned = [await self._planned(finish) for finish in finishes]
+        answers = await self._deps.store.apply_all(planned)
+        return await self._done(finishes, planned, answers)
+
     async def finish_and_claim(
         self, finishes: Sequence[Finish], order: ClaimOrder
     ) -> FinishedAndClaimed:
@@ -58,13 +66,8 @@ class Finishing:
         planned = [await self._planned(finish) for finish in finishes]
         plans = [plan for plan in planned if isinstance(plan, Plan)]
         finished = await self._apply(plans, order)
-        answers = iter(finished.answers)
-        done = [
-            await self._outcomes.finished(finish.held, plan, next(answers))
-            if isinstance(plan, Plan)
-            else plan
-            for finish, plan in zip(finishes, planned, strict=True)
-        ]
+        answers = in_places(planned, finished.answers)
+        done = await self._done(finishes, planned, answers)
         try:
             claimed = await self._claims.take(order, finished.claimed)
             if not claimed and _may_find_more(finished, order):
@@ -73,6 +76,19 @@ class Finishing:
         except FlowFabricError as fault:
             _log.warning("nothing claimed behind %d finished attempts: %s", len(done), fault)
             return FinishedAndClaimed(done, [], fault)
+
+    async def _done(
+        self,
+        finishes: Sequence[Finish],
+        planned: Sequence[Answered[Plan]],
+        answers: Sequence[Answered[Answer]],
+    ) -> list[Done | FlowFabricError]:
+        return [
+            await self._outcomes.finished(finish.held, plan, answer)
+            if isinstance(plan, Plan)
+            else plan
+            for finish, plan, answer in zip(finishes, planned, answers, strict=True)
+        ]
 
     async def _apply(self, plans: Sequence[Plan], order: ClaimOrder) -> Finished:
         request = await self._claims.request(order)

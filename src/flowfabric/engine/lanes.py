@@ -95,8 +95,12 @@ class Lanes:
         self._registering: set[asyncio.Task[None]] = set()
 
     def known(self, namespace: str, lane: str) -> Lane | None:
-        """The lane as cached, None when it must be looked up."""
-        found = self._cached((namespace, lane))
+        """The lane as cached, None when it must be looked up; names that nobody has checked are
+        not cached."""
+        try:
+            found = self._cached((namespace, lane))
+        except TypeError:
+            return None
         return found.lane if found else None
 
     async def look_up(self, namespace: str, lane: str) -> Lane:

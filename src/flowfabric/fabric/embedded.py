@@ -1,6 +1,5 @@
 """The submitter's port over an engine in this process."""
 
-import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
 from flowfabric.backend.types import Summary
@@ -44,13 +43,7 @@ class EmbeddedSubmitter:
     async def submit_many(
         self, submissions: Sequence[Submission]
     ) -> list[Submitted | FlowFabricError]:
-        create = self._engine.executions.create
-        answers: list[Submitted | FlowFabricError] = []
-        for answer in await asyncio.gather(*map(create, submissions), return_exceptions=True):
-            if not isinstance(answer, Submitted | FlowFabricError):
-                raise answer
-            answers.append(answer)
-        return answers
+        return await self._engine.executions.create_many(submissions)
 
     async def submit_graph(self, graph: GraphSubmission) -> GraphSubmitted:
         return await self._engine.graphs.submit_graph(graph)

@@ -12,8 +12,8 @@ from tests.unit.core.records import EXECUTION, NOW
 
 def birth(**fields: Any) -> Record:
     shift = fields.pop("rank_shift", 0)
-    record = Record(execution_id=EXECUTION, namespace="team", lane="gpu", priority=3)
-    return born(Birth(record=record, **fields), NOW, shift)
+    record = Record(execution_id="", namespace="team", lane="gpu", priority=3)
+    return born(Birth(execution_id=EXECUTION, record=record, **fields), NOW, shift)
 
 
 @pytest.mark.parametrize(

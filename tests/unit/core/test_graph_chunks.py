@@ -12,14 +12,14 @@ from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.graph_chunks import CHUNK, ONE_STEP, Size, WholeGraph, births_of
 from flowfabric.core.record import Record
 
+MEMBER = Record(execution_id="", namespace="team", lane="main")
 FLOW = Flow(flow_id="flow-1", namespace="team")
 NO_STEP = Size(0, 0, 0)
 
 
 def graph(members: int, edges: list[tuple[int, int]], size: int = 0) -> WholeGraph:
     births = tuple(
-        Birth(record=Record(execution_id=f"m{i}", namespace="team", lane="main"), input=b"x" * size)
-        for i in range(members)
+        Birth(execution_id=f"m{i}", record=MEMBER, input=b"x" * size) for i in range(members)
     )
     inbound: dict[str, list[Edge]] = {}
     for source, target in edges:
@@ -35,7 +35,7 @@ def graph(members: int, edges: list[tuple[int, int]], size: int = 0) -> WholeGra
 
 
 def ids(birth: GraphBirth) -> list[str]:
-    return [one.record.execution_id for one in birth.members]
+    return [one.execution_id for one in birth.members]
 
 
 @st.composite
@@ -53,7 +53,7 @@ def test_chunks_bring_everything_once_and_what_has_no_edges_last(
     limit = Size(members, edges, 1_000)
     births = list(births_of(whole, NO_STEP, limit))
     arrived = [one for birth in births for one in ids(birth)]
-    assert sorted(arrived) == sorted(one.record.execution_id for one in whole.members)
+    assert sorted(arrived) == sorted(one.execution_id for one in whole.members)
     sent = [edge for birth in births for edge in birth.edges]
     assert sorted(edge.edge_id for edge in sent) == sorted(f"{s}-{t}" for s, t in dag[1])
     roots = [one for one in arrived if one not in whole.inbound]

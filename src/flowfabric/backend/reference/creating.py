@@ -17,7 +17,7 @@ from flowfabric.core.step import Step
 
 
 def start_create(tx: Transaction, items: Sequence[Birth]) -> Callable[[Birth], CreateAnswer]:
-    tx.fetch(RECORDS, [item.record.execution_id for item in items])
+    tx.fetch(RECORDS, [item.execution_id for item in items])
     keys = [_scope(item) for item in items if item.record.idempotency_key]
     if keys:
         tx.fetch(KEYS, keys)
@@ -36,8 +36,8 @@ def create(tx: Transaction, birth: Birth) -> CreateAnswer:
         known = tx.get(KEYS, _scope(birth))
         if known is not None and known.expires_at > tx.now:
             return Duplicate(known.execution_id)
-    if tx.record(record.execution_id) is not None:
-        return Duplicate(record.execution_id)
+    if tx.record(birth.execution_id) is not None:
+        return Duplicate(birth.execution_id)
     if record.flow_id:
         flow = tx.flow(record.flow_id)
         if flow is None or flow.cancelled_at or flow.namespace != record.namespace:
@@ -49,7 +49,7 @@ def create(tx: Transaction, birth: Birth) -> CreateAnswer:
 
 def insert(tx: Transaction, birth: Birth) -> Record:
     """Write a new execution; its flow, if it has one, must be there already."""
-    record = born(birth, tx.now, _shift(tx, birth.record))
+    record = born(birth, tx.now, _shift(tx, birth))
     done = Step(None, record)
     tx.write(done)
     if birth.input:
@@ -64,10 +64,11 @@ def insert(tx: Transaction, birth: Birth) -> Record:
     return record
 
 
-def _shift(tx: Transaction, record: Record) -> int:
+def _shift(tx: Transaction, birth: Birth) -> int:
+    record = birth.record
     if not record.fairness_key:
         return 0
-    part = partition_of(record.execution_id)
+    part = partition_of(birth.execution_id)
     key = (part, record.namespace, record.lane, record.fairness_key)
     shift = rank_shift_of(tx.get(FAIRNESS, key) or 0, tx.now)
     tx.put(FAIRNESS, key, tx.now + shift)

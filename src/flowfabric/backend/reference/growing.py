@@ -23,7 +23,7 @@ _replace = msgspec.structs.replace
 def start_create_graph(
     tx: Transaction, items: Sequence[GraphBirth]
 ) -> Callable[[GraphBirth], GraphCreated | GraphRefused]:
-    members = [birth.record.execution_id for graph in items for birth in graph.members]
+    members = [birth.execution_id for graph in items for birth in graph.members]
     edges = [edge for graph in items for edge in graph.edges]
     tx.fetch(RECORDS, [*members, *(edge.source for edge in edges)])
     tx.fetch(EDGES, [edge_key(edge) for edge in edges])
@@ -49,7 +49,7 @@ def _refusal(tx: Transaction, graph: GraphBirth, found: Flow | None) -> GraphRef
     if found is not None and (found.cancelled_at or found.digest != graph.flow.digest):
         return GraphRefused(found)
     for birth in graph.members:
-        record = tx.record(birth.record.execution_id)
+        record = tx.record(birth.execution_id)
         if record is not None and record.flow_id != graph.flow.flow_id:
             return GraphRefused(found, record=record)
     for edge in graph.edges:
@@ -60,7 +60,7 @@ def _refusal(tx: Transaction, graph: GraphBirth, found: Flow | None) -> GraphRef
 
 
 def _write(tx: Transaction, graph: GraphBirth, flow: Flow, *, is_first: bool) -> Flow:
-    new = [birth for birth in graph.members if tx.record(birth.record.execution_id) is None]
+    new = [birth for birth in graph.members if tx.record(birth.execution_id) is None]
     edges = [edge for edge in graph.edges if tx.get(EDGES, edge_key(edge)) is None]
     _write_edges(tx, graph, edges)
     _write_header(
@@ -110,4 +110,4 @@ def _settle(tx: Transaction, flow_id: str, edges: Sequence[Edge]) -> None:
 
 
 def _ids(births: Sequence[Birth]) -> list[str]:
-    return [birth.record.execution_id for birth in births]
+    return [birth.execution_id for birth in births]

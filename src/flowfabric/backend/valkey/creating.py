@@ -9,10 +9,11 @@ from flowfabric.backend.valkey.calls import Calls, Reply
 from flowfabric.backend.valkey.graph_rows import flow_of
 from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.limit_upkeep import attach
-from flowfabric.backend.valkey.packing import Args, decode, row_of, static_text
+from flowfabric.backend.valkey.packing import Args, decode, row_of, static_rest, static_text
 from flowfabric.core.birth import Birth, first_state
 from flowfabric.core.flow_plan import FlowRefused
 from flowfabric.core.graph import Flow
+from flowfabric.core.record import Record
 from flowfabric.errors import Bug
 
 
@@ -23,12 +24,13 @@ class CreateMechanism:
         answers: list[Answered[CreateAnswer]] = [
             *await self._calls.batches("create", items, _key, self._pack_birth, self._read_birth)
         ]
-        created = (
-            birth.record
+        charged = [
+            birth
             for birth, answer in zip(items, answers, strict=True)
-            if isinstance(answer, Created)
-        )
-        await attach(self._calls, (record for record in created if record.budget_ids))
+            if birth.record.budget_ids and isinstance(answer, Created)
+        ]
+        if charged:
+            await attach(self._calls, charged)
         return answers
 
     def _pack_birth(self, birth: Birth, args: Args) -> list[Any]:
@@ -37,7 +39,7 @@ class CreateMechanism:
     def _read_birth(self, birth: Birth, answer: Any, reply: Reply) -> CreateAnswer:
         match answer[0]:
             case "created":
-                return Created(birth.record.execution_id, *first_state(birth, reply.now))
+                return Created(birth.execution_id, *first_state(birth, reply.now))
             case "duplicate":
                 return Duplicate(answer[1])
             case "refused":
@@ -51,30 +53,36 @@ def _flow(birth: Birth, number: int, reply: Reply) -> Flow | None:
 
 
 def _key(birth: Birth) -> str:
-    return execution_partition_key(birth.record.execution_id)
+    return execution_partition_key(birth.execution_id)
 
 
 def pack_birth(birth: Birth, args: Args, searchable: frozenset[str]) -> list[Any]:
-    packed = pack_shape(birth, searchable)
-    packed[0] = birth.record.execution_id
-    packed[2] = static_text(birth.record)
-    packed[3] = args.put(birth.input) if birth.input else 0
-    return packed
+    row, static = _common(birth.record, args, searchable)
+    text = static_text(birth.execution_id, static)
+    body = args.put(birth.input) if birth.input else 0
+    return [birth.execution_id, row, text, body, *_terms(birth)]
 
 
 def pack_shape(birth: Birth, searchable: frozenset[str]) -> list[Any]:
     """A birth without what others of its kind do not have: id, static text and input."""
-    record = birth.record
-    return [
-        "",
-        row_of(record, searchable),
-        "",
-        0,
+    return ["", row_of(birth.record, searchable), "", 0, *_terms(birth)]
+
+
+def _common(record: Record, args: Args, searchable: frozenset[str]) -> tuple[list[Any], str]:
+    """What births of one record have in common, made once for all of a batch."""
+    found: tuple[list[Any], str] | None = args.shared.get(id(record))
+    if found is None:
+        found = args.shared[id(record)] = row_of(record, searchable), static_rest(record)
+    return found
+
+
+def _terms(birth: Birth) -> tuple[Any, ...]:
+    return (
         birth.dedup_window_ms,
         birth.delay_until,
         birth.deadline_at,
         birth.deadline_in,
         birth.has_dependencies,
-        record.fairness_key,
-        record.idempotency_key,
-    ]
+        birth.record.fairness_key,
+        birth.record.idempotency_key,
+    )

@@ -33,11 +33,10 @@ from flowfabric.backend.valkey.graph_rows import (
 from flowfabric.backend.valkey.keys import execution_partition_key, partition_key
 from flowfabric.backend.valkey.limit_upkeep import attach
 from flowfabric.backend.valkey.packing import Args, record_from
-from flowfabric.core.birth import GraphBirth
+from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.flow_plan import FlowAnswer, FlowApplied, FlowPlan, FlowRefused
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.ids import partition_of
-from flowfabric.core.record import Record
 from flowfabric.core.states import STATES, public_state
 
 I = TypeVar("I")  # noqa: E741
@@ -74,7 +73,7 @@ class FlowMechanism:
             )
         )
         found = [answer for (answer,) in answers]
-        await attach(self._calls, _new_records(items, found))
+        await attach(self._calls, _charged(items, found))
         return found
 
     def _pack_graph(self, graph: GraphBirth, args: Args) -> list[Any]:
@@ -203,13 +202,13 @@ class FlowMechanism:
         )
 
 
-def _new_records(
+def _charged(
     items: Sequence[GraphBirth], answers: Sequence[Answered[GraphCreated | GraphRefused]]
-) -> Iterator[Record]:
-    """Members with budgets that are to know of them."""
+) -> Iterator[Birth]:
+    """New members with budgets, which are to know of them."""
     for graph, answer in zip(items, answers, strict=True):
         if isinstance(answer, GraphCreated) and not answer.was_whole:
-            yield from (one.record for one in graph.members if one.record.budget_ids)
+            yield from (one for one in graph.members if one.record.budget_ids)
 
 
 def _graph_answer(

@@ -15,7 +15,14 @@ from flowfabric.backend.valkey.graph_rows import (
     pack_group,
     pack_tags,
 )
-from flowfabric.backend.valkey.packing import Args, encode, pack_event, pack_plan, static_text
+from flowfabric.backend.valkey.packing import (
+    Args,
+    encode,
+    pack_event,
+    pack_plan,
+    static_rest,
+    static_text,
+)
 from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.flow_plan import FlowPlan
 from flowfabric.core.graph import Edge
@@ -61,12 +68,11 @@ class Members:
         self._numbers: dict[bytes, int] = {}
         groups = {group.target: encode(pack_group(group)[1]) for group in graph.groups}
         for birth in graph.members:
-            record = birth.record
-            group = groups.get(record.execution_id)
+            group = groups.get(birth.execution_id)
             self.births += (
-                record.execution_id,
+                birth.execution_id,
                 self._shape(birth, searchable),
-                args.put(static_text(record)),
+                args.put(static_text(birth.execution_id, static_rest(birth.record))),
                 args.put(birth.input) if birth.input else 0,
                 args.put_once(group) if group else 0,
             )

@@ -10,12 +10,14 @@ from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.fanning import ask_each
 from flowfabric.backend.valkey.keys import key_of
 from flowfabric.backend.valkey.limit_places import Places, places_in
+from flowfabric.core.birth import Birth
 from flowfabric.core.record import Record
 
 
-async def attach(calls: Calls, records: Iterable[Record]) -> None:
+async def attach(calls: Calls, births: Iterable[Birth]) -> None:
     """List new executions with their budgets."""
-    pairs = _pairs(places_in(calls.counts), records)
+    charged = ((birth.execution_id, birth.record.budget_ids) for birth in births)
+    pairs = _pairs(places_in(calls.counts), charged)
     await _ask_each_node(
         calls, "attach", pairs, lambda tags: [(tag, pairs[tag], (), ()) for tag in tags]
     )
@@ -27,7 +29,7 @@ async def forget(calls: Calls, ids: Sequence[str], records: Iterable[Record]) ->
     if not ids:
         return
     places = places_in(calls.counts)
-    pairs = _pairs(places, records)
+    pairs = _pairs(places, ((record.execution_id, record.budget_ids) for record in records))
     await _ask_each_node(
         calls,
         "attach",
@@ -43,13 +45,13 @@ async def drop_ended(calls: Calls) -> None:
     await _ask_each_node(calls, "drop_ended", tags, lambda own: own)
 
 
-def _pairs(places: Places, records: Iterable[Record]) -> dict[str, list[str]]:
+def _pairs(places: Places, charged: Iterable[tuple[str, tuple[str, ...]]]) -> dict[str, list[str]]:
     """Budget and execution in turn, by tag."""
     pairs: dict[str, list[str]] = {}
-    for record in records:
-        for budget_id in record.budget_ids:
+    for execution_id, budget_ids in charged:
+        for budget_id in budget_ids:
             own = pairs.setdefault(places.budget(budget_id), [])
-            own += (budget_id, record.execution_id)
+            own += (budget_id, execution_id)
     return pairs
 
 

@@ -96,6 +96,8 @@ class Args:
     def __init__(self) -> None:
         self.bodies: list[Body] = []
         self._once: dict[bytes, int] = {}
+        # What items of the batch have in common, by the identity of what it was made from.
+        self.shared: dict[object, Any] = {}
 
     def put(self, body: Body) -> int:
         # The batch itself is argument 1.
@@ -116,8 +118,13 @@ class Args:
         return number
 
 
-def static_text(record: Record) -> str:
-    return _json.encode(_static_of(_astuple(record))).decode()
+def static_rest(record: Record) -> str:
+    """What of a record's static text follows its id."""
+    return _json.encode(_static_of(_astuple(record))[1:]).decode()[1:]
+
+
+def static_text(execution_id: str, rest: str) -> str:
+    return f'["{execution_id}",{rest}'
 
 
 def row_of(record: Record, searchable: frozenset[str]) -> list[Any]:
@@ -236,13 +243,26 @@ def pack_plan(plan: Plan, args: Args, searchable: frozenset[str]) -> list[Any]:
 
 def flat_plan(plan: Plan, args: Args, searchable: frozenset[str]) -> tuple[Any, ...]:
     """What is a plan's own, and the number of what it has in common with others of its batch."""
-    shape = args.put_once(encode(_shape(plan, args, searchable)))
     fence = plan.guard.fence
+    shape = _shape_number(plan, args, searchable)
     result, body = _body(plan, "result", args), _body(plan, "input", args)
     if fence is None:
         return shape, plan.target, "", 0, "", "", result, body
     own = (fence.lease_id, fence.lease_epoch, fence.attempt_id, op_key(plan))
     return shape, plan.target, *own, result, body
+
+
+def _shape_number(plan: Plan, args: Args, searchable: frozenset[str]) -> int:
+    """The rules make most plans of parts that never differ: what is made of the very same parts is
+    packed once."""
+    if _has_rare(plan):
+        return args.put_once(encode(_shape(plan, args, searchable)))
+    states, parts = plan.guard.states, (plan.set, plan.event, plan.attempt)
+    alike = (plan.rule, plan.close_stream, id(states), *map(id, parts))
+    number: int | None = args.shared.get(alike)
+    if number is None:
+        number = args.shared[alike] = args.put_once(encode(_shape(plan, args, searchable)))
+    return number
 
 
 def _body(plan: Plan, name: Blob, args: Args) -> int:

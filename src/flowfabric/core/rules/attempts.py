@@ -1,5 +1,6 @@
 """What a lease holder does: renew, report progress, and end or pause its attempt."""
 
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -51,13 +52,18 @@ def progress(execution_id: str, fence: Fence, percent: int | None, message: str 
     )
 
 
+@lru_cache(maxsize=64)
+def _completion(encoding: str) -> dict[str, Any]:
+    return {"state": "completed", "next": "", "result_encoding": encoding}
+
+
 def complete(execution_id: str, fence: Fence, result: bytes | None, encoding: str, op: str) -> Plan:
     return Plan(
         target=execution_id,
         rule="complete",
         guard=Guard(_ACTIVE, fence),
         op=op,
-        set={"state": "completed", "next": "", "result_encoding": encoding},
+        set=_completion(encoding),
         attempt=_SUCCEEDED,
         blobs={} if result is None else {"result": result},
         close_stream="attempt_success",

@@ -90,12 +90,13 @@ class World:
         self._made += 1
         beside = {name: fields.pop(name) for name in tuple(fields) if name in _BESIDE}
         names = {"namespace": "default", "lane": "main"} | fields
-        return Birth(record=Record(execution_id=id_of(self._made, partition), **names), **beside)
+        record = Record(execution_id="", **names)
+        return Birth(execution_id=id_of(self._made, partition), record=record, **beside)
 
     def create(self, partition: int = 0, **fields: Any) -> str:
         birth = self.birth(partition, **fields)
         self.do(start_create, birth)
-        return birth.record.execution_id
+        return birth.execution_id
 
     def graph(self, *links: tuple[int, int], members: int, **flow: Any) -> list[str]:
         """A flow of members and edges between them, given by position."""
@@ -104,7 +105,7 @@ class World:
             self.birth(flow_id=FLOW, has_dependencies=position in targets)
             for position in range(members)
         ]
-        ids = [birth.record.execution_id for birth in births]
+        ids = [birth.execution_id for birth in births]
         edges = tuple(
             Edge(
                 edge_id=f"e{number}",
