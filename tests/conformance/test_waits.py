@@ -1,20 +1,26 @@
 """Waiting for an end, for a page of the log, and for work that one may lose interest in."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
 
 import pytest
 
+from flowfabric.backend.base import end_bell
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import events as events_module
 from flowfabric.engine import waits as waits_module
 from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.event_types import CompletionEvent
 from flowfabric.engine.events import EventScope
+from flowfabric.engine.executions import Submission
 from flowfabric.engine.streams import Tail
 from flowfabric.errors import ExecutionNotFound, InvalidInput
+from flowfabric.ports.ends import WITH_RESULT
 from tests.conformance.driver import Driver
 from tests.conformance.streaming import SOON_S, Waits, append, frame, payloads
 
+PATIENT: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1", wait_ms=30_000)
 NOBODY = "{fp:3}:11111111-2222-4333-8444-555555555555"
 
 
@@ -61,6 +67,56 @@ async def test_waiting_for_nothing_is_refused(driver: Driver) -> None:
     for wait_ms in (-1, 30_001):
         with pytest.raises(InvalidInput):
             await driver.engine.waits.until_final(NOBODY, wait_ms)
+
+
+# ---- calls: create and wait in one
+
+
+async def test_a_call_is_answered_by_the_end_and_looks_once(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, looks = driver.engine.deps.store.backend, list[str]()
+    read = backend.read
+
+    async def counted(ids: Sequence[str], *rest: Any) -> Any:
+        looks.extend(ids)
+        return await read(ids, *rest)
+
+    monkeypatch.setattr(backend, "read", counted)
+    monkeypatch.setattr(waits_module, "_FIRST_LOOK_S", 600.0)
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        calling = group.create_task(driver.engine.waits.call(Submission(), WITH_RESULT))
+        claimed = await driver.engine.claims.claim(PATIENT)
+        await driver.engine.outcomes.complete(claimed[0].held, b"done")
+    seen = calling.result()
+    assert (seen.record.state, seen.result) == ("completed", b"done")
+    assert looks == [seen.record.execution_id]
+
+
+async def test_an_end_nobody_heard_is_found_by_a_look(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waits_module, "SAFETY_NET_S", 0.1)
+    monkeypatch.setattr(waits_module, "end_bell", lambda _: end_bell(NOBODY))
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        calling = group.create_task(driver.engine.waits.call(Submission()))
+        claimed = await driver.engine.claims.claim(PATIENT)
+        await driver.engine.outcomes.complete(claimed[0].held)
+    assert calling.result().record.state == "completed"
+
+
+async def test_a_call_under_a_key_waits_for_what_the_key_stands_for(driver: Driver) -> None:
+    asked = Submission(idempotency_key="once", policy={"dedup_window_ms": 60_000})
+    first = await driver.engine.executions.create(asked)
+    await driver.engine.outcomes.complete((await driver.claim()).held)
+    async with asyncio.timeout(SOON_S):
+        seen = await driver.engine.waits.call(asked)
+    assert (seen.record.execution_id, seen.record.state) == (first.execution_id, "completed")
+
+
+async def test_a_call_that_cannot_be_submitted_is_refused(driver: Driver) -> None:
+    with pytest.raises(InvalidInput):
+        await driver.engine.waits.call(Submission(kind="\0"))
 
 
 async def test_a_page_of_the_log_is_read_without_waiting(driver: Driver) -> None:

@@ -188,4 +188,6 @@ async def test_a_worker_runs_through_layers(fabric: FlowFabric) -> None:
     fabric.layer(Metrics(lambda method, *_: heard.append(method)))
     async with fabric.worker():
         assert await one.call() == 1
-    assert {"register", "claim", "finish", "submit", "wait_ended", "leave"} <= set(heard)
+        assert await (await one.submit()).result() == 1
+    methods = {"register", "claim", "finish", "call", "submit", "wait_ended", "leave"}
+    assert methods <= set(heard)

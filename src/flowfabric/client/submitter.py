@@ -93,6 +93,12 @@ class HttpSubmitter:
             for one in map(outcome_of, answer.items)
         ]
 
+    async def call(self, submission: Submission) -> Ended:
+        submitted = await self.submit(submission)
+        ended = await self._ends.wait(submitted.execution_id, None)
+        assert ended is not None
+        return ended
+
     async def submit_graph(self, graph: GraphSubmission) -> GraphSubmitted:
         is_safe = bool(graph.idempotency_key or graph.flow_id)
         question = post("/v1/flows:submit", flow_of(graph), is_safe=is_safe)

@@ -73,7 +73,7 @@ class Engine:
         self.explanations = Explanations(deps, self.lanes, self.workers)
         self.tags = Tags(deps)
         self.events = Events(deps, searchable_tags)
-        self.waits = Waits(deps)
+        self.waits = Waits(deps, self.executions)
         self.streams = Streams(deps)
         self.journals = Journals(deps)
         self.keys = Keys(backend)

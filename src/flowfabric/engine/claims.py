@@ -160,7 +160,7 @@ class Claims:
     ) -> list[Claimed]:
         loop = asyncio.get_running_loop()
         end = loop.time() + order.wait_ms / 1000
-        is_idle = await self._is_idle(order)
+        is_idle = await self.is_idle(order)
         while True:
             # Listening began before the look, so nothing that comes behind it goes unheard.
             claimed, is_everything = ([], True) if is_idle else await self._look(order)
@@ -174,7 +174,8 @@ class Claims:
             if leaving is not None and leaving.done():
                 return []
 
-    async def _is_idle(self, order: ClaimOrder) -> bool:
+    async def is_idle(self, order: ClaimOrder) -> bool:
+        """Whether a look would find nothing, as far as is known here."""
         route = await self._lanes.route(order.namespace, order.lanes, order.capabilities)
         return self._idleness.covers(Sought(order.namespace, route.lanes, route.sets))
 

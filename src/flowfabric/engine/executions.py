@@ -86,7 +86,10 @@ class Executions:
         self._lanes = lanes
 
     async def create(self, submission: Submission) -> Submitted:
-        birth = await self.prepare(submission)
+        return await self.bear(await self.prepare(submission))
+
+    async def bear(self, birth: Birth) -> Submitted:
+        """The creating step itself."""
         submitted = self._submitted(birth, await self._deps.store.create(birth))
         if isinstance(submitted, FlowFabricError):
             raise submitted

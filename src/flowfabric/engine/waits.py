@@ -1,14 +1,16 @@
 """Waiting for executions to end."""
 
 import asyncio
+from contextlib import closing
 from typing import Final
 
-from flowfabric.backend.base import end_bell
+from flowfabric.backend.base import Listening, end_bell
 from flowfabric.backend.types import Seen, With
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.states import FINAL
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
+from flowfabric.engine.executions import Executions, Submission
 from flowfabric.engine.snapshots import stored_public_state
 from flowfabric.errors import ExecutionNotFound
 
@@ -16,13 +18,31 @@ MOST_WAIT_MS: Final = 30_000
 # How often a wait looks although no bell rang.
 SAFETY_NET_S: Final = 5.0
 _BEGUN_S: Final = 1.0
+# An end could be missed only while listening begins, so a new execution is looked at this late.
+_FIRST_LOOK_S: Final = 0.1
 
 
 class Waits:
     """Each waits for the bell that an end rings, whichever process brought it about."""
 
-    def __init__(self, deps: Deps) -> None:
+    def __init__(self, deps: Deps, executions: Executions) -> None:
         self._deps = deps
+        self._executions = executions
+
+    async def call(self, submission: Submission, beside: frozenset[With] = frozenset()) -> Seen:
+        """Create an execution and wait for its end. Who listens before it exists hears the end
+        and need not look before."""
+        birth = await self._executions.prepare(submission)
+        execution_id = birth.execution_id
+        with closing(self._listen(execution_id)) as listening:
+            # Both take about as long, and neither needs the other.
+            _, submitted = await asyncio.gather(
+                listening.begun(_BEGUN_S), self._executions.bear(birth)
+            )
+            if submitted.is_new:
+                await listening.wait(_FIRST_LOOK_S)
+                return await self._ended(execution_id, None, beside, listening)
+        return await self.until(submitted.execution_id, None, beside)
 
     async def until_final(self, execution_id: str, wait_ms: int) -> str:
         """The public state, as soon as it is a final one or else when the time is up."""
@@ -37,19 +57,28 @@ class Waits:
         """The execution as soon as it has ended, or else as it is when the time is up."""
         if seconds == 0:
             return await self._look(execution_id, beside)
-        listening = self._deps.store.backend.bells().listen(end_bell(execution_id))
-        loop = asyncio.get_running_loop()
-        end = None if seconds is None else loop.time() + seconds
-        try:
+        end = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        with closing(self._listen(execution_id)) as listening:
             await listening.begun(_BEGUN_S)
-            while True:
-                seen = await self._look(execution_id, beside)
-                left = SAFETY_NET_S if end is None else end - loop.time()
-                if seen.record.state in FINAL or left <= 0:
-                    return seen
-                await listening.wait(min(left, SAFETY_NET_S))
-        finally:
-            listening.close()
+            return await self._ended(execution_id, end, beside, listening)
+
+    def _listen(self, execution_id: str) -> Listening:
+        return self._deps.store.backend.bells().listen(end_bell(execution_id))
+
+    async def _ended(
+        self,
+        execution_id: str,
+        end: float | None,
+        beside: frozenset[With],
+        listening: Listening,
+    ) -> Seen:
+        loop = asyncio.get_running_loop()
+        while True:
+            seen = await self._look(execution_id, beside)
+            left = SAFETY_NET_S if end is None else end - loop.time()
+            if seen.record.state in FINAL or left <= 0:
+                return seen
+            await listening.wait(min(left, SAFETY_NET_S))
 
     async def _look(self, execution_id: str, beside: frozenset[With]) -> Seen:
         seen = await self._deps.store.read(execution_id, beside)

@@ -29,7 +29,7 @@ from flowfabric.fabric.flows import Flow
 from flowfabric.fabric.home import Home
 from flowfabric.fabric.limits import Budget, BudgetTerms, Quota, quota_of
 from flowfabric.fabric.options import Options, names_in, settled
-from flowfabric.fabric.runs import Run
+from flowfabric.fabric.runs import Run, result_of
 from flowfabric.fabric.schedules import Reach, ScheduleTerms, TaskSchedule, order_of
 from flowfabric.fabric.signalling import SignalCall, deliver
 from flowfabric.fabric.tasks import Declare, Task
@@ -218,6 +218,13 @@ class FlowFabric(Home):
         now = await port.now() if call.delay_ms else 0
         submitted = await port.submit(call.at(now))
         return Run(submitted.execution_id, self.submitter, call.result_type)
+
+    async def call(self, call: BoundCall[R]) -> R:
+        """Submit a call of a task and wait for its result."""
+        port = await self.submitter()
+        now = await port.now() if call.delay_ms else 0
+        value: R = await result_of(port, await port.call(call.at(now)), call.result_type())
+        return value
 
     async def submit_many(self, calls: Iterable[BoundCall[R]]) -> list[Run[R] | FlowFabricError]:
         """Submit bound calls (`task.bind(…)`) together; answers in order, each by itself."""

@@ -45,6 +45,11 @@ class EmbeddedSubmitter:
     ) -> list[Submitted | FlowFabricError]:
         return await self._engine.executions.create_many(submissions)
 
+    async def call(self, submission: Submission) -> Ended:
+        ended = end_of(await self._engine.waits.call(submission, WITH_RESULT))
+        assert ended is not None
+        return ended
+
     async def submit_graph(self, graph: GraphSubmission) -> GraphSubmitted:
         return await self._engine.graphs.submit_graph(graph)
 

@@ -72,8 +72,7 @@ class Run(Generic[R]):
     async def result(self, timeout: Duration | None = None) -> R:
         """The decoded result as soon as it is there; how else it ended is raised."""
         ended = await self.wait(timeout)
-        trace = await self._traceback(ended) if ended.state == "failed" else ""
-        value: R = value_of_end(ended, self._result_type(), trace)
+        value: R = await result_of(await self._port(), ended, self._result_type())
         return value
 
     async def wait(self, timeout: Duration | None = None) -> Ended:
@@ -221,30 +220,38 @@ class Run(Generic[R]):
 
     async def traceback(self) -> str:
         """Where its handler failed; nothing unless it has failed."""
-        ended = await (await self._port()).wait_ended(self.id, 0)
-        return "" if ended is None or ended.state != "failed" else await self._traceback(ended)
+        port = await self._port()
+        ended = await port.wait_ended(self.id, 0)
+        return "" if ended is None else await _traceback(port, ended)
 
-    async def _traceback(self, ended: Ended) -> str:
-        """The traceback stored behind the output of the attempt that failed last."""
-        port, position, text = await self._port(), "0-0", ""
-        while True:
-            tail = Tail(
-                execution_id=self.id,
-                attempt_index=ended.attempt_index,
-                after=position,
-                count_limit=_FRAMES,
-            )
-            try:
-                page = await port.tail(tail)
-            except ResourceExhausted:
-                # That it failed must be told, even by a server that has no room to tell why.
-                return text
-            for stored in page.frames:
-                if stored.frame.frame_type == TRACEBACK:
-                    text = stored.frame.payload.decode("utf-8", "replace")
-            if len(page.frames) < _FRAMES:
-                return text
-            position = page.next_after
+
+async def result_of(port: SubmitterPort, ended: Ended, type_: Any) -> Any:
+    """The decoded result of what has ended; how else it ended is raised."""
+    return value_of_end(ended, type_, await _traceback(port, ended))
+
+
+async def _traceback(port: SubmitterPort, ended: Ended) -> str:
+    """The traceback stored behind the output of the attempt that failed last."""
+    position, text = "0-0", ""
+    while ended.state == "failed":
+        tail = Tail(
+            execution_id=ended.execution_id,
+            attempt_index=ended.attempt_index,
+            after=position,
+            count_limit=_FRAMES,
+        )
+        try:
+            page = await port.tail(tail)
+        except ResourceExhausted:
+            # That it failed must be told, even by a server that has no room to tell why.
+            return text
+        for stored in page.frames:
+            if stored.frame.frame_type == TRACEBACK:
+                text = stored.frame.payload.decode("utf-8", "replace")
+        if len(page.frames) < _FRAMES:
+            return text
+        position = page.next_after
+    return text
 
 
 async def _when_let_in(port: SubmitterPort, tail: Tail) -> StreamPage:

@@ -24,6 +24,8 @@ class Submitting(Protocol):
 
     async def submit_bound(self, call: BoundCall[R]) -> Run[R]: ...
 
+    async def call(self, call: BoundCall[R]) -> R: ...
+
     async def submit_many(
         self, calls: Iterable[BoundCall[R]]
     ) -> list[Run[R] | FlowFabricError]: ...
@@ -89,7 +91,7 @@ class Task(Generic[P, R]):
 
     async def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Submit and wait for the result."""
-        return await (await self.submit(*args, **kwargs)).result()
+        return await self._fabric.call(self.bind(*args, **kwargs))
 
     def _result_type(self) -> Any:
         return self._handler.signature.result_type

@@ -8,7 +8,7 @@ import msgspec
 from flowfabric.engine.executions import Submission, Submitted
 from flowfabric.engine.graph_types import GraphSubmission, GraphSubmitted
 from flowfabric.errors import FlowFabricError
-from flowfabric.ports.worker import Claim
+from flowfabric.ports.worker import Claim, Ended
 from flowfabric.telemetry.traces import TRACEPARENT, Traces
 
 P = TypeVar("P")
@@ -35,6 +35,12 @@ class _Traced:
             done: Submitted = await self._inner.submit(self._tagged(submission))
             span.set_attribute("execution_id", done.execution_id)
             return done
+
+    async def call(self, submission: Submission) -> Ended:
+        """In two steps, so that the span of the submit does not last until the end."""
+        submitted = await self.submit(submission)
+        ended: Ended = await self._inner.wait_ended(submitted.execution_id)
+        return ended
 
     async def submit_many(
         self, submissions: Sequence[Submission]

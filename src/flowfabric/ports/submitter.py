@@ -40,6 +40,9 @@ class SubmitterPort(Protocol):
     ) -> list[Submitted | FlowFabricError]:
         """Each by itself, in one call; answers in order."""
 
+    async def call(self, submission: Submission) -> Ended:
+        """Submit, and wait for the end."""
+
     async def submit_graph(self, graph: GraphSubmission) -> GraphSubmitted: ...
 
     # ---- one execution

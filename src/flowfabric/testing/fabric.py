@@ -51,7 +51,7 @@ class Calls:
 
 
 # Calls that are under way while nothing happens.
-_WAITING: Final = frozenset({"claim", "wait_ended", "tail", "events"})
+_WAITING: Final = frozenset({"claim", "call", "wait_ended", "tail", "events"})
 
 
 class Kit(FlowFabric):

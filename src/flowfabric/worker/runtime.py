@@ -25,7 +25,7 @@ _log = logging.getLogger("flowfabric.worker")
 
 # Several calls under way, each of a few, so that the store works while handlers run; and never so
 # many in one that others have to wait for it.
-_FINISHERS: Final = 4
+_MOST_REPORTS: Final = 4
 _MOST_FINISHED: Final = 32
 _LEAST_ASKED: Final = 8
 _MOST_ASKED: Final = 64
@@ -62,12 +62,12 @@ class Worker:
         self._pace = _SHORT_S
         self._appetite = _LEAST_ASKED
         self._ended: list[tuple[Job, Finish]] = []
-        self._has_ended = asyncio.Event()
+        self._reports: set[asyncio.Task[None]] = set()
         self._has_room = asyncio.Event()
         self._is_stopping = False
         self._hurry = asyncio.Event()
         self._is_over = asyncio.Event()
-        self._loops: list[asyncio.Task[None]] = []
+        self._has_started = False
         self._fault: BaseException | None = None
 
     # ---- life
@@ -112,7 +112,7 @@ class Worker:
         return asyncio.ensure_future(self.stop())
 
     async def start(self) -> None:
-        if self._loops:
+        if self._has_started:
             return
         self._port = await self._connect()
         self._threads = ThreadPoolExecutor(self.options.concurrency, "flowfabric")
@@ -128,12 +128,12 @@ class Worker:
         self._renewing = asyncio.ensure_future(self._renewals.run())
         self._claiming = asyncio.ensure_future(self._claim_forever())
         self._claiming.add_done_callback(self._claimed_last)
-        self._loops = [asyncio.ensure_future(self._finish_forever()) for _ in range(_FINISHERS)]
+        self._has_started = True
 
     async def stop(self) -> None:
         """Drain: claim no more, hand back what has not begun, give the rest time to end."""
-        if self._is_stopping or not self._loops:
-            await self._is_over.wait() if self._loops else None
+        if self._is_stopping or not self._has_started:
+            await self._is_over.wait() if self._has_started else None
             return
         self._is_stopping = True
         self._claiming.cancel()
@@ -143,9 +143,10 @@ class Worker:
             self._end(job, Finish(job.claim, Delay(for_ms=0)))
         if not await self._drained():
             await self._cut_short()
-        for loop in (self._renewing, *self._loops):
-            loop.cancel()
-        await asyncio.wait([self._renewing, *self._loops])
+        left = [self._renewing, *self._reports]
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left)
         await self._depart()
         self._is_over.set()
 
@@ -307,22 +308,26 @@ class Worker:
     def _end(self, job: Job, finish: Finish) -> None:
         if job.claim.lease_id not in self._jobs:
             return
+        if not self._ended:
+            # All that end in this turn of the loop are reported together.
+            self._loop.call_soon(self._report_ended)
         self._ended.append((job, finish))
-        self._has_ended.set()
 
     def _forget(self, job: Job) -> None:
         self._jobs.pop(job.claim.lease_id, None)
         self._has_room.set()
 
-    async def _finish_forever(self) -> None:
-        while True:
-            await self._has_ended.wait()
+    def _report_ended(self) -> None:
+        while self._ended and len(self._reports) < _MOST_REPORTS:
             batch = self._ended[:_MOST_FINISHED]
             del self._ended[:_MOST_FINISHED]
-            if not self._ended:
-                self._has_ended.clear()
-            if batch:
-                await self._finish(batch)
+            report = self._loop.create_task(self._finish(batch))
+            self._reports.add(report)
+            report.add_done_callback(self._reported)
+
+    def _reported(self, report: asyncio.Task[None]) -> None:
+        self._reports.discard(report)
+        self._report_ended()
 
     async def _finish(self, batch: list[tuple[Job, Finish]]) -> None:
         """Report until the engine has answered: an answer that was lost is asked for again."""
