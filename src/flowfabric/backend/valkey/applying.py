@@ -93,7 +93,9 @@ def _key(plan: Plan) -> str:
     return execution_partition_key(plan.target)
 
 
-def _read(_: Plan, answer: list[Any], reply: Reply) -> Answer:
+def _read(plan: Plan, answer: Any, reply: Reply) -> Answer:
+    if isinstance(answer, int):
+        return Applied(Brief(plan.set["state"], answer, 0, False), "active", reply.now)
     if answer[0] == "refused":
         return refused(answer[1:3], reply)
     _, state, version, wake_at, gated, was, replayed, more, *shown = answer

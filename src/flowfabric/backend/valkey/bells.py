@@ -22,6 +22,9 @@ _log = logging.getLogger("flowfabric.backend.valkey")
 _RETRY_S: Final = 1.0
 # Bells nobody listens to any more are kept subscribed up to this many.
 _IDLE: Final = 1_000
+# The bells of single executions are rung only while this one has a listener.
+_OF_EXECUTIONS: Final = ("end:", "stream:")
+_WATCHED: Final = "watched"
 
 
 class StoreBells(Bells, Protocol):
@@ -53,11 +56,15 @@ class ValkeyBells:
 
     def listen(self, *names: str) -> LocalListening:
         listening = self._local.listen(*names)
-        for name in names:
+        for name in self._with_watched(names):
             channel = self._channels.get(name) or self._subscribe(name)
             if not channel.done():
                 listening.heard = channel
         return listening
+
+    def _with_watched(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        is_watching = any(name.startswith(_OF_EXECUTIONS) for name in names)
+        return (_WATCHED, *names) if is_watching else names
 
     def ring(self, *names: str) -> None:
         """Ring in this process; changes in the store ring by themselves."""
@@ -96,7 +103,11 @@ class ValkeyBells:
 
     def _forget(self) -> None:
         """Leave channels nobody listens to, and look again when there are many more."""
-        idle = [name for name in self._channels if not self._local.has_listener(name)]
+        idle = [
+            name
+            for name in self._channels
+            if name != _WATCHED and not self._local.has_listener(name)
+        ]
         for name in idle:
             del self._channels[name]
         self._full = max(_IDLE, 2 * len(self._channels))

@@ -158,7 +158,7 @@ def read_answer(
     item: I, answer: Any, reply: Reply, read: Callable[[I, Any, Reply], A]
 ) -> A | FlowFabricError:
     """An item that failed inside its function is answered by its error, in its place."""
-    if not answer or answer[0] != "bug":
+    if not isinstance(answer, list) or not answer or answer[0] != "bug":
         return read(item, answer, reply)
     text = str(answer[1])
     if text.startswith(_VIOLATION):

@@ -151,22 +151,27 @@ def _pack_named(named: NamedClaim, _: Args) -> list[Any]:
 
 
 def _read_named(_: NamedClaim, answer: Any, reply: Reply) -> Offer | Refused:
-    if answer[0] != "refused":
+    if isinstance(answer, int) or answer[0] != "refused":
         return _offer(answer, reply)
     row, static = answer[1:3]
     seen = record_from(reply.bodies[row], reply.bodies[static]) if row else None
     return Refused(seen, reply.now)
 
 
-def _offer(answer: list[Any], reply: Reply) -> Offer:
+def _offer(answer: Any, reply: Reply) -> Offer:
+    bodies = reply.bodies
+    if isinstance(answer, int):
+        row = abs(answer)
+        body = bodies[row + 2] if answer > 0 else None
+        return Offer(fate="leased", record=record_from(bodies[row], bodies[row + 1]), input=body)
     fate, row, static, body, deferred, journal_length, suspension_id, suspension, upstreams = answer
     return Offer(
         fate=fate,
-        record=record_from(reply.bodies[row], reply.bodies[static]),
+        record=record_from(bodies[row], bodies[static]),
         input=reply.body(body),
         input_deferred=deferred,
         journal_length=journal_length,
         suspension_id=suspension_id,
-        suspension=document_from(reply.bodies[suspension]) if suspension else None,
+        suspension=document_from(bodies[suspension]) if suspension else None,
         upstreams=upstreams_of(upstreams, reply),
     )

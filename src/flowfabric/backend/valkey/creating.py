@@ -9,11 +9,10 @@ from flowfabric.backend.valkey.calls import Calls, Reply
 from flowfabric.backend.valkey.graph_rows import flow_of
 from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.limit_upkeep import attach
-from flowfabric.backend.valkey.packing import Args, decode, row_of, static_rest, static_text
+from flowfabric.backend.valkey.packing import Args, decode, encode, row_of, static_rest, static_text
 from flowfabric.core.birth import Birth, first_state
 from flowfabric.core.flow_plan import FlowRefused
 from flowfabric.core.graph import Flow
-from flowfabric.core.record import Record
 from flowfabric.errors import Bug
 
 
@@ -37,9 +36,9 @@ class CreateMechanism:
         return pack_birth(birth, args, self._calls.searchable)
 
     def _read_birth(self, birth: Birth, answer: Any, reply: Reply) -> CreateAnswer:
+        if answer is True:
+            return Created(birth.execution_id, *first_state(birth, reply.now))
         match answer[0]:
-            case "created":
-                return Created(birth.execution_id, *first_state(birth, reply.now))
             case "duplicate":
                 return Duplicate(answer[1])
             case "refused":
@@ -57,23 +56,30 @@ def _key(birth: Birth) -> str:
 
 
 def pack_birth(birth: Birth, args: Args, searchable: frozenset[str]) -> list[Any]:
-    row, static = _common(birth.record, args, searchable)
-    text = static_text(birth.execution_id, static)
-    body = args.put(birth.input) if birth.input else 0
-    return [birth.execution_id, row, text, body, *_terms(birth)]
+    shape, static = _shared(birth, args, searchable)
+    return [
+        birth.execution_id,
+        shape,
+        static_text(birth.execution_id, static),
+        args.put(birth.input) if birth.input else 0,
+        birth.record.idempotency_key,
+    ]
 
 
-def pack_shape(birth: Birth, searchable: frozenset[str]) -> list[Any]:
-    """A birth without what others of its kind do not have: id, static text and input."""
-    return ["", row_of(birth.record, searchable), "", 0, *_terms(birth)]
-
-
-def _common(record: Record, args: Args, searchable: frozenset[str]) -> tuple[list[Any], str]:
-    """What births of one record have in common, made once for all of a batch."""
-    found: tuple[list[Any], str] | None = args.shared.get(id(record))
+def _shared(birth: Birth, args: Args, searchable: frozenset[str]) -> tuple[int, str]:
+    """The argument of a birth's shape and most of its static text, made once for all births of a
+    batch that share a record and its terms."""
+    record, terms = birth.record, _terms(birth)
+    found = args.shared.get((id(record), terms))
     if found is None:
-        found = args.shared[id(record)] = row_of(record, searchable), static_rest(record)
+        shape = args.put_once(encode(pack_shape(birth, searchable)))
+        found = args.shared[id(record), terms] = shape, static_rest(record)
     return found
+
+
+def pack_shape(birth: Birth, searchable: frozenset[str]) -> tuple[Any, ...]:
+    """What a birth has in common with others of its kind."""
+    return row_of(birth.record, searchable), *_terms(birth), birth.record.fairness_key
 
 
 def _terms(birth: Birth) -> tuple[Any, ...]:
@@ -83,6 +89,4 @@ def _terms(birth: Birth) -> tuple[Any, ...]:
         birth.deadline_at,
         birth.deadline_in,
         birth.has_dependencies,
-        birth.record.fairness_key,
-        birth.record.idempotency_key,
     )

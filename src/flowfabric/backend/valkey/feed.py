@@ -9,7 +9,7 @@ from flowfabric.backend.valkey.calls import Calls, Reply
 from flowfabric.backend.valkey.fanning import ask_each
 from flowfabric.backend.valkey.keys import key_of
 from flowfabric.backend.valkey.logs import log_count, log_numbers, log_tag
-from flowfabric.backend.valkey.packing import decode, entry_of
+from flowfabric.backend.valkey.packing import decode, entries_of
 from flowfabric.backend.valkey.positions import (
     START,
     WHOLE,
@@ -146,13 +146,13 @@ def _in_order(logs: list[_Log], positions: Positions) -> Iterator[_Event]:
 
 
 def _events(place: Place, number: int, body: bytes, before: Place) -> Iterator[_Event]:
-    values = decode(body)
+    entries = [entry for group in decode(body) for entry in entries_of(group)]
     # An entry read in part is read again, for the events behind those already seen.
     first = before.seen if before.entry == place.entry else 0
-    for index in range(first, len(values)):
-        is_last = index == len(values) - 1
+    for index in range(first, len(entries)):
+        is_last = index == len(entries) - 1
         reached = place if is_last else Place(place.ms, place.seq, index + 1)
-        yield _Event(number, reached, entry_of(values[index]))
+        yield _Event(number, reached, entries[index])
 
 
 def _is_wanted(entry: LogEntry, wanted: EventFilter) -> bool:

@@ -63,7 +63,7 @@ class Members:
     """The births of a graph, flat; what they have in common is sent once."""
 
     def __init__(self, graph: GraphBirth, args: Args, searchable: Searchable) -> None:
-        self.shapes: list[list[Any]] = []
+        self.shapes: list[tuple[Any, ...]] = []
         self.births: list[Any] = []
         self._numbers: dict[bytes, int] = {}
         groups = {group.target: encode(pack_group(group)[1]) for group in graph.groups}
@@ -81,8 +81,7 @@ class Members:
         shape = pack_shape(birth, searchable)
         packed = encode(shape)
         number = self._numbers.get(packed, 0)
-        # Each of a fairness key stands further behind.
-        if not number or birth.record.fairness_key:
+        if not number:
             self.shapes.append(shape)
             number = self._numbers[packed] = len(self.shapes)
         return number

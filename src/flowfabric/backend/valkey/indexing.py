@@ -1,6 +1,7 @@
 """VIEWS as Lua source: one function that moves a record between the sorted sets of its partition.
 
-Written out view by view, because every write of every record runs through it.
+Written out view by view, because every write of every record runs through it. It stands behind the
+file `views`, in the same block, and uses what is local there.
 """
 
 from typing import Final
@@ -17,19 +18,20 @@ _IMPLIED: Final = ("part", "namespace")
 _MEMBER: Final = "execution_id"
 # What a record never changes.
 _FIXED: Final = frozenset({"part", "namespace", "lane", "created_at", "execution_id"})
+# The state of the record `before` and `after` a write.
+_STATE: Final = {"before": "from", "after": "to"}
 
 
 def render_reindex() -> str:
     """`ff.reindex(c, tag, id, before, after)`; `before` is nil for a new record, `after` for one
     that is purged."""
-    views = [_view(view) for view in VIEWS if view.name != _COUNTED]
+    views = [view for view in VIEWS if view.name != _COUNTED]
     return "\n".join(
         [
+            *(_states(view) for view in views if len(view.states) > 1),
             "function ff.reindex(c, tag, id, before, after)",
-            "local member, partition = ff.member_of(id), ff.partition_of(c, tag)",
-            "local lane = ff.lane_of(partition, after or before)",
-            "local was, is, old, new",
-            *views,
+            _BEGIN,
+            *map(_view, views),
             _COUNTERS,
             _TAGS,
             "end",
@@ -42,58 +44,76 @@ def partition_views() -> tuple[str, ...]:
     return tuple(view.name for view in VIEWS if set(view.key) <= set(_IMPLIED))
 
 
+def _states(view: View) -> str:
+    """The states of a view, as a table of truths."""
+    members = ", ".join(f"{state} = true" for state in sorted(view.states))
+    return f"local IN_{view.name.upper()} = {{ {members} }}"
+
+
 def _view(view: View) -> str:
     if _FIXED.issuperset((*view.key, *view.order)) and not view.states:
         return _fixed(view)
-    lines = [
-        f"-- {view.name}",
-        f"was = before and {_belongs(view, 'before')}",
-        f"is = after and {_belongs(view, 'after')}",
-        "if was or is then",
-        f"old = was and {_name(view, 'before')}",
-        f"new = is and {_name(view, 'after')}",
-        "if was and old ~= new then ff.remove(c, old, member) end",
-        f"if is and (old ~= new or {_order(view, 'before')} ~= {_order(view, 'after')}) then",
-        f"ff.add(c, new, {_order(view, 'after')}, member)",
-        *_noticed(view),
-        "end",
-        "end",
-    ]
-    return "\n".join(lines)
+    if view.name in partition_views():
+        return _shared(view)
+    return _keyed(view)
 
 
 def _fixed(view: View) -> str:
     """A view in which a record stands in one place from its birth to its purge."""
-    return "\n".join(
-        [
-            f"-- {view.name}",
-            "if not before then",
-            f"ff.add(c, {_name(view, 'after')}, {_order(view, 'after')}, member)",
-            "elseif not after then",
-            f"ff.remove(c, {_name(view, 'before')}, member)",
-            "end",
-        ]
-    )
+    return f"""-- {view.name}
+if not before then
+add(c, partition.{view.name}, {_order(view, "after")}, member)
+elseif not after then
+remove(c, partition.{view.name}, member)
+end"""
 
 
-def _noticed(view: View) -> list[str]:
+def _shared(view: View) -> str:
+    """A view of a whole partition, in which a record only ever changes its place."""
+    return f"""-- {view.name}
+was = {_belongs(view, "before")}
+if {_belongs(view, "after")} then
+if not was or {_order(view, "before")} ~= {_order(view, "after")} then
+add(c, partition.{view.name}, {_order(view, "after")}, member)
+{_noticed(view)}
+end
+elseif was then
+remove(c, partition.{view.name}, member)
+end"""
+
+
+def _keyed(view: View) -> str:
+    return f"""-- {view.name}
+old = {_belongs(view, "before")} and {_name(view, "before")}
+new = {_belongs(view, "after")} and {_name(view, "after")}
+if old and old ~= new then remove(c, old, member) end
+if new and (old ~= new or {_order(view, "before")} ~= {_order(view, "after")}) then
+add(c, new, {_order(view, "after")}, member)
+{_noticed(view)}
+end"""
+
+
+def _noticed(view: View) -> str:
     match view.name:
         case "claimable":
-            return [
-                "ff.queued(c, tag, after, new)",
-                "if not was then c.rings[lane.bell] = true end",
-            ]
+            ring = "if not old then c.rings[lane.bell] = true end"
+            return f"queued(c, new, after[{AT['rank']}])\n{ring}"
         case "timers":
-            return [f"ff.timed(c, tag, after[{AT['due_at']}])"]
+            return f"timed(c, tag, after[{AT['due_at']}])"
         case _:
-            return []
+            return ""
 
 
 def _belongs(view: View, record: str) -> str:
-    state = f"{record}[{AT['state']}]"
-    terms = []
-    if view.states:
-        terms.append("(" + " or ".join(f"{state} == '{one}'" for one in sorted(view.states)) + ")")
+    state = _STATE[record]
+    match len(view.states):
+        case 0:
+            terms = [record]
+        case 1:
+            (only,) = view.states
+            terms = [f"{state} == '{only}'"]
+        case _:
+            terms = [f"IN_{view.name.upper()}[{state}]"]
     terms += [_is_set(name, record) for name in view.where]
     terms += [f"not ({_is_set(name, record)})" for name in view.unless]
     return " and ".join(terms)
@@ -106,14 +126,12 @@ def _is_set(name: str, record: str) -> str:
 
 def _name(view: View, record: str) -> str:
     if view.name == "claimable":
-        return f"ff.queue_in(partition, lane, {record})"
+        return f"queue_in(lane, {record}[{AT['req_set']}])"
     if view.name == "worker":
-        return f"ff.worker_in(partition, {record}[{AT['worker_instance_id']}])"
-    if view.name in partition_views():
-        return f"partition.{view.name}"
-    parts = [f"'ff:v:' .. tag .. ':{view.name}'"]
+        return f"worker_in(partition, {record}[{AT['worker_instance_id']}])"
+    parts = [f"partition.prefix .. '{view.name}'"]
     parts += [f"':' .. {record}[{AT[name]}]" for name in view.key if name not in _IMPLIED]
-    return " .. ".join(parts)
+    return f"set_of(c, {' .. '.join(parts)})"
 
 
 def _order(view: View, record: str) -> str:
@@ -121,22 +139,29 @@ def _order(view: View, record: str) -> str:
     return "0" if first == _MEMBER else f"{record}[{AT[first]}]"
 
 
-_COUNTERS: Final = """-- by_state
-local left, entered = before and ff.bucket_of(before), after and ff.bucket_of(after)
-was = before and ff.resting_in(partition, lane, before, left)
-is = after and ff.resting_in(partition, lane, after, entered)
-if was and was ~= is then ff.remove(c, was, member) end
-if is then
-old, new = was == is and ff.resting_order(before), ff.resting_order(after)
-if old ~= new then ff.add(c, is, new, member) end
+# Of a record that moves twice in a call, the first moves are written before the second.
+_BEGIN: Final = f"""
+if c.moved[id] then ff.write_views(c) end
+c.moved[id] = true
+local member, partition, any = ff.member_of(id), partition_of(tag), after or before
+local lane = lane_of(partition, any[{AT["namespace"]}], any[{AT["lane"]}])
+local from, to = before and before[{AT["state"]}], after and after[{AT["state"]}]
+local was, old, new"""
+
+_COUNTERS: Final = f"""-- by_state
+local left = from == 'blocked' and 'blocked:' .. before[{AT["reason"]}] or from
+local entered = to == 'blocked' and 'blocked:' .. after[{AT["reason"]}] or to
+old, new = before and resting_in(lane, before, left), after and resting_in(lane, after, entered)
+if old and old ~= new then remove(c, old, member) end
+if new and (old ~= new or resting_order(before) ~= resting_order(after)) then
+add(c, new, resting_order(after), member)
 end
 if left ~= entered then
-local counts = lane.counts
+local counts = counts_of(c, lane)
 if left then counts[left] = (counts[left] or 0) - 1 end
 if entered then counts[entered] = (counts[entered] or 0) + 1 end
 end"""
 
 _TAGS: Final = f"""-- tag
-old = before and before[{AT["shown"]}] or ''
-new = after and after[{AT["shown"]}] or ''
-if old ~= '' or new ~= '' then ff.reindex_tags(c, tag, member, before or after, old, new) end"""
+old, new = before and before[{AT["shown"]}] or '', after and after[{AT["shown"]}] or ''
+if old ~= '' or new ~= '' then reindex_tags(c, tag, member, any, old, new) end"""

@@ -26,10 +26,7 @@ RECORD: Final = (
     "retention_ms",
     "max_reclaim_count",
     "attempt_timeout_ms",
-    "gated",
     "flow_id",
-    "priority",
-    "rank_shift",
     "due_at",
     # from the first claim on
     "started_at",
@@ -54,9 +51,15 @@ RECORD: Final = (
     "op_wake_at",
     "result_encoding",
     # what few records have
+    "priority",
+    "tags",
+    "shown",
+    "gated",
+    "rank_shift",
     "wake_at",
     "deadline_at",
     "attempt_until",
+    "retry_count",
     "pending_until",
     "grant_until",
     "grant_id",
@@ -65,10 +68,7 @@ RECORD: Final = (
     "grant_instance",
     "grant_note",
     "detail",
-    "tags",
-    "shown",
     "attempt_left_ms",
-    "retry_count",
     "reclaim_count",
     "replay_count",
     "signal_count",
@@ -161,22 +161,24 @@ PLAN: Final = (
     "graph",
 )
 
-# One entry of the log.
-ENTRY: Final = (
+# What events of the log have in common, and what is each one's own.
+TOLD_TOGETHER: Final = (
     "at",
-    "execution_id",
     "flow_id",
     "namespace",
     "kind",
     "families",
-    "lease_id",
-    "lease_epoch",
-    "attempt_id",
-    "attempt_index",
     "worker_id",
     "worker_instance_id",
     "tags",
     "details",
+)
+TOLD_ALONE: Final = (
+    "execution_id",
+    "lease_id",
+    "lease_epoch",
+    "attempt_id",
+    "attempt_index",
 )
 
 

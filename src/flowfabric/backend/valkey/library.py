@@ -102,7 +102,7 @@ def _library(
     bounds: tuple[tuple[str, int], ...], long: tuple[tuple[str, float], ...], *, test_mode: bool
 ) -> tuple[str, str]:
     blocks = [_file(name) if name == "prelude" else _block(_file(name)) for name in FILES]
-    blocks.insert(FILES.index("views") + 1, _block(render_reindex()))
+    blocks[FILES.index("views")] = _block(f"{_file('views')}\n{render_reindex()}")
     limits = (f"local BOUNDS = {lua(dict(bounds))}", f"local LONG = {lua(dict(long))}")
     body = "\n".join([_tables(test_mode=test_mode), *limits, *blocks])
     digest = sha256(body.encode()).hexdigest()[:16]

@@ -6,7 +6,7 @@ msgpack, because the functions' decoder knows only text. What comes out: a head 
 bodies as raw elements behind it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from typing import Any, Final
 
@@ -16,12 +16,13 @@ from flowfabric.backend.valkey.graph_rows import pack_edit
 from flowfabric.backend.valkey.layout import (
     AT,
     ATTEMPT,
-    ENTRY,
     PLAIN,
     RECORD,
     RECORD_DEFAULTS,
     SHOWN,
     STATIC,
+    TOLD_ALONE,
+    TOLD_TOGETHER,
 )
 from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry
@@ -128,7 +129,7 @@ def static_text(execution_id: str, rest: str) -> str:
 
 
 def row_of(record: Record, searchable: frozenset[str]) -> list[Any]:
-    """A record as the functions hold it, without trailing defaults where that is known cheaply."""
+    """A record as the functions hold it, without trailing defaults."""
     values = _astuple(record)
     head = list(_head_of(values))
     if record.attempt is None and not record.tags and _tail_of(values) == _TAIL_DEFAULTS:
@@ -140,6 +141,8 @@ def row_of(record: Record, searchable: frozenset[str]) -> list[Any]:
     if record.attempt is not None:
         row[AT["attempt"] - 1] = [getattr(record.attempt, name) for name in ATTEMPT]
     row[AT["tags"] - 1], row[AT[SHOWN] - 1] = tags_text(record.tags), shown(record.tags, searchable)
+    while row[-1] == RECORD_DEFAULTS[len(row) - 1]:
+        row.pop()
     return row
 
 
@@ -203,12 +206,15 @@ def document_from(stored: bytes) -> Document:
     return Document(body, int(first_at), int(last_at))
 
 
-def entry_of(values: list[Any]) -> LogEntry:
-    fields = dict(zip(ENTRY, values, strict=False))
-    fields["families"] = tuple(fields["families"].split(",")) if fields["families"] else ()
-    fields["tags"] = _pairs(fields["tags"])
-    fields["details"] = _pairs(fields["details"])
-    return LogEntry(**fields)
+def entries_of(group: list[Any]) -> Iterator[LogEntry]:
+    """The entries of a group of events."""
+    shared = dict(zip(TOLD_TOGETHER, group, strict=False))
+    shared["families"] = tuple(shared["families"].split(",")) if shared["families"] else ()
+    shared["tags"] = _pairs(shared["tags"])
+    shared["details"] = _pairs(shared["details"])
+    for start in range(len(TOLD_TOGETHER), len(group), len(TOLD_ALONE)):
+        own = zip(TOLD_ALONE, group[start : start + len(TOLD_ALONE)], strict=True)
+        yield LogEntry(**shared, **dict(own))
 
 
 def _pairs(flat: list[str] | str) -> dict[str, str]:

@@ -23,7 +23,7 @@ from flowfabric.backend.valkey.packing import (
     attempt_from,
     decode,
     document_from,
-    entry_of,
+    entries_of,
     record_from,
 )
 from flowfabric.core.documents import Document
@@ -116,7 +116,7 @@ def _seen(answer: list[Any], reply: Reply, beside: frozenset[With]) -> Seen:
     row, static, body, result, ended, kept, documents, upstreams, group, incoming = answer
     record = record_from(reply.bodies[row], reply.bodies[static])
     attempts = [attempt_from(reply.bodies[one]) for one in ended]
-    told = (entry_of(decode(reply.bodies[one])) for one in kept)
+    told = (entry for one in kept for entry in entries_of(decode(reply.bodies[one])))
     every = (*attempts, record.attempt) if record.attempt else tuple(attempts)
     return Seen(
         record=record,

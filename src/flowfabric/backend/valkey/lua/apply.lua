@@ -4,7 +4,8 @@
 --   of result and input, 0 to drop it, -1 to leave it; a shape is an array by the places of @p
 -- answers, of the first plans only if they took long: {{'applied', state, version, wake_at, gated, was,
 --   replayed, more, row, static}, or {'refused', row, static}, ...}, claim answer; row and static are
---   numbers of raw elements, 0 when there is none
+--   numbers of raw elements, 0 when there is none. The version alone stands for a plan that moved an active
+--   record as it said, with nothing else to tell.
 
 local function put_documents(c, id, documents)
   local name = ff.documents(id)
@@ -49,6 +50,10 @@ local function plan_at(c, values, at)
 end
 
 local function applied(c, id, plan, r, row, was, replayed, more)
+  if was == 'active' and r[@state] == plan.aim and r[@wake_at] == 0 and not r[@gated]
+    and not (replayed or more or plan[@p.want]) then
+    return r[@version]
+  end
   local answer = { 'applied', r[@state], r[@version], r[@wake_at], r[@gated], was, replayed, more }
   if plan[@p.want] then answer[9], answer[10] = ff.show(c, id, row) end
   return answer
@@ -68,12 +73,9 @@ end
 -- The state a plan would move a record to, if the table does not know that move; and that state in any
 -- case.
 function ff.bad_move(plan, r)
-  local target, set = r[@state], plan[@p.set]
-  for i = 1, #set, 2 do
-    if set[i] == @state then target = set[i + 1] end
-  end
-  local moves = MOVES[plan[@p.rule]]
-  moves = moves and moves[r[@state]]
+  local state = r[@state]
+  local target, moves = ff.studied(plan).aim or state, MOVES[plan[@p.rule]]
+  moves = moves and moves[state]
   return not (moves and moves[target]) and target, target
 end
 
@@ -102,7 +104,7 @@ end
 
 ff.register('apply', function(_, args)
   local c = ff.open(args)
-  c.shapes, c.fence = {}, {}
+  c.fence = {}
   local values, answers = c.request[1], {}
   for at = 1, #values, STRIDE do
     local ok, answer = pcall(apply, c, values, at)

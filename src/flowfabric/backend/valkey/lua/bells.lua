@@ -5,8 +5,31 @@ function ff.ring(c, bell)
   c.rings[bell] = true
 end
 
+-- Bells of single executions: as a rule nobody listens, so they get their names only if somebody does.
+-- They gather as execution and attempt in turn, false for the bell of its end.
+function ff.ring_end(c, id)
+  local own = c.own_rings
+  local size = #own
+  own[size + 1] = id
+  own[size + 2] = false
+end
+
 function ff.ring_stream(c, id, attempt)
-  c.rings['stream:' .. id .. ':' .. attempt] = true
+  local own = c.own_rings
+  local size = #own
+  own[size + 1] = id
+  own[size + 2] = attempt
+end
+
+-- Who listens to a bell of an execution listens to this one too.
+local WATCHED = 'ff:bell:watched'
+
+local function ring_own(c)
+  local own, rings = c.own_rings, c.rings
+  if not own[1] or not c.cluster and call('PUBSUB', 'NUMSUB', WATCHED)[2] == 0 then return end
+  for i = 1, #own, 2 do
+    rings[own[i + 1] and 'stream:' .. own[i] .. ':' .. own[i + 1] or 'end:' .. own[i]] = true
+  end
 end
 
 -- Of many bells only those that somebody listens to are worth a command each.
@@ -27,6 +50,7 @@ local function ring_heard(names)
 end
 
 function ff.ring_all(c)
+  ring_own(c)
   if c.cluster then
     local names = {}
     for bell in pairs(c.rings) do names[#names + 1] = bell end

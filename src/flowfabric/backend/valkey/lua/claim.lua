@@ -4,7 +4,8 @@
 --   nothing of a rank above the bound is taken, false for none
 -- answers: {offers, more}; an offer is {fate, row, static, input, deferred, journal length,
 --   suspension id, suspension, upstreams}, where row, static, input and suspension are numbers of
---   raw elements, 0 when there is none
+--   raw elements, 0 when there is none. A lease with nothing else to tell is the number of its row, the static
+--   text and the input being the next two elements; of a record without input the negative number.
 --
 -- ff1_lease: named records.
 -- request: {{id, grant id, worker, instance, lease id, attempt id, lease_for, reason, payload,
@@ -23,12 +24,7 @@ end
 
 -- A queue as one call reads it: in order, and what was shown once is not shown again.
 local function open_queue(c, tag, namespace, lane, req_set)
-  local key = ff.queue(tag, req_set, namespace, lane)
-  local queue = c.queues[key]
-  if not queue then
-    queue = { key = key, tag = tag, namespace = namespace, lane = lane, req_set = req_set }
-    c.queues[key] = queue
-  end
+  local queue = ff.queue_of(c, tag, namespace, lane, req_set)
   if not queue.is_read then
     queue.is_read, queue.page, queue.at, queue.kept = true, {}, 1, 0
   end
@@ -127,11 +123,16 @@ local function paused_by(r)
   return attempt[@a.suspension_id]
 end
 
--- What a lease holder is given beside the record.
-local function leased(c, id, before, terms, static, input, deferred, upstreams)
+-- What a lease holder is given beside the record. `found` is as it was stored.
+local function leased(c, id, before, terms, found, deferred, upstreams)
   local after, row = ff.lease(c, id, before, terms)
-  local offer = { 'leased', ff.attach(c, row), ff.attach(c, static), 0, deferred, 0, '', 0, false }
-  if input and not deferred then offer[4] = ff.attach(c, input) end
+  local number, static, input = ff.attach(c, row), ff.attach(c, found[2]), 0
+  if found[3] and not deferred then input = ff.attach(c, found[3]) end
+  local is_joined = upstreams and before[@flow_id] ~= ''
+  if after[@lease_epoch] == 1 and not deferred and not is_joined then
+    return input ~= 0 and number or -number
+  end
+  local offer = { 'leased', number, static, input, deferred, 0, '', 0, false }
   if after[@lease_epoch] > 1 then offer[6] = ff.journal_length(id) end
   local suspension = paused_by(before)
   if suspension ~= '' then
@@ -139,7 +140,7 @@ local function leased(c, id, before, terms, static, input, deferred, upstreams)
     local document = call('HGET', ff.documents(id), 'susp')
     if document then offer[8] = ff.attach(c, document) end
   end
-  if upstreams and before[@flow_id] ~= '' then offer[9] = ff.upstreams(c, id, true) end
+  if is_joined then offer[9] = ff.upstreams(c, id, true) end
   return offer
 end
 
@@ -153,21 +154,18 @@ local function stored(id, with_input)
   return call('HMGET', 'ff:x:' .. id, 'r', 's')
 end
 
--- One that cannot be read is passed over, nil: it must not keep the others from being claimed.
-local function readable(id, with_input)
-  local ok, found = pcall(stored, id, with_input)
-  if not ok or not found[1] or not found[2] then return nil end
-  local decodes, r = pcall(ff.decode, found[1])
-  return decodes and r or nil, found
+local function read(id, with_input)
+  local found = stored(id, with_input)
+  return found[2] and ff.decode(found[1]), found
 end
 
+-- One that cannot be read is passed over: it must not keep the others from being claimed.
 local function take(c, order, ids, reply, queue, id)
-  local r, found = readable(id, order[8])
-  if not r then
+  local ok, r, found = pcall(read, id, order[8])
+  if not (ok and r) then
     queue.kept, c.wanted = queue.kept + 1, c.wanted + 1
     return nil
   end
-  local at = 2 * #reply.offers + 1
   local fate
   if r[@flow_id] ~= '' and ff.is_covered(c, queue.tag, r) then
     fate = 'covered'
@@ -178,16 +176,20 @@ local function take(c, order, ids, reply, queue, id)
     queue.kept = queue.kept + 1
     return seen(c, fate, found[1], found[2])
   end
+  local at = 2 * #reply.offers + 1
   if order[7] or r[@gated] then
     local length = order[7] and order[6] or RESERVATION_MS
     local row = ff.reserve(c, id, r, order[1], order[2], ids[at + 1], length)
     return seen(c, 'reserved', row, found[2])
   end
-  local input = found[3]
-  local deferred = input and #input > reply.room or false
-  if input and not deferred then reply.room = reply.room - #input end
-  local terms = { order[1], order[2], ids[at + 1], ids[at + 2], order[6], '' }
-  return leased(c, id, r, terms, found[2], input, deferred, order[9])
+  local input, deferred = found[3], false
+  if input then
+    deferred = #input > reply.room
+    if not deferred then reply.room = reply.room - #input end
+  end
+  local terms = order.terms
+  terms[3], terms[4] = ids[at + 1], ids[at + 2]
+  return leased(c, id, r, terms, found, deferred, order[9])
 end
 
 -- The best queue of an order's lane. It stays the best for all claims of a call by that order while
@@ -213,6 +215,7 @@ local function order_of(c, number)
   if not order then
     order = unpack_message(c.args[number])
     order.queues, order.rivals = {}, {}
+    order.terms = { order[1], order[2], '', '', order[6], '' }
     c.orders[number] = order
   end
   return order
@@ -270,7 +273,7 @@ local function lease_named(c, named)
   end
   if is_exhausted(r) then return seen(c, 'exhausted', found[1], found[2]) end
   local terms = { named[3], named[4], named[5], named[6], named[7], named[8] }
-  return leased(c, id, r, terms, found[2], found[3], false, named[10])
+  return leased(c, id, r, terms, found, false, named[10])
 end
 
 ff.register('lease', function(_, args)

@@ -1,11 +1,10 @@
 -- ff1_create: insert if absent, with the idempotency key, the flow and the queue place.
--- request: {{id, record row, static text, input, window, delay_until, deadline_at, deadline_in,
---   has_dependencies, fairness key, idempotency key}, ...}; input is an argument number or 0
--- answers, of the first births only if they took long: {'created'}, {'duplicate', id},
---   {'refused', flow or 0}
+-- request: {{id, the argument that has its packed shape, static text, the argument of its input or 0,
+--   idempotency key}, ...}; a shape is what many births have in common: {record row, window, delay_until,
+--   deadline_at, deadline_in, has_dependencies, fairness key}
+-- answers, of the first births only if they took long: true, {'duplicate', id}, {'refused', flow or 0}
 
 local FAIR_STEP_MS = 1000
-local CREATED = { 'created' }
 
 -- How far behind its age a record of a flooding fairness key stands.
 local function rank_shift(c, tag, row, key)
@@ -43,55 +42,80 @@ local function remember_key(c, name, id, window)
   call('SET', name, (c.now + window) .. ' ' .. id, 'PX', life)
 end
 
--- The record of a birth as the creating step writes it.
-function ff.born(c, tag, birth)
-  local now = c.now
-  local r = setmetatable(birth[2], RECORD_META)
+-- A record of a shape, as it is born now.
+local function born(c, tag, shape)
+  local now, r = c.now, ff.copy(setmetatable(shape[1], RECORD_META))
   r[@created_at], r[@moved_at], r[@next] = now, now, 'first'
-  r[@rank_shift] = rank_shift(c, tag, r, birth[10])
-  local deadline_at = deadline(birth[7], birth[8], now)
+  local shift = rank_shift(c, tag, r, shape[7])
+  if shift ~= 0 then ff.put(r, @rank_shift, shift) end
+  local deadline_at = deadline(shape[4], shape[5], now)
   if deadline_at ~= 0 then ff.put(r, @deadline_at, deadline_at) end
-  local ahead = birth[6] > now
-  if birth[9] then
+  local ahead = shape[3] > now
+  if shape[6] then
     r[@state], r[@reason] = 'blocked', 'dependencies'
   elseif ahead then
     r[@state], r[@reason] = 'delayed', 'delay'
   end
-  if ahead then ff.put(r, @wake_at, birth[6]) end
+  if ahead then ff.put(r, @wake_at, shape[3]) end
   r[@version] = 0
   ff.rank(r)
   ff.derive(r, r, now)
   return r
 end
 
--- Write a new execution; its flow must be there already, and is told by the caller.
-local function insert(c, birth, tag, key_name)
-  local id, r = birth[1], ff.born(c, tag, birth)
-  local fields = { 's', birth[3] }
-  if birth[4] ~= 0 then fields[3], fields[4] = 'in', c.args[birth[4]] end
-  ff.write(c, id, nil, r, nil, fields)
-  if key_name and birth[5] > 0 then remember_key(c, key_name, id, birth[5]) end
+-- The record of a birth and its packed row. Those of one shape are alike, unless a fairness key ranks them.
+local function record_of(c, tag, shape)
+  if shape.record then return shape.record, shape.row end
+  local r = born(c, tag, shape)
+  local row = pack(r)
+  if shape[7] == '' then shape.record, shape.row = r, row end
+  return r, row
+end
+
+local function shape_of(c, number)
+  local shape = c.shapes[number]
+  if not shape then
+    shape = unpack_message(c.args[number])
+    c.shapes[number] = shape
+  end
+  return shape
+end
+
+-- Write a new execution, with the packed group of its inbound edges if it has one; its record. Its flow must
+-- be there already, and is told by the caller.
+function ff.insert(c, tag, id, shape, static, input, group)
+  local key, r, row = 'ff:x:' .. id, record_of(c, tag, shape)
+  if input and group then
+    call('HSET', key, 'r', row, 's', static, 'in', input, 'g', group)
+  elseif input then
+    call('HSET', key, 'r', row, 's', static, 'in', input)
+  elseif group then
+    call('HSET', key, 'r', row, 's', static, 'g', group)
+  else
+    call('HSET', key, 'r', row, 's', static)
+  end
+  ff.reindex(c, tag, id, nil, r)
   return r
 end
 
 local function create(c, birth)
-  local id = birth[1]
-  local tag = ff.tag_of(id)
-  local key_name
-  if birth[11] ~= '' then
+  local id, shape, key_name = birth[1], shape_of(c, birth[2]), nil
+  local tag, flow_id = ff.tag_of(id), shape[1][@flow_id]
+  if birth[5] ~= '' then
     local found
-    found, key_name = known_id(c, tag, birth[2], birth[11])
+    found, key_name = known_id(c, tag, shape[1], birth[5])
     if found then return { 'duplicate', found } end
   end
   if c.born[id] or (c.has_old and call('EXISTS', 'ff:x:' .. id) == 1) then return { 'duplicate', id } end
-  if birth[2][@flow_id] ~= '' then
-    local refused = ff.join_flow(c, tag, birth[2])
+  if flow_id ~= '' then
+    local refused = ff.join_flow(c, tag, shape[1])
     if refused then return refused end
   end
-  local r = insert(c, birth, tag, key_name)
-  if r[@flow_id] ~= '' then ff.member_moved(c, tag, id, nil, r) end
+  local r = ff.insert(c, tag, id, shape, birth[3], c.args[birth[4]])
+  if key_name and shape[2] > 0 then remember_key(c, key_name, id, shape[2]) end
+  if flow_id ~= '' then ff.member_moved(c, tag, id, nil, r) end
   c.born[id] = true
-  return CREATED
+  return true
 end
 
 -- Records asked for in one command.

@@ -1,5 +1,7 @@
--- The log: all entries of a call and partition are one stream entry. Details and tags are flat
--- lists of names and values.
+-- The log: all events of a call and partition are one stream entry, a list of groups. A group is what
+-- its events have in common, {at, flow, namespace, kind, families, worker, instance, tags, details}, and
+-- behind that of each event its own: execution, lease, lease epoch, attempt, attempt index. Details and
+-- tags are flat lists of names and values.
 
 local function detail(details, name)
   for i = 1, #details, 2 do
@@ -45,41 +47,59 @@ local function is_kept(kind, families, details)
   return has_lease(families)
 end
 
--- Log entries gather per partition until the call ends.
-function ff.log(c, tag, entry)
+-- Groups gather per partition until the call ends; `size` is the last group's.
+local function log_of(c, tag)
   local log = c.logs[tag]
   if not log then
-    log = {}
+    log = { groups = {}, event = false, size = 0, is_kept = false }
     c.logs[tag] = log
+    c.rings['log'] = true
   end
-  log[#log + 1] = entry
-  c.rings['log'] = true
+  return log
+end
+
+-- Log a group as it is.
+function ff.log(c, tag, group)
+  local log = log_of(c, tag)
+  log.groups[#log.groups + 1] = group
+  log.event = false
+end
+
+local function begin_group(log, event, families, group)
+  log.groups[#log.groups + 1] = group
+  log.event, log.group, log.size = event, group, #group
+  log.is_kept = is_kept(event[1], families, event[3])
+  return group
 end
 
 -- Tell an event of a record. `holder` is the record whose lease it is about: the family `lease` of a
 -- release falls away when nobody held it. The entry is kept beside the record if only it tells.
 function ff.tell(c, tag, id, event, holder, record)
-  local kind, families, details = event[1], event[2], event[3]
-  local held = HELD[holder[@state]]
-  if not held and kind == 'released' then
+  local families, held = event[2], HELD[holder[@state]]
+  if not held and event[1] == 'released' then
     families = without_lease(families)
     if families == '' then return end
   end
-  local tags = record[@shown]
-  local entry = {
-    c.now, id, record[@flow_id], record[@namespace], kind, families,
-    held and holder[@lease_id] or '',
-    holder[@lease_epoch],
-    held and holder[@attempt_id] or '',
-    held and holder[@attempt_index] or -1,
-    held and holder[@worker_id] or '',
-    held and holder[@worker_instance_id] or '',
-    tags, details,
-  }
-  ff.log(c, tag, entry)
-  if is_kept(kind, families, details) then
-    -- The record's own history has its whole tags; nobody reads them from there.
-    call('RPUSH', ff.history(id), pack(entry))
+  local worker, instance = '', ''
+  if held then worker, instance = holder[@worker_id], holder[@worker_instance_id] end
+  local log, flow_id, namespace, tags = log_of(c, tag), record[@flow_id], record[@namespace], record[@shown]
+  local group = log.group
+  if log.event ~= event or group[5] ~= families or group[6] ~= worker or group[7] ~= instance
+    or group[2] ~= flow_id or group[3] ~= namespace or group[8] ~= tags then
+    group = begin_group(log, event, families, {
+      c.now, flow_id, namespace, event[1], families, worker, instance, tags, event[3],
+    })
+  end
+  local size = log.size
+  group[size + 1], group[size + 3] = id, holder[@lease_epoch]
+  group[size + 2] = held and holder[@lease_id] or ''
+  group[size + 4] = held and holder[@attempt_id] or ''
+  group[size + 5] = held and holder[@attempt_index] or -1
+  log.size = size + 5
+  if log.is_kept then
+    local one = { unpack(group, 1, 9) }
+    for i = 1, 5 do one[9 + i] = group[size + i] end
+    call('RPUSH', ff.history(id), pack(one))
   end
 end
 
@@ -101,9 +121,9 @@ local function next_log_id(key)
   end
 end
 
-local function write_log(c, tag, entries)
+local function write_log(c, tag, log)
   c.log_id = c.log_id or log_id(c.now)
-  local key, body = ff.log_of(tag), pack(entries)
+  local key, body = ff.log_of(tag), pack(log.groups)
   if not pcall(call, 'XADD', key, c.log_id, 'e', body) then
     call('XADD', key, next_log_id(key), 'e', body)
   end

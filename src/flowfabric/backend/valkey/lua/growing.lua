@@ -1,6 +1,5 @@
 -- ff1_graph: a whole graph in one step, or one chunk of a large one; what is there already stays.
--- request: {{tag, flow id, flow, shapes, births, edges, lists, is_last}, ...}; a shape is a birth as in
---   ff1_create without what is a member's own; births are {id, number of its shape, and the arguments
+-- request: {{tag, flow id, flow, shapes, births, edges, lists, is_last}, ...}; shapes as in ff1_create; births are {id, number of its shape, and the arguments
 --   of static text, input and group, 0 for none, ...} in turn; edges as `ff.given_edge` reads them, with
 --   the lists they belong to
 -- answers: {'created', flow, is_new, was_whole, more}, or {'refused', flow or false, row, static,
@@ -80,27 +79,10 @@ local function settle_ended(c, tag, flow_id, edges, known)
   ff.settle_edges(c, tag, flow_id, ended)
 end
 
--- Members of one shape share all of a new record but what is their own.
-local function begin_shape(c, tag, shape)
-  shape.record = ff.born(c, tag, shape)
-  shape.row, shape.count = pack(shape.record), 0
-end
-
 local function insert(c, tag, shape, births, at)
-  if not shape.row then begin_shape(c, tag, shape) end
-  shape.count = shape.count + 1
-  local args, id, input, group = c.args, births[at], births[at + 3], births[at + 4]
-  local key, row, static = 'ff:x:' .. id, shape.row, args[births[at + 2]]
-  if input ~= 0 and group ~= 0 then
-    call('HSET', key, 'r', row, 's', static, 'in', args[input], 'g', args[group])
-  elseif input ~= 0 then
-    call('HSET', key, 'r', row, 's', static, 'in', args[input])
-  elseif group ~= 0 then
-    call('HSET', key, 'r', row, 's', static, 'g', args[group])
-  else
-    call('HSET', key, 'r', row, 's', static)
-  end
-  ff.reindex(c, tag, id, nil, shape.record)
+  local args, group = c.args, births[at + 4]
+  local r = ff.insert(c, tag, births[at], shape, args[births[at + 2]], args[births[at + 3]], group ~= 0 and args[group])
+  shape.born, shape.count = r, (shape.count or 0) + 1
 end
 
 -- Write the members that are not there; their ids. One that came into being by itself gets its group.
@@ -116,7 +98,7 @@ local function insert_members(c, tag, flow, shapes, births, known)
     end
   end
   for i = 1, #shapes do
-    if shapes[i].row then ff.count_members(flow, shapes[i].record, shapes[i].count) end
+    if shapes[i].born then ff.count_members(flow, shapes[i].born, shapes[i].count) end
   end
   return ids
 end

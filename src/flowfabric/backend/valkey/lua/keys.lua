@@ -1,13 +1,23 @@
 -- Names of keys. Everything of one partition has its tag, so that it lies in one slot; parts that
 -- people chose (lanes, namespaces, texts) come last or are told apart by their length.
 
--- The tag `{fp:7}` of an execution id `{fp:7}:<uuid>`.
+-- An id `{fp:7}:<uuid>` has a tag and a member. Those of the last id are kept, because whatever a step
+-- does with a record asks for them again.
+local last_id, last_tag, last_member
+
+local function divide(id)
+  last_id, last_tag, last_member = id, sub(id, 1, -38), sub(id, -36)
+end
+
+-- The tag `{fp:7}` of an execution id.
 function ff.tag_of(id)
-  return sub(id, 1, -38)
+  if id ~= last_id then divide(id) end
+  return last_tag
 end
 
 function ff.member_of(id)
-  return sub(id, -36)
+  if id ~= last_id then divide(id) end
+  return last_member
 end
 
 function ff.execution(id)

@@ -41,7 +41,8 @@ local function attempt_for(before, after, terms, now)
   return attempt
 end
 
-local NO_DETAILS = {}
+-- Events of one table are told together.
+local ACQUIRED = { 'acquired', 'lease', {} }
 
 local function begun(before, after, terms, now)
   local reclaiming = before[@state] == 'lost'
@@ -56,7 +57,7 @@ local function begun(before, after, terms, now)
   end
   ff.clear(after, BEGIN_CLEARED)
   if not reclaiming then
-    return nil, { 'acquired', 'lease', terms[6] ~= '' and { 'reason', terms[6] } or NO_DETAILS }
+    return nil, terms[6] == '' and ACQUIRED or { 'acquired', 'lease', { 'reason', terms[6] } }
   end
   ff.put(after, @reclaim_count, before[@reclaim_count] + 1)
   return interrupted(before, now), { 'reclaimed', 'lease', {

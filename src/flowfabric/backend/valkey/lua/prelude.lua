@@ -53,23 +53,33 @@ local function clock(given)
   return tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000)
 end
 
+-- Numbers the calls.
+local serial = 0
+
 -- A call. args[1] is packed: now (0: the server's own), the partition's tag in a cluster, and what the
 -- mechanism itself is asked; the bodies it names by number are args[2] and on.
 -- Answers gather in `out`: out[1] is the packed head, the others are raw.
 function ff.open(args)
   local request = unpack_message(args[1])
+  serial = serial + 1
+  ff.bound_sets()
   return {
     now = clock(request[1]),
     began = processor_s(),
     cluster = request[2],
     request = request[3],
     args = args,
+    shapes = {},
     out = { '' },
     size = 1,
     logs = {},
     rings = {},
-    moves = {},
-    partitions = {},
+    own_rings = {},
+    serial = serial,
+    changed_sets = {},
+    moved = {},
+    sets = {},
+    counted = {},
     queues = {},
     timers = {},
     hints = {},

@@ -2,18 +2,31 @@
 
 local put = ff.put
 
-local function is_among(states, state)
-  for i = 1, #states do
-    if states[i] == state then return true end
+-- What follows from a plan alone, worked out once, because plans of one shape share a table: its states as a
+-- set, the state it moves to (false if it moves to none), how wide the record must be that it sets fields of,
+-- whether it gives reason and detail, and the reason it gives for a release.
+local function study(plan)
+  local allowed, set, event = {}, plan[@p.set], plan[@p.event]
+  for _, state in pairs(plan[@p.states]) do allowed[state] = true end
+  plan.allowed, plan.aim, plan.width = allowed, false, 0
+  for i = 1, #set, 2 do
+    local place = set[i]
+    if place > plan.width then plan.width = place end
+    if place == @state then plan.aim = set[i + 1] end
+    if place == @reason then plan.gives_reason = true end
+    if place == @detail then plan.gives_detail = true end
   end
-  return false
+  plan.released = event and ff.detail(event[3], 'reason')
+  return plan
+end
+
+function ff.studied(plan)
+  return plan.allowed and plan or study(plan)
 end
 
 function ff.fits(plan, r, now)
-  local state = r[@state]
-  if not is_among(plan[@p.states], state) and not is_among(plan[@p.states], state .. '/' .. r[@reason]) then
-    return false
-  end
+  local state, allowed = r[@state], ff.studied(plan).allowed
+  if not allowed[state] and not allowed[state .. '/' .. r[@reason]] then return false end
   local fence = plan[@p.fence]
   if fence and not (
     r[@lease_id] == fence[1] and r[@lease_epoch] == fence[2] and r[@attempt_id] == fence[3]
@@ -28,12 +41,12 @@ function ff.fits(plan, r, now)
 end
 
 -- What entering a state clears, whatever the plan: fields that mean nothing there.
-local function enter(before, after, now, gives_reason, gives_detail)
+local function enter(before, after, plan, now)
   local state = after[@state]
   after[@moved_at] = now
-  if not gives_reason then after[@reason] = '' end
-  if not gives_detail and after[@detail] ~= '' then after[@detail] = '' end
-  if not HELD[state] and after[@attempt] == PLAIN then after[@attempt] = ff.attempt_of(before) end
+  if not plan.gives_reason then after[@reason] = '' end
+  if not plan.gives_detail and after[@detail] ~= '' then after[@detail] = '' end
+  if after[@attempt] == PLAIN and not HELD[state] then after[@attempt] = ff.attempt_of(before) end
   if FINAL[state] then
     ff.clear(after, FINAL_CLEARED)
     ff.widen(after, @purge_at)
@@ -48,11 +61,11 @@ local function enter(before, after, now, gives_reason, gives_detail)
 end
 
 local function end_attempt(before, attempt, plan, now)
-  local how, event = plan[@p.attempt], plan[@p.event]
+  local how, released = plan[@p.attempt], plan.released
   attempt[@a.state], attempt[@a.ended_at] = how[2], now
   if how[3] ~= '' or attempt[@a.failure_reason] ~= '' then ff.put_attempt(attempt, @a.failure_reason, how[3]) end
   if how[4] ~= '' or attempt[@a.failure_category] ~= '' then ff.put_attempt(attempt, @a.failure_category, how[4]) end
-  if event and HELD[before[@state]] then attempt[@a.released_reason] = ff.detail(event[3], 'reason') end
+  if released and HELD[before[@state]] then attempt[@a.released_reason] = released end
 end
 
 local function pause_attempt(before, after, attempt, suspension_id, now)
@@ -88,15 +101,9 @@ end
 
 -- The record after the plan, and the attempt it ended, if any.
 function ff.step(before, plan, now)
-  local after = ff.copy(before)
-  local gives_reason, gives_detail = false, false
-  local set = plan[@p.set]
-  for i = 1, #set, 2 do
-    local place = set[i]
-    gives_reason = gives_reason or place == @reason
-    gives_detail = gives_detail or place == @detail
-    put(after, place, set[i + 1])
-  end
+  local after, set = ff.copy(before), ff.studied(plan) and plan[@p.set]
+  if plan.width > #before then ff.widen(after, plan.width) end
+  for i = 1, #set, 2 do after[set[i]] = set[i + 1] end
   local stamps = plan[@p.stamp]
   if stamps then
     for i = 1, #stamps do ff.put(after, stamps[i], now) end
@@ -110,8 +117,8 @@ function ff.step(before, plan, now)
       ff.put(after, timer[i], instant < 1 and not timer[i + 1] and 1 or instant)
     end
   end
-  if after[@state] ~= before[@state] then enter(before, after, now, gives_reason, gives_detail) end
   local ended = change_attempt(before, after, plan, now)
+  if after[@state] ~= before[@state] then enter(before, after, plan, now) end
   if plan[@p.op] then
     ff.widen(after, @op_state)
     after[@op_id], after[@op_state] = plan[@p.op], after[@state]
@@ -121,14 +128,26 @@ function ff.step(before, plan, now)
   return after, ended
 end
 
+-- The field of an attempt that has ended.
+local ATTEMPT_FIELDS = {}
+
+local function attempt_field(index)
+  local name = ATTEMPT_FIELDS[index]
+  if not name then
+    name = 'a' .. index
+    if index < 100 then ATTEMPT_FIELDS[index] = name end
+  end
+  return name
+end
+
 -- Write a record with all that follows from it. `fields` may bring further fields of its hash
 -- along; the packed record is returned.
 function ff.write(c, id, before, after, ended, fields)
   local key, row = 'ff:x:' .. id, pack(after)
   if ended and fields then
-    call('HSET', key, 'r', row, 'a' .. ended[@a.index], pack(ended), unpack(fields))
+    call('HSET', key, 'r', row, attempt_field(ended[@a.index]), pack(ended), unpack(fields))
   elseif ended then
-    call('HSET', key, 'r', row, 'a' .. ended[@a.index], pack(ended))
+    call('HSET', key, 'r', row, attempt_field(ended[@a.index]), pack(ended))
   elseif fields then
     call('HSET', key, 'r', row, unpack(fields))
   else
@@ -139,7 +158,7 @@ function ff.write(c, id, before, after, ended, fields)
   if attempt ~= PLAIN and attempt ~= '' and attempt[@a.closed_at] == c.now then
     ff.ring_stream(c, id, attempt[@a.index])
   end
-  if FINAL[after[@state]] and not (before and FINAL[before[@state]]) then c.rings['end:' .. id] = true end
+  if FINAL[after[@state]] and not (before and FINAL[before[@state]]) then ff.ring_end(c, id) end
   return row
 end
 

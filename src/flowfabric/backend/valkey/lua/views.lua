@@ -6,71 +6,83 @@
 -- Members per command at most.
 local MANY = 1000
 
--- Changes of views gather until the call ends or somebody reads them; of several the last counts.
-local function changes_of(c, key)
-  local changes = {}
-  c.moves[key] = changes
-  c.has_moves = true
-  return changes
+-- A sorted set as calls change it. Changes gather until the call ends or somebody reads the set: those who
+-- left, and those who came or moved, as score and member in turn. `serial` is the call they are of.
+local function new_set(key)
+  return { key = key, serial = 0, came = {}, come = 0, gone = {}, left = 0 }
 end
 
-function ff.add(c, key, score, member)
-  local changes = c.moves[key] or changes_of(c, key)
-  changes[member] = score
+local function begin_changes(c, set)
+  set.serial, set.come, set.left = c.serial, 0, 0
+  local changed = c.changed_sets
+  changed[#changed + 1] = set
 end
 
-function ff.remove(c, key, member)
-  local changes = c.moves[key] or changes_of(c, key)
-  changes[member] = false
+local function add(c, set, score, member)
+  if set.serial ~= c.serial then begin_changes(c, set) end
+  local came, size = set.came, set.come
+  came[size + 1] = score
+  came[size + 2] = member
+  set.come = size + 2
 end
+ff.add = add
+
+local function remove(c, set, member)
+  if set.serial ~= c.serial then begin_changes(c, set) end
+  local size = set.left + 1
+  set.gone[size] = member
+  set.left = size
+end
+ff.remove = remove
 
 local function send(command, key, list, size, step)
+  if size <= step then return call(command, key, unpack(list, 1, size)) end
   for from = 1, size, step do
     local last = from + step - 1
     call(command, key, unpack(list, from, last < size and last or size))
   end
 end
 
-local function write_view(_, key, changes)
-  local added, adds, gone, leaves = {}, 0, {}, 0
-  for member, score in pairs(changes) do
-    if score then
-      added[adds + 1], added[adds + 2] = score, member
-      adds = adds + 2
-    else
-      leaves = leaves + 1
-      gone[leaves] = member
-    end
-  end
-  if leaves > 0 then send('ZREM', key, gone, leaves, MANY) end
-  if adds > 0 then send('ZADD', key, added, adds, 2 * MANY) end
+local function write_set(_, _, set)
+  local come, left = set.come, set.left
+  set.serial = 0
+  if left > 0 then send('ZREM', set.key, set.gone, left, MANY) end
+  if come > 0 then send('ZADD', set.key, set.came, come, 2 * MANY) end
+  if come + left > MANY then set.came, set.gone = {}, {} end
 end
 
 -- Must be called before a view is read that this call may have changed.
 function ff.write_views(c)
-  if not c.has_moves then return end
-  local moves = c.moves
-  c.moves, c.has_moves = {}, false
-  ff.write_all(c, moves, write_view)
+  local changed = c.changed_sets
+  if not changed[1] then return end
+  c.changed_sets, c.moved = {}, {}
+  ff.write_all(c, changed, write_set)
 end
 
--- What a call needs of a partition and of each of its lanes again and again.
-local function partition_of(c, tag)
-  local found = c.partitions[tag]
+-- The sets of a partition and of its lanes are kept between calls, because making their names takes
+-- longer than most of what is done with them. Beyond so many lanes and workers all are made anew.
+local MOST_KEPT = 10000
+local partitions, kept = {}, 0
+
+local function partition_of(tag)
+  local found = partitions[tag]
   if not found then
-    local prefix = 'ff:v:' .. tag
-    found = { tag = tag, lanes = {}, workers = {} }
+    local prefix = 'ff:v:' .. tag .. ':'
+    found = { tag = tag, prefix = prefix, lanes = {}, workers = {} }
     for i = 1, #PARTITION_VIEWS do
-      found[PARTITION_VIEWS[i]] = prefix .. ':' .. PARTITION_VIEWS[i]
+      found[PARTITION_VIEWS[i]] = new_set(prefix .. PARTITION_VIEWS[i])
     end
-    c.partitions[tag] = found
+    partitions[tag] = found
   end
   return found
 end
-ff.partition_of = partition_of
 
-local function lane_of(partition, r)
-  local namespace, name = r[@namespace], r[@lane]
+-- At the beginning of a call, when nobody holds any of them.
+function ff.bound_sets()
+  if kept > MOST_KEPT then partitions, kept = {}, 0 end
+end
+
+local function lane_of(partition, namespace, name)
   local lanes = partition.lanes[namespace]
   if not lanes then
     lanes = {}
@@ -78,69 +90,70 @@ local function lane_of(partition, r)
   end
   local lane = lanes[name]
   if not lane then
-    lane = { namespace = namespace, name = name, bell = 'lane:' .. namespace .. ':' .. name, queues = {}, resting = {}, counts = {} }
+    lane = {
+      partition = partition, namespace = namespace, name = name, bell = 'lane:' .. namespace .. ':' .. name,
+      suffix = ':' .. namespace .. ':' .. name, queues = {}, resting = {}, counts = {}, serial = 0,
+    }
     lanes[name] = lane
+    kept = kept + 1
   end
   return lane
 end
-ff.lane_of = lane_of
 
-function ff.queue_in(partition, lane, r)
-  local req_set = r[@req_set]
-  local key = lane.queues[req_set]
-  if not key then
-    key = ff.queue(partition.tag, req_set, lane.namespace, lane.name)
-    lane.queues[req_set] = key
+local function queue_in(lane, req_set)
+  local queue = lane.queues[req_set]
+  if not queue then
+    queue = new_set(lane.partition.prefix .. 'claimable:' .. req_set .. lane.suffix)
+    queue.tag, queue.namespace, queue.lane, queue.req_set = lane.partition.tag, lane.namespace, lane.name, req_set
+    lane.queues[req_set] = queue
   end
-  return key
+  return queue
 end
 
-function ff.worker_in(partition, instance)
-  local key = partition.workers[instance]
-  if not key then
-    key = ff.view(partition.tag, 'worker:' .. instance)
-    partition.workers[instance] = key
+local function worker_in(partition, instance)
+  local set = partition.workers[instance]
+  if not set then
+    set = new_set(partition.prefix .. 'worker:' .. instance)
+    partition.workers[instance] = set
+    kept = kept + 1
   end
-  return key
+  return set
 end
 
--- How a lane lists the record: its state, and what it waits for if it is blocked.
-local function bucket_of(r)
-  local state = r[@state]
-  return state == 'blocked' and 'blocked:' .. r[@reason] or state
+-- The counters of a lane change once per call.
+local function counts_of(c, lane)
+  if lane.serial ~= c.serial then
+    lane.serial, lane.counts = c.serial, {}
+    c.counted[#c.counted + 1] = lane
+  end
+  return lane.counts
 end
-ff.bucket_of = bucket_of
 
-local function write_partition(_, tag, partition)
-  for namespace, lanes in pairs(partition.lanes) do
-    for name, lane in pairs(lanes) do
-      local counts = lane.counts
-      lane.counts = {}
-      for bucket, by in pairs(counts) do
-        local key, field = ff.counters(tag, namespace), name .. ',' .. bucket
-        if by ~= 0 and call('HINCRBY', key, field, by) == 0 then call('HDEL', key, field) end
-      end
-    end
+local function write_lane(_, _, lane)
+  local key = ff.counters(lane.partition.tag, lane.namespace)
+  for bucket, by in pairs(lane.counts) do
+    local field = lane.name .. ',' .. bucket
+    if by ~= 0 and call('HINCRBY', key, field, by) == 0 then call('HDEL', key, field) end
   end
 end
 
 function ff.write_counts(c)
-  ff.write_all(c, c.partitions, write_partition)
+  ff.write_all(c, c.counted, write_lane)
 end
 
 -- A lane's records by state, in its own order: those that wait stand in its queues, all others here. A lost
 -- one stands in both: it is asked for by itself, and a queue may be long.
-function ff.resting_in(partition, lane, r, bucket)
-  if r[@state] == 'waiting' and r[@grant_until] == 0 then return nil end
-  local key = lane.resting[bucket]
-  if not key then
-    key = 'ff:v:' .. partition.tag .. ':by_state:' .. bucket .. ':' .. lane.namespace .. ':' .. lane.name
-    lane.resting[bucket] = key
+local function resting_in(lane, r, bucket)
+  if bucket == 'waiting' and r[@grant_until] == 0 then return nil end
+  local set = lane.resting[bucket]
+  if not set then
+    set = new_set(lane.partition.prefix .. 'by_state:' .. bucket .. lane.suffix)
+    lane.resting[bucket] = set
   end
-  return key
+  return set
 end
 
-function ff.resting_order(r)
+local function resting_order(r)
   local state = r[@state]
   if FINAL[state] then return r[@completed_at] end
   if state == 'active' then return r[@created_at] end
@@ -148,20 +161,41 @@ function ff.resting_order(r)
   return r[@wake_at] ~= 0 and r[@wake_at] or LAST
 end
 
--- A queue got a record of this rank.
-function ff.queued(c, tag, r, key)
-  local queue = c.queues[key]
-  if not queue then
-    queue = { key = key, tag = tag, namespace = r[@namespace], lane = r[@lane], req_set = r[@req_set] }
-    c.queues[key] = queue
+-- A set whose name is of one call only.
+local function set_of(c, key)
+  local set = c.sets[key]
+  if not set then
+    set = new_set(key)
+    c.sets[key] = set
   end
-  if not queue.rank or r[@rank] < queue.rank then queue.rank = r[@rank] end
+  return set
 end
 
-function ff.timed(c, tag, due_at)
+-- What a call knows of a queue it added to or reads.
+local function queue_of(c, set)
+  local queue = c.queues[set]
+  if not queue then
+    queue = { key = set.key, tag = set.tag, namespace = set.namespace, lane = set.lane, req_set = set.req_set }
+    c.queues[set] = queue
+  end
+  return queue
+end
+
+function ff.queue_of(c, tag, namespace, lane, req_set)
+  return queue_of(c, queue_in(lane_of(partition_of(tag), namespace, lane), req_set))
+end
+
+-- A queue got a record of this rank.
+local function queued(c, set, rank)
+  local queue = queue_of(c, set)
+  if not queue.rank or rank < queue.rank then queue.rank = rank end
+end
+
+local function timed(c, tag, due_at)
   local first = c.timers[tag]
   if not first or due_at < first then c.timers[tag] = due_at end
 end
+ff.timed = timed
 
 -- One hint per queue a call touched: a queue a claim has read is known exactly.
 local function write_queue_hint(c, _, queue)
@@ -201,18 +235,18 @@ function ff.write_hints(c)
   ff.write_all(c, c.timers, write_timer_hint)
 end
 
-function ff.tag_view(tag, namespace, name, value)
-  return 'ff:v:' .. tag .. ':tag:' .. namespace .. ':' .. #name .. ':' .. name .. ':' .. value
+local function tag_set(c, tag, namespace, name, value)
+  return set_of(c, 'ff:v:' .. tag .. ':tag:' .. namespace .. ':' .. #name .. ':' .. name .. ':' .. value)
 end
 
 -- Tags are lists of name and value in turn, or ''. A record changes its tags rarely.
-function ff.reindex_tags(c, tag, member, r, old, new)
+local function reindex_tags(c, tag, member, r, old, new)
   if old == new then return end
   local namespace, created_at = r[@namespace], r[@created_at]
   for i = 1, old == '' and 0 or #old, 2 do
-    ff.remove(c, ff.tag_view(tag, namespace, old[i], old[i + 1]), member)
+    remove(c, tag_set(c, tag, namespace, old[i], old[i + 1]), member)
   end
   for i = 1, new == '' and 0 or #new, 2 do
-    ff.add(c, ff.tag_view(tag, namespace, new[i], new[i + 1]), created_at, member)
+    add(c, tag_set(c, tag, namespace, new[i], new[i + 1]), created_at, member)
   end
 end

@@ -34,7 +34,7 @@ from flowfabric.backend.valkey.packing import (
     attempt_from,
     decode,
     document_from,
-    entry_of,
+    entries_of,
     record_from,
 )
 from flowfabric.backend.valkey.streaming import MODES, frames_from
@@ -115,8 +115,9 @@ def _documents(rows: Rows, execution_id: str, fields: dict[bytes, bytes]) -> Non
 
 
 def _history(rows: Rows, execution_id: str, entries: list[bytes]) -> None:
-    for place, entry in enumerate(entries):
-        rows.put(KEPT, (execution_id, place), entry_of(decode(entry)))
+    for place, group in enumerate(entries):
+        (entry,) = entries_of(decode(group))
+        rows.put(KEPT, (execution_id, place), entry)
 
 
 def _journal(rows: Rows, execution_id: str, fields: dict[bytes, bytes]) -> None:
