@@ -1,7 +1,7 @@
 """The coalescer: calls that arrive in one turn of the event loop become one batch of the store."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from flowfabric.backend.base import Answered, Backend
@@ -45,6 +45,7 @@ MOST_READS: Final = 1_000
 MOST_RANGES: Final = 100
 
 _Place = Callable[[I], object]
+_Waiting = tuple[I, asyncio.Future[A]]
 _Run = Callable[[Sequence[I]], Awaitable[list[Answered[A]]]]
 # An execution and the names of its documents.
 _Wanted = tuple[str, Collection[str]]
@@ -60,22 +61,24 @@ class Gatherer(Generic[I, A]):
         self._run = run
         self._most = most
         self._place = place
-        self._waiting: list[tuple[I, asyncio.Future[A]]] = []
+        self._waiting: list[_Waiting[I, A]] = []
         self._flights: set[asyncio.Task[Any]] = set()
 
     def submit(self, item: I) -> asyncio.Future[A]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[A] = loop.create_future()
         if not self._waiting:
-            loop.call_soon(self._depart)
+            self._follow(loop.create_task(self._depart()))
         self._waiting.append((item, future))
         return future
 
-    def _depart(self) -> None:
+    async def _depart(self) -> None:
+        """At the end of the turn; the first flight is this one."""
         waiting, self._waiting = self._waiting, []
-        for together in _placed(waiting, self._place):
-            for start in range(0, len(together), self._most):
-                self._follow(asyncio.ensure_future(self._fly(together[start : start + self._most])))
+        first, *others = _batches(waiting, self._place, self._most)
+        for batch in others:
+            self._follow(asyncio.ensure_future(self._fly(batch)))
+        await self._fly(first)
 
     async def submit_all(self, items: Sequence[Answered[I]]) -> list[Answered[A]]:
         """What somebody has gathered already, with one answer or error for each; an item that is an
@@ -100,7 +103,7 @@ class Gatherer(Generic[I, A]):
         self._flights.add(flight)
         flight.add_done_callback(self._flights.discard)
 
-    async def _fly(self, batch: list[tuple[I, asyncio.Future[A]]]) -> None:
+    async def _fly(self, batch: list[_Waiting[I, A]]) -> None:
         try:
             answers = await self._run([item for item, _ in batch])
         except BaseException as fault:
@@ -130,15 +133,18 @@ def in_places(items: Sequence[Answered[I]], answers: Iterable[A]) -> list[A | Fl
     return [item if isinstance(item, FlowFabricError) else next(found) for item in items]
 
 
-def _placed(
-    waiting: list[tuple[I, asyncio.Future[A]]], place: _Place[I] | None
-) -> Collection[list[tuple[I, asyncio.Future[A]]]]:
-    if place is None:
-        return [waiting]
-    groups: dict[object, list[tuple[I, asyncio.Future[A]]]] = {}
-    for one in waiting:
-        groups.setdefault(place(one[0]), []).append(one)
-    return groups.values()
+def _batches(
+    waiting: list[_Waiting[I, A]], place: _Place[I] | None, most: int
+) -> Iterator[list[_Waiting[I, A]]]:
+    groups: Collection[list[_Waiting[I, A]]] = [waiting]
+    if place is not None:
+        placed: dict[object, list[_Waiting[I, A]]] = {}
+        for one in waiting:
+            placed.setdefault(place(one[0]), []).append(one)
+        groups = placed.values()
+    for together in groups:
+        for start in range(0, len(together), most):
+            yield together[start : start + most]
 
 
 class Store:

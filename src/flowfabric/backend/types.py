@@ -40,7 +40,7 @@ CreateAnswer = Created | Duplicate | FlowRefused
 # ---- claim
 
 
-class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Ask for the best waiting records of some lanes, for the requirement sets a worker meets.
 
     `ids` are fresh (lease id, attempt id) pairs, one per record asked for; a store invents nothing.
@@ -104,7 +104,7 @@ class Offer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     suspension: Document | None = None
 
 
-class ClaimAnswer(msgspec.Struct, frozen=True):
+class ClaimAnswer(msgspec.Struct, frozen=True, gc=False):
     offers: tuple[Offer, ...]
     more: bool
     now: int

@@ -24,7 +24,7 @@ from flowfabric.engine.admission import Admissions, Let
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.holding import Held, held_by
-from flowfabric.engine.idleness import Idleness, Sought
+from flowfabric.engine.idleness import Idleness, sought_in
 from flowfabric.engine.lanes import Lanes
 from flowfabric.errors import FlowFabricError, InvalidInput
 
@@ -139,21 +139,25 @@ class Claims:
 
     async def take(self, order: ClaimOrder, answer: ClaimAnswer) -> list[Claimed]:
         """What came of the store's offers: leased ones, and reserved ones that were admitted."""
-        leased = {o.record.execution_id: o for o in answer.offers if o.fate == "leased"}
-        reserved = [offer.record for offer in answer.offers if offer.fate == "reserved"]
+        leased: list[Offer] = []
+        reserved: list[Record] = []
         for offer in answer.offers:
-            if offer.fate in ("exhausted", "covered"):
+            if offer.fate == "leased":
+                leased.append(offer)
+            elif offer.fate == "reserved":
+                reserved.append(offer.record)
+            else:
                 await end_unclaimable(self._deps, offer)
         if reserved:
-            admitted = await self._lease_admitted(order, reserved, has_work=bool(leased))
-            leased.update((offer.record.execution_id, offer) for offer in admitted)
+            leased += await self._lease_admitted(order, reserved, has_work=bool(leased))
+            places = {one.record.execution_id: at for at, one in enumerate(answer.offers)}
+            leased.sort(key=lambda one: places[one.record.execution_id])
         if answer.more and leased:
             # This worker has what it asked for; the next one waiting may have the rest.
             self._deps.store.backend.bells().ring(
                 *(lane_bell(order.namespace, lane) for lane in order.lanes)
             )
-        best_first = (offer.record.execution_id for offer in answer.offers)
-        return [claimed_from(leased[own]) for own in best_first if own in leased]
+        return [claimed_from(offer) for offer in leased]
 
     async def _wait(
         self, order: ClaimOrder, listening: Listening, leaving: Leaving | None
@@ -177,7 +181,7 @@ class Claims:
     async def is_idle(self, order: ClaimOrder) -> bool:
         """Whether a look would find nothing, as far as is known here."""
         route = await self._lanes.route(order.namespace, order.lanes, order.capabilities)
-        return self._idleness.covers(Sought(order.namespace, route.lanes, route.sets))
+        return self._idleness.covers(sought_in(order.namespace, route.lanes, route.sets))
 
     async def _look(self, order: ClaimOrder) -> tuple[list[Claimed], bool]:
         """One look of somebody who may go away: then what it found is handed back at once."""
@@ -205,9 +209,9 @@ class Claims:
             request = await self.request(order)
             if not request.lanes:
                 return [], True
-            mark = self._idleness.mark(request)
+            look = self._idleness.begin(request)
             answer = await self._deps.store.claim(request)
-            self._idleness.note(request, mark, answer)
+            self._idleness.end(look, request, answer)
             claimed = await self.take(order, answer)
             if claimed or not answer.offers:
                 return claimed, True

@@ -1,6 +1,7 @@
 """Which lanes were found empty, for as long as no doorbell says otherwise."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from flowfabric.backend.base import Bells, lane_bell
@@ -12,15 +13,23 @@ _MOST: Final = 10_000
 
 
 class Sought(NamedTuple):
-    """Where a worker looks: the lanes it may claim from, and the requirement sets it meets."""
+    """Where a worker looks: the bells of the lanes it may claim from, in whatever order it takes
+    turns at them, and the requirement sets it meets."""
 
-    namespace: str
-    lanes: tuple[str, ...]
+    bells: tuple[str, ...]
     sets: tuple[str, ...]
 
-    def in_order(self) -> "Sought":
-        """Workers take turns at which of their lanes comes first."""
-        return Sought(self.namespace, tuple(sorted(self.lanes)), self.sets)
+
+@lru_cache(maxsize=1024)
+def sought_in(namespace: str, lanes: tuple[str, ...], sets: tuple[str, ...]) -> Sought:
+    return Sought(tuple(sorted(lane_bell(namespace, lane) for lane in lanes)), sets)
+
+
+class Look(NamedTuple):
+    """What is sought, and what its bells had rung before."""
+
+    sought: Sought
+    mark: Mark | None
 
 
 class Idleness:
@@ -30,30 +39,22 @@ class Idleness:
         self._bells = bells
         self._empty: dict[Sought, Mark] = {}
 
-    def mark(self, request: ClaimRequest) -> Mark | None:
-        """To be taken before the look."""
-        return self._mark(_sought(request))
+    def begin(self, request: ClaimRequest) -> Look:
+        """To be called before the look."""
+        sought = sought_in(request.namespace, request.lanes, request.sets)
+        return Look(sought, self._bells().mark(*sought.bells))
 
-    def note(self, request: ClaimRequest, mark: Mark | None, answer: ClaimAnswer) -> None:
+    def end(self, look: Look, request: ClaimRequest, answer: ClaimAnswer) -> None:
         """What a look has left behind."""
-        sought = _sought(request)
         is_empty = not answer.more and len(answer.offers) < len(request.ids)
-        if mark is None or not is_empty:
-            self._empty.pop(sought, None)
+        if look.mark is None or not is_empty:
+            self._empty.pop(look.sought, None)
             return
         if len(self._empty) >= _MOST:
             self._empty.clear()
-        self._empty[sought] = mark
+        self._empty[look.sought] = look.mark
 
     def covers(self, sought: Sought) -> bool:
         """Whether a look would find nothing."""
-        sought = sought.in_order()
         mark = self._empty.get(sought)
-        return mark is not None and mark == self._mark(sought)
-
-    def _mark(self, sought: Sought) -> Mark | None:
-        return self._bells().mark(*(lane_bell(sought.namespace, lane) for lane in sought.lanes))
-
-
-def _sought(request: ClaimRequest) -> Sought:
-    return Sought(request.namespace, request.lanes, request.sets).in_order()
+        return mark is not None and mark == self._bells().mark(*sought.bells)

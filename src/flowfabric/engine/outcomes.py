@@ -54,12 +54,12 @@ class Outcomes:
         self, held: Held, result: bytes | None = None, encoding: str = "", op: str = ""
     ) -> Done:
         plan = await self.completing(held, result, encoding, op)
-        return self._done(held, await self._push(plan, held))
+        return self._done(held, await self._deps.push(plan, held.record))
 
     async def fail(self, held: Held, failure: Failure, op: str = "") -> Done:
         """Retry by the stored policy or end. The policy and counters are those of the claim."""
         plan = await self.failing(held, failure, op)
-        return await self._with_next(plan, held, await self._push(plan, held))
+        return await self._with_next(plan, held, await self._deps.push(plan, held.record))
 
     async def completing(self, held: Held, result: bytes | None, encoding: str, op: str) -> Plan:
         """The plan that completes an attempt, not applied yet."""
@@ -92,7 +92,7 @@ class Outcomes:
                     await self._deps.slots.follow(plan, answer, held.record)
                 applied = self._settled(answer, held)
             else:
-                applied = await self._push(plan, held)
+                applied = await self._deps.push(plan, held.record)
             return await self._with_next(plan, held, applied)
         except FlowFabricError as fault:
             return fault
@@ -103,7 +103,7 @@ class Outcomes:
         timer = _wait(until, for_ms)
         fence = await fence_of(self._deps, held, may_override=True)
         plan = delay(held.execution_id, fence, timer, _op(op, "delay"))
-        return self._done(held, await self._push(plan, held))
+        return self._done(held, await self._deps.push(plan, held.record))
 
     async def wait_for_children(
         self, held: Held, children: tuple[str, ...] = (), op: str = ""
@@ -112,7 +112,7 @@ class Outcomes:
         fence = await fence_of(self._deps, held, may_override=True)
         named = await self._children(held, fence, children) if children else None
         plan = park(held.execution_id, fence, named, _op(op, "park"))
-        return self._done(held, await self._push(plan, held))
+        return self._done(held, await self._deps.push(plan, held.record))
 
     async def cancel(self, held: Held, reason: str) -> Done:
         """Cancel from any live state. Repeating a privileged cancel is harmless."""
@@ -122,7 +122,7 @@ class Outcomes:
         fence = None if source in PRIVILEGED else await self._cancelling_fence(held)
         plan = cancel(held.execution_id, reason, source, fence)
         try:
-            return self._done(held, await self._push(plan, held))
+            return self._done(held, await self._deps.push(plan, held.record))
         except ExecutionNotActive as refusal:
             if source in PRIVILEGED and refusal.details["terminal_outcome"] == "cancelled":
                 return Done(held.execution_id, "cancelled", was="cancelled", replayed=True)
@@ -137,9 +137,6 @@ class Outcomes:
             if record.state in FINAL:
                 raise not_active(record) from None
             raise
-
-    async def _push(self, plan: Plan, held: Held) -> Applied:
-        return await self._deps.push(plan, held.record)
 
     def _settled(self, applied: Applied, held: Held) -> Applied:
         if applied.more:

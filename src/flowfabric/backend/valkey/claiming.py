@@ -76,8 +76,10 @@ def _rest(request: ClaimRequest, answer: Answered[ClaimAnswer]) -> ClaimRequest 
     if isinstance(answer, FlowFabricError) or not (answer.more and answer.offers):
         return None
     ids = request.ids[len(answer.offers) :]
+    if not ids:
+        return None
     room = request.room - sum(len(offer.input or b"") for offer in answer.offers)
-    return msgspec.structs.replace(request, ids=ids, room=room) if ids else None
+    return msgspec.structs.replace(request, ids=ids, room=room)
 
 
 def _in_calls(portions: Iterable[_Placed]) -> list[list[_Placed]]:
