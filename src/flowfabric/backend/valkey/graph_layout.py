@@ -2,6 +2,7 @@
 
 from typing import Final
 
+# Behind these stands how many members are in each public state.
 FLOW: Final = (
     "namespace",
     "kind",
@@ -10,8 +11,6 @@ FLOW: Final = (
     "version",
     "node_count",
     "edge_count",
-    # one number for each public state
-    "counts",
     "purged_count",
     "cancelled_at",
     "cancel_reason",

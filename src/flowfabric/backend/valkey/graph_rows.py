@@ -11,7 +11,6 @@ from flowfabric.core.states import PUBLIC_STATES
 _edge_values: Final = attrgetter(*EDGE)
 _group_values: Final = attrgetter(*GROUP)
 _flow_values: Final = attrgetter(*FLOW)
-_COUNTS: Final = FLOW.index("counts")
 _UNSETTLED: Final = FLOW.index("unsettled")
 _TAGS: Final = FLOW.index("tags")
 
@@ -20,9 +19,9 @@ Searchable = frozenset[str]
 
 def pack_flow(flow: Flow, searchable: Searchable) -> list[Any]:
     values = list(_flow_values(flow))
-    values[_COUNTS] = [flow.counts.get(name, 0) for name in PUBLIC_STATES]
-    values[_TAGS] = pack_tags(flow.tags, searchable)
-    return values
+    values[_UNSETTLED] = flow.unsettled or ""
+    values[_TAGS] = pack_tags(flow.tags, searchable) or ""
+    return values + [flow.counts.get(name, 0) for name in PUBLIC_STATES]
 
 
 def pack_tags(tags: Mapping[str, str], searchable: Searchable) -> list[Any]:
@@ -30,8 +29,8 @@ def pack_tags(tags: Mapping[str, str], searchable: Searchable) -> list[Any]:
 
 
 def flow_of(flow_id: str, values: list[Any]) -> Flow:
-    fields = dict(zip(FLOW, values, strict=True))
-    counts, tags = fields["counts"], fields["tags"]
+    fields, counts = dict(zip(FLOW, values, strict=False)), values[len(FLOW) :]
+    tags = fields["tags"]
     fields["counts"] = {name: n for name, n in zip(PUBLIC_STATES, counts, strict=True) if n}
     fields["unsettled"] = tuple(Unsettled(*one) for one in fields["unsettled"])
     fields["tags"] = dict(zip(tags[::3], tags[1::3], strict=True))

@@ -18,6 +18,8 @@ GRAPH_PLACES: Final = {"f": FLOW, "e": EDGE, "g": GROUP, "c": FLOW_PLAN}
 
 # Stands in a template for the words that are known only when it is used.
 _MARK: Final = "\x01"
+# Where a flow counts its members in each public state.
+_COUNTED: Final = {name: place for place, name in enumerate(PUBLIC_STATES, len(FLOW) + 1)}
 
 
 def _template(plan: Plan) -> list[Any]:
@@ -25,7 +27,7 @@ def _template(plan: Plan) -> list[Any]:
 
 
 def _places(names: tuple[str, ...] | frozenset[str]) -> tuple[int, ...]:
-    return tuple(PUBLIC_STATES.index(name) + 1 for name in PUBLIC_STATES if name in names)
+    return tuple(_COUNTED[name] for name in PUBLIC_STATES if name in names)
 
 
 def step_bounds() -> tuple[tuple[str, int], ...]:
@@ -52,7 +54,7 @@ def graph_tables() -> dict[str, Any]:
         "CANCEL": _template(cancel("", _MARK, "flow_cascade", None)),
         "OUTCOMES": OUTCOMES,
         "PUBLIC_BLOCKED": PUBLIC_BLOCKED,
-        "COUNT_PLACES": {name: place for place, name in enumerate(PUBLIC_STATES, 1)},
+        "COUNT_PLACES": _COUNTED,
         "LIVE_PLACES": _places(graph.LIVE_PUBLIC),
         "UNHAPPY_PLACES": _places(graph.UNHAPPY),
         "COVERED": graph.COVERED,

@@ -162,13 +162,13 @@ function ff.edges(tag, flow_id, list, after, limit)
   local ids = listed(tag, flow_id, list, after, limit)
   if #ids == 0 then return ids, {} end
   local rows = call('HMGET', edges_key(tag, flow_id), unpack(ids))
-  for i = 1, #rows do rows[i] = unpack_message(rows[i]) end
+  for i = 1, #rows do rows[i] = ff.array(rows[i]) end
   return ids, rows
 end
 
 function ff.edge(tag, flow_id, edge_id)
   local row = call('HGET', edges_key(tag, flow_id), edge_id)
-  return row and unpack_message(row) or nil
+  return row and ff.array(row) or nil
 end
 
 function ff.has_edge(tag, flow_id, edge_id)
@@ -192,7 +192,7 @@ end
 -- Edges of a graph as they come: the number of the argument that has the first one's packed row,
 -- without the instant it ends with, and the id of each.
 function ff.given_edge(c, edges, number)
-  return unpack_message(c.args[edges[1] + number - 1] .. pack(c.now))
+  return ff.array(c.args[edges[1] + number - 1] .. pack(c.now))
 end
 
 -- Which of the given edges are there, by id.
@@ -203,7 +203,7 @@ function ff.known_edges(tag, flow_id, edges)
     if last > #edges then last = #edges end
     local rows = call('HMGET', edges_key(tag, flow_id), unpack(edges, from, last))
     for i = 1, #rows do
-      if rows[i] then found[edges[from + i - 1]] = unpack_message(rows[i]) end
+      if rows[i] then found[edges[from + i - 1]] = ff.array(rows[i]) end
     end
   end
   return found

@@ -90,7 +90,9 @@ end
 
 -- Tags are name, value, whether it is searched by, ... in turn.
 local function put_tags(flow, news)
-  local tags = flow[@f.tags]
+  if #news == 0 then return end
+  local tags = flow[@f.tags] ~= '' and flow[@f.tags] or {}
+  flow[@f.tags] = tags
   for i = 1, #news, 3 do
     local at = #tags + 1
     for j = 1, #tags, 3 do
@@ -175,6 +177,7 @@ end)
 -- One more bounded step of what a flow has left to do. A cancel comes first: what it ends, nothing
 -- else has to release or skip.
 local function go_on(c, item)
+  c.turn = (c.turn or 0) + 1
   local tag, flow_id = item[1], item[2]
   local flow = ff.flow(c, tag, flow_id)
   if not flow then return { 'settled', false } end

@@ -1,6 +1,11 @@
 -- What the end of a member would meet, looked at before anything is written: functions do not roll
 -- back, and a group whose counters contradict its edges must leave the member as it is.
 
+local function check_room(group, target)
+  local contradiction = ff.overfull(group, target)
+  if contradiction then error(contradiction, 0) end
+end
+
 -- A group as it would be counted on, read once and never put.
 local function foreseen(c, groups, target)
   local group = groups[target]
@@ -14,8 +19,7 @@ end
 
 -- Count an outcome in; the record of the target if it would be skipped by that.
 local function skipped_by(group, edge, outcome)
-  local contradiction = ff.overfull(group, edge[@e.target])
-  if contradiction then error(contradiction, 0) end
+  check_room(group, edge[@e.target])
   ff.count_outcome(group, edge, outcome)
   if group[@g.state] ~= 'pending' or ff.judge(group) ~= 'impossible' then return nil end
   group[@g.state] = 'impossible'
@@ -23,18 +27,15 @@ local function skipped_by(group, edge, outcome)
   return r and not FINAL[r[@state]] and r
 end
 
--- Fail the item if settling the member's edges, or those of whoever is skipped by that, would meet such
--- a group within one step. The flow is read too: one that cannot be read ends nobody. The first page
--- of edges is left for the settling itself.
-function ff.foresee(c, tag, id, before, state)
-  local flow_id = before[@flow_id]
-  if FINAL[before[@state]] or not ff.flow(c, tag, flow_id) or not FINAL[state] then return end
-  local ends, groups, left = { { id, OUTCOMES[state], before[@replay_count] } }, {}, BOUNDS.edges
-  local at = 1
+-- Look at the ends that follow from each other, until all are looked at or a step would be full.
+local function look_ahead(c, tag, flow_id, ends, edges)
+  local groups, left, at = {}, BOUNDS.edges, 1
   while ends[at] and left > 0 do
     local source, outcome, replays = unpack(ends[at])
-    local ids, edges = ff.first_edges(tag, flow_id, source)
-    if at == 1 then c.ahead = { source, ids, edges } end
+    if at > 1 then
+      local _
+      _, edges = ff.first_edges(tag, flow_id, source)
+    end
     for i = 1, #edges do
       local edge = edges[i]
       local counts = edge[@e.state] == 'open' and ff.outcome_counts(edge, outcome, replays)
@@ -45,4 +46,23 @@ function ff.foresee(c, tag, id, before, state)
     left = left - #edges
     at = at + 1
   end
+end
+
+-- A single edge that is satisfied skips nobody: there is nothing to see behind it.
+local function look_at_one(c, edge)
+  local group = edge[@e.state] == 'open' and ff.group(c, edge[@e.target])
+  if group and group[@g.round] == edge[@e.round] then check_room(group, edge[@e.target]) end
+end
+
+-- Fail the item if settling the member's edges, or those of whoever is skipped by that, would meet such
+-- a group within one step. The flow is read too: one that cannot be read ends nobody. The first page
+-- of edges is left for the settling itself.
+function ff.foresee(c, tag, id, before, state)
+  c.turn = (c.turn or 0) + 1
+  local flow_id = before[@flow_id]
+  if FINAL[before[@state]] or not ff.flow(c, tag, flow_id) or not FINAL[state] then return end
+  local outcome, ids, edges = OUTCOMES[state], ff.first_edges(tag, flow_id, id)
+  c.ahead = { id, ids, edges }
+  if #edges == 1 and ff.is_satisfied(edges[1], outcome) then return look_at_one(c, edges[1]) end
+  look_ahead(c, tag, flow_id, { { id, outcome, before[@replay_count] } }, edges)
 end

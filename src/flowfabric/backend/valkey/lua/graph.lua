@@ -7,6 +7,22 @@ local function flow_key(tag, flow_id)
   return 'ff:f:' .. tag .. ':' .. flow_id
 end
 
+-- How a packed array begins: of up to fifteen elements, or of more.
+local FIRST_SHORT, LAST_SHORT, LONG_ARRAY = 0x90, 0x9f, 0xdc
+local MOST_ELEMENTS = 100
+
+local function elements(_, ...)
+  return { ... }
+end
+
+-- A packed array, element by element: read as one it would be a table that grows with it.
+function ff.array(row)
+  local first = byte(row)
+  if first == LONG_ARRAY then return elements(unpack_from(row, MOST_ELEMENTS, 3)) end
+  if first < FIRST_SHORT or first > LAST_SHORT then error('not an array') end
+  return elements(unpack_from(row, MOST_ELEMENTS, 1))
+end
+
 -- ---- flows
 
 -- What the partition lists a flow by: its timer, and its purge once all members are gone.
@@ -23,7 +39,7 @@ local function flow_entry(c, tag, flow_id)
     c.flows[flow_id] = entry
     local row = call('GET', flow_key(tag, flow_id))
     if row then
-      entry.flow, entry.is_stored = unpack_message(row), true
+      entry.flow, entry.is_stored = ff.array(row), true
       entry.due_at, entry.purge_at = listed(entry.flow)
     end
   end
@@ -80,8 +96,8 @@ local function group_entry(c, target)
   c.groups = c.groups or {}
   local entry = c.groups[target]
   if not entry then
-    local row = call('HGET', 'ff:x:' .. target, 'g')
-    entry = { group = row and unpack_message(row) or nil }
+    local found = call('HMGET', 'ff:x:' .. target, 'g', 'r')
+    entry = { group = found[1] and ff.array(found[1]) or nil, row = found[2], turn = c.turn }
     c.groups[target] = entry
   end
   return entry
@@ -94,12 +110,29 @@ end
 
 function ff.put_group(c, target, group)
   c.groups = c.groups or {}
-  c.groups[target] = { group = group, is_changed = true }
+  local entry = c.groups[target]
+  if entry then
+    entry.group, entry.is_changed = group, true
+  else
+    c.groups[target] = { group = group, is_changed = true }
+  end
 end
 
--- The packed group of a member, to be written with it; nil when it has not changed.
+-- The record of a member whose group was looked at. What was read along with the group is good only
+-- in the same turn: others may have written the record since.
+function ff.load_member(c, target)
+  local entry = c.groups[target]
+  local row = c.turn and entry.turn == c.turn and entry.row
+  entry.row = nil
+  if row then return ff.decode(row) end
+  return ff.load(target)
+end
+
+-- The packed group of a member that is being written, to be written with it; nil when it has not
+-- changed.
 function ff.take_group(c, target)
   local entry = c.groups and c.groups[target]
+  if entry then entry.row = nil end
   if not entry or not entry.is_changed then return nil end
   entry.is_changed = false
   return pack(entry.group)

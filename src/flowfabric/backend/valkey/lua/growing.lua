@@ -94,7 +94,7 @@ local function insert_members(c, tag, flow, shapes, births, known)
       insert(c, tag, shapes[births[at + 1]], births, at)
       ids[#ids + 1] = id
     elseif group ~= 0 and not ff.group(c, id) then
-      ff.put_group(c, id, unpack_message(c.args[group]))
+      ff.put_group(c, id, ff.array(c.args[group]))
     end
   end
   for i = 1, #shapes do

@@ -8,8 +8,8 @@ local function place_of(state, reason)
 end
 
 local function live_members(flow)
-  local counts, live = flow[@f.counts], 0
-  for i = 1, #LIVE_PLACES do live = live + counts[LIVE_PLACES[i]] end
+  local live = 0
+  for i = 1, #LIVE_PLACES do live = live + flow[LIVE_PLACES[i]] end
   return live
 end
 
@@ -26,7 +26,7 @@ ff.covered_states = covered_states
 -- How many members the flow's cancellation still has to end, by its counters.
 local function covered_members(flow)
   if not covered_states(flow) then return 0 end
-  local spared = flow[@f.cancel_policy] == 'cancel_pending' and flow[@f.counts][COUNT_PLACES.active] or 0
+  local spared = flow[@f.cancel_policy] == 'cancel_pending' and flow[COUNT_PLACES.active] or 0
   return live_members(flow) - spared
 end
 ff.covered_members = covered_members
@@ -64,8 +64,8 @@ end
 -- Count new members of a flow that are alike, each a change of its own.
 function ff.count_members(flow, r, count)
   flow[@f.version] = flow[@f.version] + count
-  local counts, place = flow[@f.counts], place_of(r[@state], r[@reason])
-  counts[place] = counts[place] + count
+  local place = place_of(r[@state], r[@reason])
+  flow[place] = flow[place] + count
 end
 
 -- Carry a member's step over to its flow; `before` is nil for a new member. A member that the
@@ -77,9 +77,8 @@ function ff.member_moved(c, tag, _, before, after)
   local left = before and before[@flow_id] ~= '' and place_of(before[@state], before[@reason])
   local entered = place_of(after[@state], after[@reason])
   if left == entered then return end
-  local counts = flow[@f.counts]
-  if left then counts[left] = counts[left] - 1 end
-  counts[entered] = counts[entered] + 1
+  if left then flow[left] = flow[left] - 1 end
+  flow[entered] = flow[entered] + 1
   if flow[@f.finished_at] ~= 0 and not FINAL[after[@state]] then
     flow[@f.finished_at], flow[@f.purge_at] = 0, 0
   end
@@ -96,9 +95,8 @@ end
 -- The public state of a flow that is over.
 local function end_state(flow)
   if flow[@f.cancelled_at] ~= 0 then return 'cancelled' end
-  local counts = flow[@f.counts]
   for i = 1, #UNHAPPY_PLACES do
-    if counts[UNHAPPY_PLACES[i]] > 0 then return 'failed' end
+    if flow[UNHAPPY_PLACES[i]] > 0 then return 'failed' end
   end
   return 'completed'
 end

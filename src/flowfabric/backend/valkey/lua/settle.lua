@@ -55,7 +55,7 @@ local function fire(c, w, target, group)
     w.cuts[#w.cuts + 1] = work_of('cut', target, reason)
   end
   ff.put_group(c, target, group)
-  local r = ff.load(target)
+  local r = ff.load_member(c, target)
   if not r or FINAL[r[@state]] then return end
   if group[@g.state] == 'impossible' then
     write_member(c, w, target, r, SKIP)
@@ -374,7 +374,7 @@ function ff.continue_flow(c, tag, flow_id)
   local flow = ff.flow(c, tag, flow_id)
   local work = flow[@f.unsettled]
   if #work == 0 then return false end
-  flow[@f.unsettled] = {}
+  flow[@f.unsettled] = ''
   ff.keep_flow(c, tag, flow_id, flow)
   local more = run(c, open_walk(tag, flow_id, work))
   ff.finish_flow(c, tag, flow_id)
