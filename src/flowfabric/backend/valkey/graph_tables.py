@@ -4,6 +4,7 @@ it."""
 from typing import Any, Final
 
 from flowfabric.backend.valkey.graph_layout import EDGE, FLOW, FLOW_PLAN, GROUP
+from flowfabric.backend.valkey.keys import FLOW_RANGE, FLOW_RANGES
 from flowfabric.backend.valkey.packing import Args, pack_plan
 from flowfabric.core import flow_cancel, graph, settle
 from flowfabric.core.graph_chunks import ABANDONED_AFTER_MS
@@ -55,6 +56,8 @@ def graph_tables() -> dict[str, Any]:
         "OUTCOMES": OUTCOMES,
         "PUBLIC_BLOCKED": PUBLIC_BLOCKED,
         "COUNT_PLACES": _COUNTED,
+        "FLOW_RANGE": FLOW_RANGE,
+        "FLOW_RANGES": FLOW_RANGES,
         "LIVE_PLACES": _places(graph.LIVE_PUBLIC),
         "UNHAPPY_PLACES": _places(graph.UNHAPPY),
         "COVERED": graph.COVERED,

@@ -55,6 +55,8 @@ def _view(view: View) -> str:
         return _fixed(view)
     if view.name in partition_views():
         return _shared(view)
+    if view.name == "flow":
+        return _FLOW
     return _keyed(view)
 
 
@@ -125,13 +127,13 @@ def _is_set(name: str, record: str) -> str:
 
 
 def _name(view: View, record: str) -> str:
-    if view.name == "claimable":
-        return f"queue_in(lane, {record}[{AT['req_set']}])"
-    if view.name == "worker":
-        return f"worker_in(partition, {record}[{AT['worker_instance_id']}])"
-    parts = [f"partition.prefix .. '{view.name}'"]
-    parts += [f"':' .. {record}[{AT[name]}]" for name in view.key if name not in _IMPLIED]
-    return f"set_of(c, {' .. '.join(parts)})"
+    match view.name:
+        case "claimable":
+            return f"queue_in(lane, {record}[{AT['req_set']}])"
+        case "worker":
+            return f"worker_in(partition, {record}[{AT['worker_instance_id']}])"
+        case other:
+            raise ValueError(f"no sets are known for the view {other}")
 
 
 def _order(view: View, record: str) -> str:
@@ -147,6 +149,16 @@ local member, partition, any = ff.member_of(id), partition_of(tag), after or bef
 local lane = lane_of(partition, any[{AT["namespace"]}], any[{AT["lane"]}])
 local from, to = before and before[{AT["state"]}], after and after[{AT["state"]}]
 local was, old, new"""
+
+_FLOW: Final = f"""-- flow
+if any[{AT["flow_id"]}] ~= '' and (from ~= to or before[{AT["flow_id"]}] == '') then
+local members = set_of(c, partition.prefix .. 'flow:' .. any[{AT["flow_id"]}])
+if after then
+add(c, members, FLOW_RANGES[to] + after[{AT["created_at"]}], member)
+else
+remove(c, members, member)
+end
+end"""
 
 _COUNTERS: Final = f"""-- by_state
 local left = from == 'blocked' and 'blocked:' .. before[{AT["reason"]}] or from

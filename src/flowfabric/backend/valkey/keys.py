@@ -5,6 +5,7 @@ from typing import Final
 
 from flowfabric.core.ids import partition_of
 from flowfabric.core.partitions import crc16
+from flowfabric.core.states import STATES
 
 PREFIX: Final = "ff:"
 CONFIG: Final = "ff:p:{cfg}"
@@ -53,6 +54,14 @@ def lane_key(namespace: str, lane: str) -> str:
 
 def presence_key(namespace: str) -> str:
     return f"ff:p:{{ns:{namespace}}}"
+
+
+# All members of a flow stand in one sorted set, so that a move is one command: each state has a
+# range of scores of its own, wider than any instant.
+FLOW_RANGE: Final = 10**13
+FLOW_RANGES: Final[dict[str, int]] = {
+    state: place * FLOW_RANGE for place, state in enumerate(sorted(STATES))
+}
 
 
 def state_view(bucket: str, namespace: str, lane: str) -> str:

@@ -31,11 +31,10 @@ local function cancel_member(c, tag, id, state, plan)
 end
 
 local function cancel_in(c, tag, flow_id, state, most, plan)
-  local list, ended = ff.members_view(tag, flow_id, state), 0
-  local after_at, after
+  local ended, after_at, after = 0, nil, nil
   for _ = 1, floor(BOUNDS.cancel_looks / BOUNDS.cancels) do
     ff.write_views(c)
-    local places = ff.places_behind(list, after_at, after, most - ended)
+    local places = ff.members_behind(tag, flow_id, state, after_at, after, most - ended)
     for i = 1, #places, 2 do ended = ended + cancel_member(c, tag, tag .. ':' .. places[i], state, plan) end
     if ended >= most or #places == 0 then break end
     after, after_at = places[#places - 1], places[#places]

@@ -12,17 +12,16 @@
 local RESULT_BYTES = UPSTREAM_BYTES
 local PAGE = 1000
 
--- The members of a flow in one state, by creation.
-function ff.members_view(tag, flow_id, state)
-  return ff.view(tag, 'flow:' .. flow_id .. ':' .. state)
+local function count_below(key, score)
+  return call('ZCOUNT', key, '-inf', string.format('(%.0f', score))
 end
 
 -- How many members of a view stand before (at, member), and whether it is there itself: all of a
 -- flow may share an instant.
 local function rank_of(key, at, member)
   local rank = call('ZRANK', key, member)
-  if rank then return rank, 1 end
-  local low, high = call('ZCOUNT', key, '-inf', '(' .. at), call('ZCOUNT', key, '-inf', at)
+  if rank and tonumber(call('ZSCORE', key, member)) == at then return rank, 1 end
+  local low, high = count_below(key, at), call('ZCOUNT', key, '-inf', at)
   while low < high do
     local middle = floor((low + high) / 2)
     if call('ZRANGE', key, middle, middle)[1] < member then
@@ -34,15 +33,24 @@ local function rank_of(key, at, member)
   return low, 0
 end
 
--- Member, score, ... in turn, strictly behind a place if one is given.
-function ff.places_behind(key, at, member, limit)
+-- The members of a flow in one state by creation, strictly behind a place if one is given: member and
+-- created_at in turn.
+function ff.members_behind(tag, flow_id, state, at, member, limit)
   if limit < 1 then return {} end
-  local from = 0
+  local key, least, from = ff.view(tag, 'flow:' .. flow_id), FLOW_RANGES[state], 0
   if at then
-    local before, itself = rank_of(key, at, member)
+    local before, itself = rank_of(key, least + at, member)
     from = before + itself
+  else
+    from = count_below(key, least)
   end
-  return call('ZRANGE', key, from, from + limit - 1, 'WITHSCORES')
+  local places, found = call('ZRANGE', key, from, from + limit - 1, 'WITHSCORES'), {}
+  for i = 1, #places, 2 do
+    local created_at = tonumber(places[i + 1]) - least
+    if created_at >= FLOW_RANGE then break end
+    found[i], found[i + 1] = places[i], created_at
+  end
+  return found
 end
 
 -- All edges that lead to a member, by edge id: ids, edges.
@@ -182,7 +190,7 @@ ff.register('flow_members', function(_, args)
   local lists, found = {}, {}
   local after = c.request[4] and ff.member_of(c.request[5])
   for i = 1, #states do
-    local places = ff.places_behind(ff.members_view(tag, flow_id, states[i]), c.request[4], after, limit)
+    local places = ff.members_behind(tag, flow_id, states[i], c.request[4], after, limit)
     lists[i] = { state = states[i], places = places, at = 1 }
   end
   while #found < limit do

@@ -8,7 +8,7 @@ from flowfabric.backend.reference.memory_tables import MemoryTables
 from flowfabric.backend.reference.tables import RECORDS
 from flowfabric.backend.reference.verifying.walking import rows_of
 from flowfabric.backend.types import Discrepancy
-from flowfabric.backend.valkey.keys import state_view, tag_view
+from flowfabric.backend.valkey.keys import FLOW_RANGES, state_view, tag_view
 from flowfabric.backend.valkey.verifying.dumping import Dump, scores
 from flowfabric.backend.valkey.verifying.graphs import (
     edge_lists,
@@ -99,12 +99,16 @@ def _expect(expected: Sets, record: Record, searchable: frozenset[str]) -> None:
     for entry in (*entries(record), *tag_entries(record, searchable)):
         # What waits stands in its lane's queues, which are in the lane's own order.
         if entry.view != "by_state" or not is_queued:
-            score = int(entry.order[0]) if len(entry.order) > 1 else 0
-            expected[f"{tag}:{_name(entry)}"][member] = score
+            expected[f"{tag}:{_name(entry)}"][member] = _score(entry)
 
 
 def _is_offered(record: Record) -> bool:
     return record.state in CLAIMABLE and not record.grant_until
+
+
+def _score(entry: Entry) -> int:
+    first = int(entry.order[0]) if len(entry.order) > 1 else 0
+    return FLOW_RANGES[str(entry.key[1])] + first if entry.view == "flow" else first
 
 
 def _name(entry: Entry) -> str:
@@ -120,6 +124,8 @@ def _name(entry: Entry) -> str:
             return tag_view(*key)
         case "all" | "partition":
             return entry.view
+        case "flow":
+            return f"flow:{key[0]}"
         case _:
             return ":".join((entry.view, *key))
 
