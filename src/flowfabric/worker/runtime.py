@@ -16,6 +16,7 @@ from flowfabric.worker.handlers import Handler, Surroundings
 from flowfabric.worker.hearing import hearing
 from flowfabric.worker.jobs import PATIENCE_S, Job, Performer
 from flowfabric.worker.renewals import Renewals
+from flowfabric.worker.reporting import MOST_FINISHED, Ending, Reporting
 from flowfabric.worker.resources import Resources
 from flowfabric.worker.session import LEASE_IS_GONE, Session
 from flowfabric.worker.tracing import WorkSpans
@@ -23,10 +24,6 @@ from flowfabric.worker.worker_options import WorkerOptions, checked, registratio
 
 _log = logging.getLogger("flowfabric.worker")
 
-# Several calls under way, each of a few, so that the store works while handlers run; and never so
-# many in one that others have to wait for it.
-_MOST_REPORTS: Final = 4
-_MOST_FINISHED: Final = 32
 _LEAST_ASKED: Final = 8
 _MOST_ASKED: Final = 64
 _WAIT_MS: Final = 20_000
@@ -61,8 +58,6 @@ class Worker:
         # How long work takes on average, as far as is known.
         self._pace = _SHORT_S
         self._appetite = _LEAST_ASKED
-        self._ended: list[tuple[Job, Finish]] = []
-        self._reports: set[asyncio.Task[None]] = set()
         self._has_room = asyncio.Event()
         self._is_stopping = False
         self._hurry = asyncio.Event()
@@ -121,6 +116,7 @@ class Worker:
         performer = Performer(self._handlers, around, self.options.middleware)
         self._perform = self._spans.attempts(performer.finish_of)
         self._loop = asyncio.get_running_loop()
+        self._reporting = Reporting(self._finish, self._has_room.set)
         await self._port.register(self._registration)
         self._renewals = Renewals(
             self._port, self._registration, self.options.lease_ms, lambda: list(self._jobs.values())
@@ -143,7 +139,7 @@ class Worker:
             self._end(job, Finish(job.claim, Delay(for_ms=0)))
         if not await self._drained():
             await self._cut_short()
-        left = [self._renewing, *self._reports]
+        left = [self._renewing, *self._reporting.under_way]
         for task in left:
             task.cancel()
         await asyncio.wait(left)
@@ -231,7 +227,8 @@ class Worker:
         loop = asyncio.get_running_loop()
         while True:
             n = min(self._room(), self._appetite)
-            if n <= 0:
+            # A report brings work with its answer: beside it only a larger claim is worth a call.
+            if n <= 0 or (self._reporting.under_way and n < self._appetite):
                 self._has_room.clear()
                 await self._has_room.wait()
                 continue
@@ -308,28 +305,13 @@ class Worker:
     def _end(self, job: Job, finish: Finish) -> None:
         if job.claim.lease_id not in self._jobs:
             return
-        if not self._ended:
-            # All that end in this turn of the loop are reported together.
-            self._loop.call_soon(self._report_ended)
-        self._ended.append((job, finish))
+        self._reporting.put(job, finish)
 
     def _forget(self, job: Job) -> None:
         self._jobs.pop(job.claim.lease_id, None)
         self._has_room.set()
 
-    def _report_ended(self) -> None:
-        while self._ended and len(self._reports) < _MOST_REPORTS:
-            batch = self._ended[:_MOST_FINISHED]
-            del self._ended[:_MOST_FINISHED]
-            report = self._loop.create_task(self._finish(batch))
-            self._reports.add(report)
-            report.add_done_callback(self._reported)
-
-    def _reported(self, report: asyncio.Task[None]) -> None:
-        self._reports.discard(report)
-        self._report_ended()
-
-    async def _finish(self, batch: list[tuple[Job, Finish]]) -> None:
+    async def _finish(self, batch: list[Ending]) -> None:
         """Report until the engine has answered: an answer that was lost is asked for again."""
         pause = 0.0
         while batch:
@@ -348,8 +330,8 @@ class Worker:
             await asyncio.sleep(pause)
             batch = [(job, finish) for job, finish in batch if not self._is_lost(job)]
 
-    async def _report(self, batch: list[tuple[Job, Finish]]) -> None:
-        n = min(self._room() + len(batch), max(self._appetite, len(batch)), _MOST_FINISHED)
+    async def _report(self, batch: list[Ending]) -> None:
+        n = min(self._room() + len(batch), max(self._appetite, len(batch)), MOST_FINISHED)
         order = self._order(n) if n > 0 and not self._is_stopping else None
         self._asked += n if order else 0
         try:
@@ -362,7 +344,7 @@ class Worker:
             self._learn(n, len(reply.claimed))
         self._answered(batch, reply)
 
-    async def _spoilt(self, batch: list[tuple[Job, Finish]], fault: Exception) -> None:
+    async def _spoilt(self, batch: list[Ending], fault: Exception) -> None:
         """A call that no repeat can help: find the attempt that spoils it, and leave that alone."""
         if len(batch) > 1:
             for one in batch:
@@ -379,7 +361,7 @@ class Worker:
             return True
         return False
 
-    def _answered(self, batch: list[tuple[Job, Finish]], reply: FinishReply) -> None:
+    def _answered(self, batch: list[Ending], reply: FinishReply) -> None:
         for (job, finish), answer in zip(batch, reply.items, strict=True):
             if isinstance(answer, FlowFabricError):
                 instead = unacceptable(answer, finish.outcome)
