@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.claims import Claimed
+from flowfabric.engine import engine_on
+from flowfabric.engine.claims import Claimed, ClaimOrder
+from flowfabric.engine.executions import Submission
+from flowfabric.errors import TransportFault
 from tests.conformance.driver import Driver
+from tests.conformance.limiting import Watched
 
 PATIENT_MS = 30_000
+# More than a waiting claim asks for first.
+MANY = 20
 SOON_S = 3.0
 """Well below the pause after which an idle claim looks although no bell rang."""
 
@@ -59,6 +65,35 @@ async def test_one_ring_for_several_pieces_of_work_wakes_several_claims(driver: 
     sent = await asyncio.gather(driver.submit(), driver.submit())
     claimed = [*await within_reason(first), *await within_reason(second)]
     assert sorted(ids(claimed)) == sorted(sent)
+
+
+async def test_an_idle_claim_gets_all_that_was_submitted_at_once(driver: Driver) -> None:
+    task = await waiting_claim(driver, n=50)
+    await driver.engine.executions.create_many([Submission(kind="k")] * MANY)
+    assert len(await within_reason(task)) == MANY
+
+
+async def test_what_an_idle_claim_got_first_survives_a_fault_behind_it(driver: Driver) -> None:
+    """A claim is not lost because the store cannot be asked for the rest."""
+    watched = Watched(driver.engine.deps.store.backend)
+    looks: list[int] = []
+
+    async def claim(found: Any, *given: Any) -> Any:
+        if any(looks):
+            raise TransportFault("gone")
+        answers = await found(*given)
+        looks.append(len(answers[0].offers))
+        return answers
+
+    watched.answers["claim"] = claim
+    engine = engine_on(watched)
+    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", n=50, wait_ms=PATIENT_MS)
+    task = asyncio.create_task(engine.claims.claim(order))
+    while not looks:
+        await driver.snapshot()
+    await driver.engine.executions.create_many([Submission(kind="k")] * MANY)
+    assert 0 < len(await within_reason(task)) < MANY
+    await engine.close()
 
 
 async def test_a_claim_that_ends_without_work_passes_its_ring_on(driver: Driver) -> None:

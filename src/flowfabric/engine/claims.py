@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -37,6 +37,9 @@ DEFAULT_LEASE_MS: Final = 30_000
 # How often an idle claim looks although no bell rang; chance spreads the looks of many.
 SAFETY_NET_S: Final = 5.0
 _ROUNDS: Final = 32
+# A ring most often stands for little work: after one so many are asked for, and the rest only if
+# there are as many. Every execution asked for costs two identifiers, whether it comes or not.
+_FEW: Final = 8
 
 Leaving = asyncio.Future[Any]
 
@@ -95,6 +98,10 @@ class Claimed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             backend=backend,
             kind=self.kind,
         )
+
+
+# What a look found, and whether it saw everything there was.
+_Looked = tuple[list[Claimed], bool]
 
 
 class Claims:
@@ -165,10 +172,11 @@ class Claims:
         loop = asyncio.get_running_loop()
         end = loop.time() + order.wait_ms / 1000
         is_idle = await self.is_idle(order)
+        claim = self._claim_now
         while True:
             # Listening began before the look, so nothing that comes behind it goes unheard.
-            claimed, is_everything = ([], True) if is_idle else await self._look(order)
-            is_idle = False
+            claimed, is_everything = ([], True) if is_idle else await self._look(claim(order))
+            is_idle, claim = False, self._claim_few_first
             left = end - loop.time()
             if claimed or left <= 0:
                 return claimed
@@ -183,9 +191,9 @@ class Claims:
         route = await self._lanes.route(order.namespace, order.lanes, order.capabilities)
         return self._idleness.covers(sought_in(order.namespace, route.lanes, route.sets))
 
-    async def _look(self, order: ClaimOrder) -> tuple[list[Claimed], bool]:
+    async def _look(self, claim: Coroutine[Any, Any, _Looked]) -> _Looked:
         """One look of somebody who may go away: then what it found is handed back at once."""
-        look = asyncio.ensure_future(self._claim_now(order))
+        look = asyncio.ensure_future(claim)
         try:
             return await asyncio.shield(look)
         except asyncio.CancelledError:
@@ -202,7 +210,19 @@ class Claims:
         except FlowFabricError:
             _log.exception("%s was not handed back; its lease runs out", held.execution_id)
 
-    async def _claim_now(self, order: ClaimOrder) -> tuple[list[Claimed], bool]:
+    async def _claim_few_first(self, order: ClaimOrder) -> _Looked:
+        few = msgspec.structs.replace(order, n=min(order.n, _FEW))
+        claimed, is_everything = await self._claim_now(few)
+        if len(claimed) < few.n or few.n == order.n:
+            return claimed, is_everything
+        try:
+            rest, _ = await self._claim_now(msgspec.structs.replace(order, n=order.n - few.n))
+        except FlowFabricError as fault:
+            _log.warning("no more claimed behind the first %d: %s", few.n, fault)
+            rest = []
+        return claimed + rest, True
+
+    async def _claim_now(self, order: ClaimOrder) -> _Looked:
         """One look, repeated only while all it met was work to be ended or turned away instead of
         run; and whether it saw everything there was."""
         for _ in range(_ROUNDS):
