@@ -7,9 +7,9 @@ import signal
 import sys
 from pathlib import Path
 
-from bench.peers.driving import Row, row_of
+from bench.peers.driving import Load, Row, row_of
 from bench.peers.known import OURS, PEERS, Peer
-from bench.peers.table import save, table
+from bench.peers.table import progress, save, table
 from bench.valkey.rig import rig
 
 RESULTS = Path(__file__).parent.parent / "results" / "peers.json"
@@ -19,6 +19,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench-peers ARGS=", description=__doc__)
     names = [peer.name for peer in PEERS]
     parser.add_argument("--tasks", type=int, default=10_000, help="how many tasks each drains")
+    parser.add_argument(
+        "--seconds", type=float, default=6, help="each may submit and drain for so long"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="all of them take turns")
     parser.add_argument("--only", nargs="*", choices=names, default=names, metavar="PEER")
     parser.add_argument("--json", type=Path, default=RESULTS, help="where the results go")
@@ -29,17 +32,24 @@ async def main(chosen: argparse.Namespace) -> bool:
     taking_part = [OURS, *(peer for peer in PEERS if peer.name in chosen.only)]
     found: dict[Peer, list[Row]] = {peer: [] for peer in taking_part}
     async with rig() as on:
-        facts = await on.facts() | {"tasks": str(chosen.tasks), "rounds": str(chosen.rounds)}
-        for _ in range(chosen.rounds):
+        given = {name: str(getattr(chosen, name)) for name in ("tasks", "seconds", "rounds")}
+        facts = await on.facts() | given
+        for turn in range(1, chosen.rounds + 1):
             for peer, rows in found.items():
                 # One that failed would only fail again, after a long wait perhaps.
                 if not any(row.fault for row in rows):
-                    rows.append(await row_of(on, peer, chosen.tasks))
+                    _tell(f"{peer.name}, round {turn} of {chosen.rounds}")
+                    rows.append(await row_of(on, peer, Load(chosen.tasks, chosen.seconds)))
+                    _tell(progress(rows[-1]))
     rows = [_middle(rows) for rows in found.values()]
     print(table(rows, facts))
     save(rows, facts, chosen.json)
     print(f"\nwritten: {chosen.json}")
     return not any(row.fault for row in rows)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _middle(rows: list[Row]) -> Row:

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -19,7 +20,7 @@ from bench.valkey.rig import Rig
 ROOT = Path(__file__).parent.parent.parent
 ENVIRONMENTS = ROOT / ".venv-peers"
 INSTALL_S = 300
-STAGE_S = 120
+START_S = 30
 _LOOK_S = 0.02
 _END_S = 5
 
@@ -28,9 +29,21 @@ class Fault(Exception):
     """A queue that did not run here, and what it said."""
 
 
+class Load(msgspec.Struct, frozen=True):
+    """What everybody is given: so many tasks, and so many seconds for each of the two stages."""
+
+    tasks: int
+    seconds: float
+
+
 class Answer(msgspec.Struct, frozen=True):
+    tasks: int
     seconds: float
     cpu_seconds: float
+
+    @property
+    def per_second(self) -> float:
+        return self.tasks / self.seconds
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,45 +55,55 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     drained: float = 0.0
     cpu_us: float = 0.0
     server_us: float = 0.0
+    # Of those that had too little time: how far they came.
+    shortfall: str = ""
     stores_results: bool
     note: str
     fault: str = ""
 
 
-async def row_of(on: Rig, peer: Peer, tasks: int) -> Row:
+async def row_of(on: Rig, peer: Peer, load: Load) -> Row:
     """A row for everybody: one that cannot run here says so in its own."""
     row = Row(peer=peer.name, stores_results=peer.stores_results, note=peer.note)
     try:
         python = await _interpreter(peer)
         release = await _version(peer, python)
-        submitted, drained, server = await _run(on, peer, python, tasks)
+        submitted, drained, server = await _run(on, peer, python, load)
     except (Fault, TimeoutError, OSError) as fault:
         return msgspec.structs.replace(row, fault=str(fault) or type(fault).__name__)
     return msgspec.structs.replace(
         row,
         version=release,
-        submitted=tasks / submitted.seconds,
-        drained=tasks / drained.seconds,
-        cpu_us=drained.cpu_seconds / tasks * 1e6,
-        server_us=server / tasks * 1e6,
+        submitted=submitted.per_second,
+        drained=drained.per_second,
+        cpu_us=drained.cpu_seconds / drained.tasks * 1e6,
+        server_us=server / drained.tasks * 1e6,
+        shortfall=_shortfall(load, submitted, drained),
     )
 
 
-async def _run(on: Rig, peer: Peer, python: Path, tasks: int) -> tuple[Answer, Answer, float]:
+def _shortfall(load: Load, submitted: Answer, drained: Answer) -> str:
+    stages = (("submitted", submitted, load.tasks), ("drained", drained, submitted.tasks))
+    return ", ".join(
+        f"{stage} {answer.tasks:,} of {wanted:,} within {answer.seconds:.0f} s"
+        for stage, answer, wanted in stages
+        if answer.tasks < wanted
+    )
+
+
+async def _run(on: Rig, peer: Peer, python: Path, load: Load) -> tuple[Answer, Answer, float]:
     await on.clean()
     with tempfile.TemporaryDirectory() as directory:
-        program = _Program(peer, python, on.server.port, tasks, Path(directory))
-        async with program.started("submit") as submitting:
-            submitted = await program.answer(submitting)
+        program = _Program(peer, python, on.server.port, Path(directory))
+        submitted = await program.answer("submit", load)
         before = await on.usage()
-        async with program.started("work") as working:
-            drained = await program.answer(working)
+        drained = await program.answer("work", msgspec.structs.replace(load, tasks=submitted.tasks))
         after = await on.usage()
     return submitted, drained, after.cpu_seconds - before.cpu_seconds
 
 
 class _Program:
-    def __init__(self, peer: Peer, python: Path, port: int, tasks: int, directory: Path) -> None:
+    def __init__(self, peer: Peer, python: Path, port: int, directory: Path) -> None:
         self._module = f"bench.peers.programs.on_{peer.name}"
         self._python = python
         self._answer = directory / "answer.json"
@@ -88,19 +111,35 @@ class _Program:
         self._environment = os.environ | {
             "PEERS_ANSWER": str(self._answer),
             "PEERS_PORT": str(port),
-            "PEERS_TASKS": str(tasks),
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
         }
 
-    @asynccontextmanager
-    async def started(self, what: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    async def answer(self, what: str, load: Load) -> Answer:
+        """What the program tells once it is done or its time is up."""
         self._answer.unlink(missing_ok=True)
+        async with self._started(what, load) as process:
+            # It must start first, which is not measured.
+            end = time.monotonic() + load.seconds + START_S
+            while True:
+                is_over = process.returncode is not None or time.monotonic() >= end
+                found = self._found()
+                if found and (found.tasks >= load.tasks or found.seconds >= load.seconds):
+                    return found
+                if is_over and found:
+                    return found
+                if is_over:
+                    raise Fault(f"nothing done within {START_S} s: {self._last_words()}")
+                await asyncio.sleep(_LOOK_S)
+
+    @asynccontextmanager
+    async def _started(self, what: str, load: Load) -> AsyncIterator[asyncio.subprocess.Process]:
+        given = {"PEERS_TASKS": str(load.tasks), "PEERS_SECONDS": str(load.seconds)}
         with (self._directory / f"{what}.log").open("wb") as log:
             # A session of its own: a worker's children end with it.
             process = await asyncio.create_subprocess_exec(
                 self._python,
                 *("-m", self._module, what),
-                env=self._environment,
+                env=self._environment | given,
                 cwd=self._directory,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
@@ -112,17 +151,11 @@ class _Program:
         finally:
             await _end(process)
 
-    async def answer(self, process: asyncio.subprocess.Process) -> Answer:
-        """What the program tells once it is done."""
+    def _found(self) -> Answer | None:
         try:
-            async with asyncio.timeout(STAGE_S):
-                while not self._answer.exists():
-                    if process.returncode is not None and not self._answer.exists():
-                        raise Fault(f"ended by itself: {self._last_words()}")
-                    await asyncio.sleep(_LOOK_S)
-        except TimeoutError:
-            raise Fault(f"not done within {STAGE_S} s: {self._last_words()}") from None
-        return msgspec.json.decode(self._answer.read_bytes(), type=Answer)
+            return msgspec.json.decode(self._answer.read_bytes(), type=Answer)
+        except FileNotFoundError:
+            return None
 
     def _last_words(self) -> str:
         logs = [path.read_text(errors="replace") for path in self._directory.glob("*.log")]
@@ -148,7 +181,7 @@ async def _interpreter(peer: Peer) -> Path:
     python, mark = home / "bin" / "python", home / ".installed"
     wanted = "\n".join(peer.packages)
     if not mark.exists() or mark.read_text() != wanted:
-        print(f"installing {peer.name}", file=sys.stderr)
+        print(f"installing {peer.name}", file=sys.stderr, flush=True)
         await _checked(sys.executable, "-m", "venv", "--clear", str(home))
         await _checked(str(python), "-m", "pip", "install", "--quiet", *peer.packages)
         mark.write_text(wanted)

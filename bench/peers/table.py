@@ -25,8 +25,20 @@ def _line(row: Row, ours: Row) -> str:
     return (
         f"{row.peer:<12}{row.version:<10}{row.submitted:>10,.0f}{row.drained:>10,.0f}"
         f"{row.cpu_us:>8.0f}{row.server_us:>11.0f}{share:>8}"
-        f"  {'stored' if row.stores_results else 'NONE':<9}{row.note}"
+        f"  {'stored' if row.stores_results else 'NONE':<9}{_remark(row)}"
     )
+
+
+def _remark(row: Row) -> str:
+    return f"{row.shortfall}; {row.note}" if row.shortfall else row.note
+
+
+def progress(row: Row) -> str:
+    """What is known of a row as soon as it is there."""
+    if row.fault:
+        return f"  did not run here: {row.fault}"
+    short = f" ({row.shortfall})" if row.shortfall else ""
+    return f"  {row.submitted:,.0f}/s submitted, {row.drained:,.0f}/s drained{short}"
 
 
 def save(rows: list[Row], facts: dict[str, str], path: Path) -> None:

@@ -11,9 +11,9 @@ import uvloop
 from bench import valkey
 from bench.__main__ import STORES
 from bench.http import get, server
-from bench.peers.driving import row_of
+from bench.peers.driving import Load, row_of
 from bench.peers.known import OURS, Peer
-from bench.peers.table import save, table
+from bench.peers.table import progress, save, table
 from bench.report import Options
 from bench.valkey.baseline import swiftness
 from bench.valkey.rig import rig
@@ -54,16 +54,25 @@ async def test_our_worker_drains_beside_peers_and_one_that_cannot_run_says_so(
 ) -> None:
     missing = Peer(name="nobody", stores_results=False, note="does not exist")
     async with rig() as on:
-        rows = [await row_of(on, peer, 200) for peer in (OURS, missing)]
+        rows = [await row_of(on, peer, Load(200, 60)) for peer in (OURS, missing)]
     ours, other = rows
     assert not ours.fault
     assert ours.drained > 0
     assert ours.server_us > 0
+    assert ours.shortfall == ""
     assert "No module named bench.peers.programs.on_nobody" in other.fault
     assert "DID NOT RUN HERE" in table(rows, {})
     save(rows, {}, tmp_path / "peers.json")
     found = msgspec.json.decode((tmp_path / "peers.json").read_bytes())
     assert [row["peer"] for row in found["rows"]] == ["flowfabric", "nobody"]
+
+
+async def test_one_whose_time_is_up_tells_how_far_it_came() -> None:
+    async with rig() as on:
+        row = await row_of(on, OURS, Load(5_000, 0.001))
+    assert "submitted 1,000 of 5,000 within" in row.shortfall
+    assert row.shortfall in progress(row)
+    assert f"{row.shortfall}; {OURS.note}" in table([row], {})
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])

@@ -2,7 +2,7 @@
 
 from celery import Celery
 
-from bench.peers.programs.counting import CONCURRENCY, REDIS_URL, TASKS, main, ran
+from bench.peers.programs.counting import CONCURRENCY, REDIS_URL, batches, main, ran
 
 app = Celery("peers", broker=REDIS_URL, backend=REDIS_URL)
 app.conf.worker_prefetch_multiplier = CONCURRENCY
@@ -14,8 +14,9 @@ def noop(n: int) -> None:
 
 
 def submit() -> None:
-    for n in range(TASKS):
-        noop.delay(n)
+    for numbers in batches(1):
+        for n in numbers:
+            noop.delay(n)
 
 
 def work() -> None:

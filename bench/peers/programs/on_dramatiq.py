@@ -3,7 +3,7 @@
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
-from bench.peers.programs.counting import REDIS_URL, TASKS, become, main, ran
+from bench.peers.programs.counting import REDIS_URL, batches, become, main, ran
 
 dramatiq.set_broker(RedisBroker(url=REDIS_URL))
 
@@ -14,8 +14,9 @@ def noop(n: int) -> None:
 
 
 def submit() -> None:
-    for n in range(TASKS):
-        noop.send(n)
+    for numbers in batches(1):
+        for n in numbers:
+            noop.send(n)
 
 
 def work() -> None:

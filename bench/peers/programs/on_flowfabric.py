@@ -4,7 +4,7 @@ import asyncio
 
 import uvloop
 
-from bench.peers.programs.counting import PORT, TASKS, main, ran
+from bench.peers.programs.counting import PORT, batches, main, ran
 from flowfabric import FlowFabric
 from flowfabric.config import Settings
 from flowfabric.core.tokens import Secret
@@ -23,8 +23,7 @@ async def noop(n: int) -> None:
 
 async def submit() -> None:
     async with fabric:
-        for start in range(0, TASKS, BATCH):
-            numbers = range(start, min(start + BATCH, TASKS))
+        for numbers in batches(BATCH):
             await noop.submit_many([noop.bind(n) for n in numbers])
 
 

@@ -3,7 +3,7 @@
 from redis import Redis
 from rq import Queue, SimpleWorker
 
-from bench.peers.programs.counting import REDIS_URL, TASKS, main, ran
+from bench.peers.programs.counting import REDIS_URL, batches, main, ran
 
 BATCH = 1_000
 
@@ -17,8 +17,7 @@ def submit() -> None:
     queue = Queue(connection=connection)
     # By the name it has for the worker too; here it belongs to the main module.
     task = "bench.peers.programs.on_rq.noop"
-    for start in range(0, TASKS, BATCH):
-        numbers = range(start, min(start + BATCH, TASKS))
+    for numbers in batches(BATCH):
         queue.enqueue_many([Queue.prepare_data(task, (n,)) for n in numbers])
 
 

@@ -5,7 +5,7 @@ import asyncio
 import uvloop
 from saq import Queue, Worker
 
-from bench.peers.programs.counting import CONCURRENCY, REDIS_URL, TASKS, main, ran
+from bench.peers.programs.counting import CONCURRENCY, REDIS_URL, batches, main, ran
 
 
 async def noop(ctx: object, *, n: int) -> None:
@@ -15,8 +15,7 @@ async def noop(ctx: object, *, n: int) -> None:
 async def submit() -> None:
     queue = Queue.from_url(REDIS_URL)
     await queue.connect()
-    for start in range(0, TASKS, CONCURRENCY):
-        numbers = range(start, min(start + CONCURRENCY, TASKS))
+    for numbers in batches(CONCURRENCY):
         await asyncio.gather(*(queue.enqueue("noop", n=n) for n in numbers))
     await queue.disconnect()
 

@@ -5,7 +5,7 @@ import asyncio
 import uvloop
 from taskiq_redis import RedisAsyncResultBackend, RedisStreamBroker
 
-from bench.peers.programs.counting import CONCURRENCY, REDIS_URL, TASKS, become, main, ran
+from bench.peers.programs.counting import CONCURRENCY, REDIS_URL, batches, become, main, ran
 
 # From the first message on, also of those that were sent before the worker came.
 broker = RedisStreamBroker(url=REDIS_URL, consumer_id="0").with_result_backend(
@@ -20,8 +20,7 @@ async def noop(n: int) -> None:
 
 async def submit() -> None:
     await broker.startup()
-    for start in range(0, TASKS, CONCURRENCY):
-        numbers = range(start, min(start + CONCURRENCY, TASKS))
+    for numbers in batches(CONCURRENCY):
         await asyncio.gather(*(noop.kiq(n) for n in numbers))
     await broker.shutdown()
 
