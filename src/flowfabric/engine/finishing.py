@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -17,6 +18,8 @@ from flowfabric.engine.outcomes import Done, Outcomes
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.finishing")
+_FEW: Final = 8
+_AT_ONCE: Final = 32
 
 
 class Completion(msgspec.Struct, frozen=True, gc=False):
@@ -65,17 +68,30 @@ class Finishing:
         order = checked(order)
         planned = [await self._planned(finish) for finish in finishes]
         plans = [plan for plan in planned if isinstance(plan, Plan)]
-        finished = await self._apply(plans, order)
+        finished = await self._apply(plans, _first_of(order, len(finishes)))
         answers = in_places(planned, finished.answers)
         done = await self._done(finishes, planned, answers)
         try:
             claimed = await self._claims.take(order, finished.claimed)
             if not claimed and _may_find_more(finished, order):
                 claimed = await self._claims.claim(order)
+            elif claimed and finished.claimed.more:
+                claimed += await self._rest(order, len(claimed))
             return FinishedAndClaimed(done, claimed)
         except FlowFabricError as fault:
             _log.warning("nothing claimed behind %d finished attempts: %s", len(done), fault)
             return FinishedAndClaimed(done, [], fault)
+
+    async def _rest(self, order: ClaimOrder, claimed: int) -> list[Claimed]:
+        """What there is beyond the first, up to what one call may hold."""
+        n = min(order.n, _AT_ONCE) - claimed
+        if n <= 0:
+            return []
+        try:
+            return await self._claims.claim(msgspec.structs.replace(order, n=n, wait_ms=0))
+        except FlowFabricError as fault:
+            _log.warning("no more claimed behind the first %d: %s", claimed, fault)
+            return []
 
     async def _done(
         self,
@@ -106,6 +122,13 @@ class Finishing:
                     return await self._outcomes.failing(finish.held, failure, finish.op)
         except FlowFabricError as fault:
             return fault
+
+
+def _first_of(order: ClaimOrder, finished: int) -> ClaimOrder:
+    """As a rule there is about as much to claim as was finished, and all that is asked for costs
+    identifiers, whether it comes or not."""
+    few = max(_FEW, 2 * finished)
+    return order if order.n <= few else msgspec.structs.replace(order, n=few)
 
 
 def _may_find_more(finished: Finished, order: ClaimOrder) -> bool:
