@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+import msgspec
+
 from flowfabric.core.limits.gates import key_gate
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import engine_on
@@ -60,6 +62,16 @@ async def test_with_nothing_to_claim_nothing_more_is_asked(driver: Driver) -> No
     assert answer.claimed == []
     assert [name for name in watched.calls if name != "config_get"] == ["finish"]
     await engine.close()
+
+
+async def test_one_finish_may_be_followed_by_much_more_work(driver: Driver) -> None:
+    one = await driver.started()
+    waiting = {await driver.submit() for _ in range(30)}
+    many = msgspec.structs.replace(ORDER, n=25)
+    answer = await driver.engine.finishing.finish_and_claim([done(one)], many)
+    claimed = {one.held.execution_id for one in answer.claimed}
+    assert len(claimed) == 25
+    assert claimed < waiting
 
 
 async def test_a_failure_is_retried_by_the_stored_policy(driver: Driver) -> None:

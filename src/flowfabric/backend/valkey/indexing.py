@@ -98,8 +98,7 @@ end"""
 def _noticed(view: View) -> str:
     match view.name:
         case "claimable":
-            ring = "if not old then c.rings[lane.bell] = true end"
-            return f"queued(c, new, after[{AT['rank']}])\n{ring}"
+            return f"queued(c, new, after[{AT['rank']}], not old and lane.bell)"
         case "timers":
             return f"timed(c, tag, after[{AT['due_at']}])"
         case _:

@@ -114,7 +114,6 @@ ff.register('apply', function(_, args)
   local claimed = false
   if c.request[2] and #answers * STRIDE == #values then
     ff.write_views(c)
-    ff.hint_queues(c)
     ff.open_claims(c, { c.request[2] })
     claimed = ff.claim(c, c.request[2])
   end

@@ -22,15 +22,6 @@ local function order_before(rank, id, other_rank, other_id)
   return id < other_id
 end
 
--- A queue as one call reads it: in order, and what was shown once is not shown again.
-local function open_queue(c, tag, namespace, lane, req_set)
-  local queue = ff.queue_of(c, tag, namespace, lane, req_set)
-  if not queue.is_read then
-    queue.is_read, queue.page, queue.at, queue.kept = true, {}, 1, 0
-  end
-  return queue
-end
-
 -- The best record left in a queue. A page holds about as much as all claims of the call may take.
 local function head(c, queue)
   while not queue.id do
@@ -45,25 +36,58 @@ local function head(c, queue)
       ff.write_views(c)
       -- One that was damaged has nothing, and keeps nobody from the others.
       local ok, page = pcall(call, 'ZRANGE', queue.key, queue.kept, queue.kept + size, 'WITHSCORES')
-      queue.page, queue.at = ok and page or {}, 1
+      queue.page, queue.at, queue.is_damaged = ok and page or {}, 1, not ok
       queue.is_done = #queue.page < 2 * (size + 1)
     end
   end
   return queue.id
 end
 
--- The queues of one lane and set, over the partitions that hints name, the lowest first.
+-- The rank of the first record that claims have left in a queue, nil when there is none. Those that were
+-- passed over stand before all others.
+function ff.rank_left(queue)
+  if queue.kept > 0 or queue.is_damaged or not (queue.id or queue.page[queue.at] or queue.is_done) then
+    return call('ZRANGE', queue.key, 0, 0, 'WITHSCORES')[2]
+  end
+  return queue.id and queue.best or queue.page[queue.at + 1]
+end
+
+-- Queues of a lane whose best records are known stand in their order, the best last.
+local function stand(c, open, queue)
+  if not head(c, queue) then return end
+  local queues, rank, id = open.queues, queue.best, queue.id
+  local at = #queues
+  while at > 0 and order_before(queues[at].best, queues[at].id, rank, id) do
+    queues[at + 1] = queues[at]
+    at = at - 1
+  end
+  queues[at + 1] = queue
+end
+
+-- Read a queue in its order: what was shown once in a call is not shown again.
+local function open_queue(c, open, queue)
+  if queue.is_read then return end
+  queue.is_read, queue.open, queue.page, queue.at, queue.kept = true, open, {}, 1, 0
+  stand(c, open, queue)
+end
+
+-- The queues of one lane and set: those that the call itself has put something into, and those of the
+-- partitions that hints name, the lowest first.
 local function open_lane(c, namespace, lane, req_set)
   local key = ff.ready(namespace, lane, req_set)
   local open = c.lanes[key]
-  if not open then
-    open = { key = key, namespace = namespace, lane = lane, req_set = req_set, queues = {}, hints = {}, at = 1 }
-    if c.cluster then
-      open.hints, open.is_done, open.next = { c.cluster, '-inf' }, true, 2
-    else
-      open.next = 0
+  if open then return open end
+  open = { key = key, namespace = namespace, lane = lane, req_set = req_set, queues = {}, hints = {}, at = 1 }
+  c.lanes[key] = open
+  if c.cluster then
+    open.hints, open.is_done, open.next = { c.cluster, '-inf' }, true, 2
+    return open
+  end
+  open.next = 0
+  for _, queue in pairs(c.queues) do
+    if queue.lane == lane and queue.req_set == req_set and queue.namespace == namespace then
+      open_queue(c, open, queue)
     end
-    c.lanes[key] = open
   end
   return open
 end
@@ -80,34 +104,54 @@ local function next_bound(open)
 end
 
 local function open_next(c, open)
-  local tag = open.hints[open.at]
+  local queue = ff.queue_of(c, open.hints[open.at], open.namespace, open.lane, open.req_set)
   open.at = open.at + 2
-  open.queues[#open.queues + 1] = open_queue(c, tag, open.namespace, open.lane, open.req_set)
+  queue.is_hinted = true
+  open_queue(c, open, queue)
+end
+
+-- Whether the hints were read to the end and none of them names this queue.
+function ff.is_unhinted(queue)
+  local open = queue.open
+  return open and open.is_done and not open.hints[open.at] and not queue.is_hinted
+end
+
+-- The queue with the best record of a lane and set, and the bound of those that were not opened. Only the
+-- last one may have got another best record since it was put in its place.
+local function first_queue(c, open)
+  local queues = open.queues
+  local last = queues[#queues]
+  if last then
+    queues[#queues] = nil
+    stand(c, open, last)
+  end
+  local bound = next_bound(open)
+  while bound and (not queues[1] or bound <= queues[#queues].best) do
+    open_next(c, open)
+    bound = next_bound(open)
+  end
+  return queues[#queues], bound
 end
 
 -- The queue with the best record of a lane among these sets, and a rank that nothing else is below.
 local function best_queue(c, namespace, lane, sets)
   local best
   local rival = 1e300
-  local function look_at(queue)
-    if not head(c, queue) then return end
-    if best and order_before(best.best, best.id, queue.best, queue.id) then
-      if queue.best < rival then rival = queue.best end
-      return
-    end
-    if best and best.best < rival then rival = best.best end
-    best = queue
+  local function beware(rank)
+    if rank and rank < rival then rival = rank end
   end
   for i = 1, #sets do
     local open = open_lane(c, namespace, lane, sets[i])
-    for j = 1, #open.queues do look_at(open.queues[j]) end
-    local bound = next_bound(open)
-    while bound and (not best or bound <= best.best) do
-      open_next(c, open)
-      look_at(open.queues[#open.queues])
-      bound = next_bound(open)
+    local queue, bound = first_queue(c, open)
+    local second = open.queues[#open.queues - 1]
+    beware(bound)
+    beware(second and second.best)
+    if best and (not queue or order_before(best.best, best.id, queue.best, queue.id)) then
+      beware(queue and queue.best)
+    else
+      beware(best and best.best)
+      best = queue
     end
-    if bound and bound < rival then rival = bound end
   end
   return best, rival
 end

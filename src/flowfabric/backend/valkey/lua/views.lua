@@ -185,9 +185,10 @@ function ff.queue_of(c, tag, namespace, lane, req_set)
   return queue_of(c, queue_in(lane_of(partition_of(tag), namespace, lane), req_set))
 end
 
--- A queue got a record of this rank.
-local function queued(c, set, rank)
+-- A queue got a record of this rank. Whoever waits is told if the call leaves anything there.
+local function queued(c, set, rank, bell)
   local queue = queue_of(c, set)
+  if bell then queue.bell = bell end
   if not queue.rank or rank < queue.rank then queue.rank = rank end
 end
 
@@ -200,26 +201,20 @@ ff.timed = timed
 -- One hint per queue a call touched: a queue a claim has read is known exactly.
 local function write_queue_hint(c, _, queue)
   if c.cluster then return ff.hint_queue(c, queue) end
-  local rank = queue.rank
-  if queue.is_read then
-    local head = call('ZRANGE', queue.key, 0, 0, 'WITHSCORES')
-    rank = head[2]
-  end
+  local rank, is_new = queue.rank, nil
+  if queue.is_read then rank = ff.rank_left(queue) end
   local ready = ff.ready(queue.namespace, queue.lane, queue.req_set)
   if not rank then
-    call('ZREM', ready, queue.tag)
-  elseif queue.is_read then
-    call('ZADD', ready, rank, queue.tag)
-  elseif call('ZADD', ready, 'LT', rank, queue.tag) == 1 then
-    call('SADD', ff.sets(queue.namespace, queue.lane), queue.req_set)
+    if not ff.is_unhinted(queue) then call('ZREM', ready, queue.tag) end
+    return
   end
-end
-
--- A claim in the same call finds by hints what the call itself has queued.
-function ff.hint_queues(c)
-  if c.cluster then return end
-  ff.write_all(c, c.queues, write_queue_hint)
-  c.queues = {}
+  if queue.bell then ff.ring(c, queue.bell) end
+  if queue.is_read then
+    is_new = call('ZADD', ready, rank, queue.tag)
+  else
+    is_new = call('ZADD', ready, 'LT', rank, queue.tag)
+  end
+  if is_new == 1 then call('SADD', ff.sets(queue.namespace, queue.lane), queue.req_set) end
 end
 
 local function write_timer_hint(c, tag, due_at)

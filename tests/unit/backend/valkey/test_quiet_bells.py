@@ -1,0 +1,40 @@
+"""A lane's bell tells of work that is there for somebody: not of what the same call has taken."""
+
+import msgspec
+
+from flowfabric.engine.claims import ClaimOrder
+from flowfabric.engine.finishing import Completion, Finish
+from tests.conformance.driver import Driver
+from tests.conformance.graphs import chain
+from tests.valkey_server import ValkeyServer
+
+ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1")
+RUNG = "cmdstat_publish:calls="
+
+
+def rings(server: ValkeyServer) -> int:
+    for line in server.run("INFO", "commandstats").decode().splitlines():
+        if line.startswith(RUNG):
+            return int(line.removeprefix(RUNG).partition(",")[0])
+    return 0
+
+
+async def rung_by_a_finish(driver: Driver, server: ValkeyServer, lane: str) -> tuple[int, int]:
+    """How often a finish rang that released one member, and how much it claimed from the lane."""
+    flow = await driver.graph(chain("a", "b"))
+    held = (await flow.take("a")).held
+    before = rings(server)
+    order = msgspec.structs.replace(ORDER, lanes=(lane,))
+    answer = await driver.engine.finishing.finish_and_claim([Finish(held, Completion())], order)
+    return rings(server) - before, len(answer.claimed)
+
+
+async def test_what_a_call_has_taken_itself_rings_no_bell(
+    driver: Driver, server: ValkeyServer
+) -> None:
+    left, nothing = await rung_by_a_finish(driver, server, "elsewhere")
+    await driver.claim()
+    taken, one = await rung_by_a_finish(driver, server, "default")
+    assert (nothing, one) == (0, 1)
+    # The log is told in either case.
+    assert (left, taken) == (2, 1)
