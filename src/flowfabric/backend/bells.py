@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
 # Names whose rings are counted; with more, counting begins anew.
@@ -25,16 +26,23 @@ class LocalBells:
 
     def ring(self, *names: str) -> None:
         for name in names:
-            if name in self._rings:
-                self._rings[name] += 1
-            listeners = self._listeners.get(name)
-            if not listeners:
-                continue
-            if name.startswith("lane:"):
-                _wake_longest_waiting(listeners)
-            else:
-                for listening in list(listeners):
-                    listening.wake()
+            self._ring(name, LocalListening.wake)
+
+    def confirm(self, name: str) -> None:
+        """From now on rings are heard: to those who have looked already it counts as one."""
+        self._ring(name, LocalListening.confirm)
+
+    def _ring(self, name: str, wake: Callable[["LocalListening"], None]) -> None:
+        if name in self._rings:
+            self._rings[name] += 1
+        listeners = self._listeners.get(name)
+        if not listeners:
+            return
+        if name.startswith("lane:"):
+            _wake_longest_waiting(listeners)
+        else:
+            for listening in list(listeners):
+                wake(listening)
 
     def ring_all(self) -> None:
         """Wake everybody: something may have happened that no bell told of."""
@@ -73,6 +81,8 @@ class LocalListening:
         self.names = names
         self._bells = bells
         self._rung = asyncio.Event()
+        # Whether all it heard is that rings will be heard.
+        self._is_confirmed_only = False
         self._closed = False
         # Done as soon as rings of other processes are heard; None if they are already.
         self.heard: asyncio.Future[None] | None = None
@@ -82,13 +92,20 @@ class LocalListening:
         return self._rung.is_set()
 
     def wake(self) -> None:
+        self._is_confirmed_only = False
+        self._rung.set()
+
+    def confirm(self) -> None:
+        self._is_confirmed_only |= not self.is_rung
         self._rung.set()
 
     async def begun(self, timeout: float) -> None:
-        """Until rings are certain to be heard, or the time is up; those before are forgotten."""
-        if self.heard is not None:
+        """Until rings are certain to be heard, or the time is up. That they are is no ring to those
+        who ask."""
+        if self.heard is not None and not self.heard.done():
             await asyncio.wait([self.heard], timeout=timeout)
-        self._rung.clear()
+        if self._is_confirmed_only:
+            self._rung.clear()
 
     async def wait(self, timeout: float | None) -> bool:
         """Wait for a ring since the last wait; False when the time ran out first."""

@@ -35,11 +35,9 @@ class Waits:
         birth = await self._executions.prepare(submission)
         execution_id = birth.execution_id
         with closing(self._listen(execution_id)) as listening:
-            # Both take about as long, and neither needs the other.
-            _, submitted = await asyncio.gather(
-                listening.begun(_BEGUN_S), self._executions.bear(birth)
-            )
+            submitted = await self._executions.bear(birth)
             if submitted.is_new:
+                await listening.begun(_BEGUN_S)
                 await listening.wait(_FIRST_LOOK_S)
                 return await self._ended(execution_id, None, beside, listening)
         return await self.until(submitted.execution_id, None, beside)

@@ -144,7 +144,10 @@ class ValkeyBells:
         if kind not in (b"message", b"subscribe"):
             return
         name = push[1].decode().removeprefix(BELL)
+        if kind == b"message":
+            self._local.ring(name)
+            return
         channel = self._channels.get(name)
         if channel is not None and not channel.done():
             channel.set_result(None)
-        self._local.ring(name)
+        self._local.confirm(name)
