@@ -96,20 +96,24 @@ class Executions:
         return submitted
 
     async def create_many(
-        self, submissions: Sequence[Submission]
+        self, submissions: Sequence[Answered[Submission]]
     ) -> list[Submitted | FlowFabricError]:
-        """Many in as few steps as can be, each with its own answer or error."""
-        births: list[Birth | FlowFabricError] = []
-        for submission in submissions:
-            try:
-                births.append(await self.prepare(submission))
-            except FlowFabricError as fault:
-                births.append(fault)
+        """Many in as few steps as can be, each with its own answer or error; what is an error
+        already stays one."""
+        births = [await self._prepared(submission) for submission in submissions]
         answers = await self._deps.store.create_all(births)
         return [
             birth if isinstance(birth, FlowFabricError) else self._submitted(birth, answer)
             for birth, answer in zip(births, answers, strict=True)
         ]
+
+    async def _prepared(self, asked: Answered[Submission]) -> Birth | FlowFabricError:
+        if isinstance(asked, FlowFabricError):
+            return asked
+        try:
+            return await self.prepare(asked)
+        except FlowFabricError as fault:
+            return fault
 
     async def prepare(self, asked: Submission) -> Birth:
         """All that comes before the creating step: its checks, and the requirement set."""

@@ -1,6 +1,7 @@
 """Metrics for Prometheus: what the observer is told, as counters, gauges and histograms."""
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -25,7 +26,6 @@ class Metrics(Observer):
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
         self._lanes: set[str] = set()
-        self._answered: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         count, gauge, time = self._counter, self._gauge, self._histogram
         self._requests = count("ff_http_requests", "Requests", "method", "path", "status")
         self._request_s = time("ff_http_request_duration_seconds", "method", "path", "status")
@@ -46,13 +46,13 @@ class Metrics(Observer):
         self._completions = count("ff_completion_events", "Completions logged", "outcome")
         self._groups = count("ff_edge_group_policy", "Edge groups by their policy", "policy")
         self._drains = count("ff_sibling_cancel_reconcile", "Cuts ended by a timer", "action")
-        self._full = count("ff_worker_at_capacity", "Claims that found no permit")
+        self._full = self._sum("ff_worker_at_capacity", "Claims that found no permit")
         self._stream_ops = gauge("ff_stream_ops_in_flight", "Stream reads and tails under way")
         self._sse = gauge("ff_sse_streams_open", "Open event streams")
         self._waits = gauge("ff_claim_waits", "Claims that wait for work")
         self._rejected = count("ff_stream_ops_rejected", "Calls that found a pool full", "pool")
         self._faults = count("ff_backend_errors", "Failed calls of the store", "op", "kind")
-        self._overruns = count("ff_shutdown_timeout", "Drains that took too long")
+        self._overruns = self._sum("ff_shutdown_timeout", "Drains that took too long")
         self._sums = Sums()
         self.registry.register(self._sums)
 
@@ -62,48 +62,43 @@ class Metrics(Observer):
     # ---- told by the observer's callers
 
     def served(self, method: str, path: str, status: int, seconds: float) -> None:
-        key = (method if method in _METHODS else "OTHER", path, status)
-        found = self._answered.get(key)
-        if found is None:
-            labels = [str(one) for one in key]
-            found = (self._requests.labels(*labels), self._request_s.labels(*labels))
-            self._answered[key] = found
-        found[0].inc()
-        found[1].observe(seconds)
+        method = method if method in _METHODS else "OTHER"
+        self._requests(method, path, status).inc()
+        self._request_s(method, path, status).observe(seconds)
 
     def called(self, op: str, kind: str) -> None:
-        self._faults.labels(op, kind).inc()
+        self._faults(op, kind).inc()
 
     def claimed(self, lane: str, seconds: float) -> None:
-        self._claim_s.labels(self._lane(lane)).observe(seconds)
+        self._claim_s(self._lane(lane)).observe(seconds)
 
     def renewed(self, is_ok: bool) -> None:
-        self._renewals.labels("ok" if is_ok else "error").inc()
+        self._renewals("ok" if is_ok else "error").inc()
 
     def attempted(self, lane: str, outcome: str) -> None:
-        self._attempts.labels(self._lane(lane), outcome).inc()
+        self._attempts(self._lane(lane), outcome).inc()
 
     def ended(self, lane: str, outcome: str, seconds: float | None) -> None:
         lane = self._lane(lane)
-        self._ends.labels(lane, outcome).inc()
+        self._ends(lane, outcome).inc()
         if seconds is not None:
-            self._e2e_s.labels(lane).observe(seconds)
+            self._e2e_s(lane).observe(seconds)
 
     def completed(self, outcome: str) -> None:
-        self._completions.labels(outcome).inc()
+        self._completions(outcome).inc()
 
     def signalled(self, effect: str) -> None:
-        self._signals.labels(effect).inc()
+        self._signals(effect).inc()
 
     def cycled(self, duty: str, seconds: float) -> None:
-        self._cycles.labels(duty).inc()
-        self._cycle_s.labels(duty).observe(seconds)
+        self._cycles(duty).inc()
+        self._cycle_s(duty).observe(seconds)
 
     def looked_at(self, duty: str, result: str, n: int) -> None:
-        self._items.labels(duty, result).inc(n)
+        self._items(duty, result).inc(n)
 
     def restarted(self, duty: str) -> None:
-        self._restarts.labels(duty).inc()
+        self._restarts(duty).inc()
 
     def left_alone(self, duty: str, n: int) -> None:
         self._backoff.labels(duty).set(n)
@@ -112,16 +107,16 @@ class Metrics(Observer):
         self._backlog.set(n)
 
     def grouped(self, policy: str, n: int) -> None:
-        self._groups.labels(policy).inc(n)
+        self._groups(policy).inc(n)
 
     def drained(self, n: int) -> None:
-        self._drains.labels("completed_drain").inc(n)
+        self._drains("completed_drain").inc(n)
 
     def at_capacity(self) -> None:
         self._full.inc()
 
     def rejected(self, pool: str) -> None:
-        self._rejected.labels(pool).inc()
+        self._rejected(pool).inc()
 
     def overran_shutdown(self) -> None:
         self._overruns.inc()
@@ -154,11 +149,16 @@ class Metrics(Observer):
             self._lanes.add(lane)
         return lane
 
-    def _counter(self, name: str, told: str, *labels: str) -> Counter:
+    def _counter(self, name: str, told: str, *labels: str) -> Callable[..., Counter]:
+        # Finding the one with the labels takes longer than counting; there are few.
+        return cache(self._sum(name, told, *labels).labels)
+
+    def _sum(self, name: str, told: str, *labels: str) -> Counter:
         return Counter(name, told, labels, registry=self.registry)
 
     def _gauge(self, name: str, told: str, *labels: str) -> Gauge:
         return Gauge(name, told, labels, registry=self.registry)
 
-    def _histogram(self, name: str, *labels: str) -> Histogram:
-        return Histogram(name, "Seconds", labels, registry=self.registry, buckets=BUCKETS)
+    def _histogram(self, name: str, *labels: str) -> Callable[..., Histogram]:
+        times = Histogram(name, "Seconds", labels, registry=self.registry, buckets=BUCKETS)
+        return cache(times.labels)

@@ -1,11 +1,10 @@
 """Submitting executions, one or many."""
 
-import asyncio
 from typing import Final
 
 import msgspec
 
-from flowfabric.engine.executions import Submission
+from flowfabric.engine.executions import Submission, Submitted
 from flowfabric.errors import (
     FlowAlreadyTerminal,
     FlowFabricError,
@@ -53,50 +52,56 @@ _REFUSALS: Final = (
 )
 async def create_execution(call: Call[CreateExecution, None]) -> Reply:
     """Submit an execution; a repeat under the same idempotency key answers the first one's id."""
-    answer = await _create(call, call.body)
+    answer = _answer(await call.engine.executions.create(_submission(call, call.body)))
     return ok(answer) if answer.created is None else created(answer)
 
 
 @routes.add("POST /v1/executions:batch", SUBMIT_OR_WORKER, {200: CreateAnswers}, body_class="batch")
 async def create_executions(call: Call[CreateExecutions, None]) -> Reply:
     """Submit up to 200 executions, each with its own answer."""
-    items = await asyncio.gather(*(_create_item(call, one) for one in call.body.executions))
-    return ok(CreateAnswers(items=items))
+    asked = [_permitted(call, one) for one in call.body.executions]
+    answers = await call.engine.executions.create_many(asked)
+    return ok(CreateAnswers(items=[_item(answer) for answer in answers]))
 
 
-async def _create_item(
+def _permitted(
     call: Call[CreateExecutions, None], asked: CreateExecution
-) -> Item[CreateAnswer]:
+) -> Submission | FlowFabricError:
     try:
-        return Item(ok=await _create(call, asked))
+        return _submission(call, asked)
     except FlowFabricError as fault:
-        return item_of(fault)
+        return fault
 
 
-async def _create(
+def _submission(
     call: Call[CreateExecution, None] | Call[CreateExecutions, None], asked: CreateExecution
-) -> CreateAnswer:
+) -> Submission:
     call.caller.need_namespace(asked.namespace)
     policy = asked.policy
-    done = await call.engine.executions.create(
-        Submission(
-            kind=asked.execution_kind,
-            namespace=asked.namespace,
-            lane=asked.lane_id,
-            input=to_bytes(asked.input_payload),
-            payload_encoding=asked.payload_encoding,
-            priority=asked.priority,
-            creator=asked.creator_identity,
-            execution_id=asked.execution_id or "",
-            flow_id=asked.flow_id or "",
-            idempotency_key=asked.idempotency_key,
-            tags=_tags(call, asked),
-            policy=None if isinstance(policy, msgspec.UnsetType) else bytes(policy),
-            delay_until=asked.delay_until,
-            deadline_at=asked.execution_deadline_at,
-            partition=asked.partition_id,
-        )
+    return Submission(
+        kind=asked.execution_kind,
+        namespace=asked.namespace,
+        lane=asked.lane_id,
+        input=to_bytes(asked.input_payload),
+        payload_encoding=asked.payload_encoding,
+        priority=asked.priority,
+        creator=asked.creator_identity,
+        execution_id=asked.execution_id or "",
+        flow_id=asked.flow_id or "",
+        idempotency_key=asked.idempotency_key,
+        tags=_tags(call, asked),
+        policy=None if isinstance(policy, msgspec.UnsetType) else bytes(policy),
+        delay_until=asked.delay_until,
+        deadline_at=asked.execution_deadline_at,
+        partition=asked.partition_id,
     )
+
+
+def _item(done: Submitted | FlowFabricError) -> Item[CreateAnswer]:
+    return item_of(done) if isinstance(done, FlowFabricError) else Item(ok=_answer(done))
+
+
+def _answer(done: Submitted) -> CreateAnswer:
     if done.is_new:
         new = Created(execution_id=done.execution_id, public_state=done.public_state)
         return CreateAnswer(created=new)
