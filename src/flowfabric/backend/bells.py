@@ -77,27 +77,31 @@ def _wake_longest_waiting(listeners: OrderedDict["LocalListening", None]) -> Non
 
 
 class LocalListening:
+    """For one who waits at a time."""
+
     def __init__(self, bells: LocalBells, names: tuple[str, ...]) -> None:
         self.names = names
+        self.is_rung = False
         self._bells = bells
-        self._rung = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
         # Whether all it heard is that rings will be heard.
         self._is_confirmed_only = False
         self._closed = False
         # Done as soon as rings of other processes are heard; None if they are already.
         self.heard: asyncio.Future[None] | None = None
 
-    @property
-    def is_rung(self) -> bool:
-        return self._rung.is_set()
-
     def wake(self) -> None:
         self._is_confirmed_only = False
-        self._rung.set()
+        self._rung()
 
     def confirm(self) -> None:
         self._is_confirmed_only |= not self.is_rung
-        self._rung.set()
+        self._rung()
+
+    def _rung(self) -> None:
+        self.is_rung = True
+        if self._waiter is not None:
+            _end(self._waiter)
 
     async def begun(self, timeout: float) -> None:
         """Until rings are certain to be heard, or the time is up. That they are is no ring to those
@@ -105,22 +109,28 @@ class LocalListening:
         if self.heard is not None and not self.heard.done():
             await asyncio.wait([self.heard], timeout=timeout)
         if self._is_confirmed_only:
-            self._rung.clear()
+            self.is_rung = False
 
     async def wait(self, timeout: float | None) -> bool:
         """Wait for a ring since the last wait; False when the time ran out first."""
+        if not self.is_rung:
+            await self._ring_or_timeout(timeout)
+        return self.take()
+
+    async def _ring_or_timeout(self, timeout: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        timer = None if timeout is None else loop.call_later(timeout, _end, waiter)
         try:
-            async with asyncio.timeout(timeout):
-                await self._rung.wait()
-        except TimeoutError:
-            return False
-        self._rung.clear()
-        return True
+            await waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
 
     def take(self) -> bool:
         """Whether it rang since the last look, without waiting."""
-        rang = self._rung.is_set()
-        self._rung.clear()
+        rang, self.is_rung = self.is_rung, False
         return rang
 
     def close(self) -> None:
@@ -131,3 +141,8 @@ class LocalListening:
         self._bells.forget(self)
         if self.is_rung:
             self._bells.ring(*(name for name in self.names if name.startswith("lane:")))
+
+
+def _end(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -109,21 +109,21 @@ class Calls:
         reach its server does not spoil the others."""
         answers: list[Any] = [None] * len(items)
 
-        async def run(places: Sequence[int]) -> None:
-            args = Args()
-            request = [pack(items[place], args) for place in places]
-            try:
-                reply = await self.run(function, key(items[places[0]]), request, args)
-            except TransportError as fault:
-                if len(places) == len(items):
-                    raise
-                for place in places:
-                    answers[place] = fault
-                return
-            for place, answer in zip(places, reply.head, strict=False):
-                answers[place] = read_answer(items[place], answer, reply, read)
-            if left := unanswered(places, reply.head):
-                await run(left)
+        async def run(left: Sequence[int]) -> None:
+            while left:
+                args = Args()
+                request = [pack(items[place], args) for place in left]
+                try:
+                    reply = await self.run(function, key(items[left[0]]), request, args)
+                except TransportError as fault:
+                    if len(left) == len(items):
+                        raise
+                    for place in left:
+                        answers[place] = fault
+                    return
+                for place, answer in zip(left, reply.head, strict=False):
+                    answers[place] = read_answer(items[place], answer, reply, read)
+                left = unanswered(left, reply.head)
 
         parts = self.parts(items, key, most)
         if len(parts) == 1:
