@@ -104,7 +104,7 @@ end
 
 ff.register('apply', function(_, args)
   local c = ff.open(args)
-  c.fence = {}
+  c.fence, c.claims = {}, c.request[2] and true
   local values, answers = c.request[1], {}
   for at = 1, #values, STRIDE do
     local ok, answer = pcall(apply, c, values, at)
@@ -113,7 +113,6 @@ ff.register('apply', function(_, args)
   end
   local claimed = false
   if c.request[2] and #answers * STRIDE == #values then
-    ff.write_views(c)
     ff.open_claims(c, { c.request[2] })
     claimed = ff.claim(c, c.request[2])
   end

@@ -36,7 +36,7 @@ local function head(c, queue)
       ff.write_views(c)
       -- One that was damaged has nothing, and keeps nobody from the others.
       local ok, page = pcall(call, 'ZRANGE', queue.key, queue.kept, queue.kept + size, 'WITHSCORES')
-      queue.page, queue.at, queue.is_damaged = ok and page or {}, 1, not ok
+      queue.page, queue.at, queue.is_unsure = ok and page or {}, 1, not ok
       queue.is_done = #queue.page < 2 * (size + 1)
     end
   end
@@ -44,9 +44,9 @@ local function head(c, queue)
 end
 
 -- The rank of the first record that claims have left in a queue, nil when there is none. Those that were
--- passed over stand before all others.
+-- passed over stand before all others, and something may have come since the queue was read.
 function ff.rank_left(queue)
-  if queue.kept > 0 or queue.is_damaged or not (queue.id or queue.page[queue.at] or queue.is_done) then
+  if queue.kept > 0 or queue.is_unsure or not (queue.id or queue.page[queue.at] or queue.is_done) then
     return call('ZRANGE', queue.key, 0, 0, 'WITHSCORES')[2]
   end
   return queue.id and queue.best or queue.page[queue.at + 1]
@@ -71,6 +71,20 @@ local function open_queue(c, open, queue)
   stand(c, open, queue)
 end
 
+local function is_of(r, namespace, lane, req_set)
+  return r[@lane] == lane and r[@req_set] == req_set and r[@namespace] == namespace
+end
+
+-- What is held back for this claim stands each in a queue of its own.
+local function open_held(c, open)
+  for id, held in pairs(ff.held) do
+    local r = held.after
+    if is_of(r, open.namespace, open.lane, open.req_set) then
+      stand(c, open, { tag = ff.tag_of(id), id = id, best = r[@rank], page = {}, at = 1, kept = 0, is_done = true })
+    end
+  end
+end
+
 -- The queues of one lane and set: those that the call itself has put something into, and those of the
 -- partitions that hints name, the lowest first.
 local function open_lane(c, namespace, lane, req_set)
@@ -79,6 +93,7 @@ local function open_lane(c, namespace, lane, req_set)
   if open then return open end
   open = { key = key, namespace = namespace, lane = lane, req_set = req_set, queues = {}, hints = {}, at = 1 }
   c.lanes[key] = open
+  open_held(c, open)
   if c.cluster then
     open.hints, open.is_done, open.next = { c.cluster, '-inf' }, true, 2
     return open
@@ -199,8 +214,8 @@ local function stored(id, with_input)
 end
 
 local function read(id, with_input)
-  local found = stored(id, with_input)
-  return found[2] and ff.decode(found[1]), found
+  local found, held = stored(id, with_input), ff.held[id]
+  return found[2] and (held and held.after or ff.decode(found[1])), found
 end
 
 -- One that cannot be read is passed over: it must not keep the others from being claimed.
@@ -218,6 +233,7 @@ local function take(c, order, ids, reply, queue, id)
   end
   if fate then
     queue.kept = queue.kept + 1
+    if ff.held[id] then found[1] = pack(r) end
     return seen(c, fate, found[1], found[2])
   end
   local at = 2 * #reply.offers + 1

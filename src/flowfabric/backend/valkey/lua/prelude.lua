@@ -62,6 +62,7 @@ local serial = 0
 function ff.open(args)
   local request = unpack_message(args[1])
   serial = serial + 1
+  ff.held = {}
   ff.bound_sets()
   return {
     now = clock(request[1]),
@@ -122,6 +123,7 @@ end
 
 -- End a call that wrote: what its items share is written once.
 function ff.close(c, head)
+  for id in pairs(ff.held) do ff.write_held(id) end
   ff.write_graph(c)
   ff.write_views(c)
   ff.write_logs(c)

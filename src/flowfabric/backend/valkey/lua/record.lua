@@ -15,8 +15,9 @@ function ff.decode(row)
   return setmetatable(listed(unpack_from(row, MOST_FIELDS, ARRAY16_HEAD)), RECORD_META)
 end
 
--- The record and its stored bytes, nil when there is none.
+-- The record and its stored bytes, nil when there is none. One that is held back is written by that.
 function ff.load(id)
+  if ff.held[id] then ff.write_held(id) end
   local row = call('HGET', 'ff:x:' .. id, 'r')
   if not row then return nil end
   return ff.decode(row), row

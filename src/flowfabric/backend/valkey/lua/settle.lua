@@ -23,8 +23,15 @@ local function write_member(c, w, id, before, plan)
   return after
 end
 
-local function release_plan(r, now)
-  return r[@wake_at] > now and RELEASE_LATER or RELEASE_NOW
+-- Release a member. One that may be claimed by the same call is held back for it.
+local function release(c, w, id, before)
+  local plan = before[@wake_at] > c.now and RELEASE_LATER or RELEASE_NOW
+  if not c.claims or plan ~= RELEASE_NOW then return write_member(c, w, id, before, plan) end
+  local group, after = ff.take_group(c, id), ff.step(before, plan, c.now)
+  ff.hold(c, id, before, after, group and { 'g', group })
+  if plan[@p.event] then ff.tell(c, w.tag, id, plan[@p.event], before, after) end
+  if after[@flow_id] ~= '' then ff.member_moved(c, w.tag, id, before, after) end
+  return after
 end
 
 local function is_blocked(r)
@@ -42,7 +49,7 @@ local function release_if_open(c, tag, id, r)
       ff.put_group(c, id, group)
     end
   end
-  return write_member(c, { tag = tag }, id, r, release_plan(r, c.now))
+  return release(c, { tag = tag }, id, r)
 end
 ff.release_if_open = release_if_open
 
@@ -61,7 +68,7 @@ local function fire(c, w, target, group)
     write_member(c, w, target, r, SKIP)
     w.fresh[#w.fresh + 1] = work_of('settle', target)
   elseif is_blocked(r) then
-    write_member(c, w, target, r, release_plan(r, c.now))
+    release(c, w, target, r)
   end
 end
 

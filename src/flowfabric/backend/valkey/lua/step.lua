@@ -143,7 +143,11 @@ end
 -- Write a record with all that follows from it. `fields` may bring further fields of its hash
 -- along; the packed record is returned.
 function ff.write(c, id, before, after, ended, fields)
-  local key, row = 'ff:x:' .. id, pack(after)
+  local key, row, held = 'ff:x:' .. id, pack(after), ff.held[id]
+  if held then
+    ff.held[id] = nil
+    before, fields = held.before, held.fields
+  end
   if ended and fields then
     call('HSET', key, 'r', row, attempt_field(ended[@a.index]), pack(ended), unpack(fields))
   elseif ended then
@@ -160,6 +164,17 @@ function ff.write(c, id, before, after, ended, fields)
   end
   if FINAL[after[@state]] and not (before and FINAL[before[@state]]) then ff.ring_end(c, id) end
   return row
+end
+
+-- Hold back what a record has become: if the claim behind this call takes it, it is written once. Whoever
+-- looks at it before has it written.
+function ff.hold(c, id, before, after, fields)
+  ff.held[id] = { c = c, before = before, after = after, fields = fields }
+end
+
+function ff.write_held(id)
+  local held = ff.held[id]
+  ff.write(held.c, id, held.before, held.after)
 end
 
 -- Do a plan whose guard has held: write the record, then tell its event.

@@ -189,6 +189,7 @@ end
 local function queued(c, set, rank, bell)
   local queue = queue_of(c, set)
   if bell then queue.bell = bell end
+  queue.is_unsure = queue.is_read
   if not queue.rank or rank < queue.rank then queue.rank = rank end
 end
 
