@@ -63,8 +63,10 @@ def born(birth: Birth, now: int, rank_shift: int) -> Record:
     changes["state"], changes["reason"] = first_state(birth, now)
     if birth.delay_until > now:
         changes["wake_at"] = birth.delay_until
+    # Others may be born of the same record: whoever changes the tags of one changes no other's.
+    tags = dict(record.tags)
     unborn = msgspec.structs.replace(
-        record, execution_id=birth.execution_id, created_at=now, version=0
+        record, execution_id=birth.execution_id, created_at=now, version=0, tags=tags
     )
     return settled_record(unborn, changes, now)
 

@@ -85,3 +85,12 @@ def test_a_flood_at_one_instant_is_spread_evenly() -> None:
         last = NOW + shift
         shifts.append(shift)
     assert shifts == [0, FAIR_STEP_MS, 2 * FAIR_STEP_MS, 3 * FAIR_STEP_MS]
+
+
+def test_those_born_of_one_record_share_no_tags() -> None:
+    record = Record(execution_id="", namespace="team", lane="gpu", tags={"a": "1"})
+    births = [Birth(execution_id=own, record=record) for own in ("x", "y")]
+    first, second = (born(each, NOW, 0) for each in births)
+    assert (first.execution_id, second.execution_id) == ("x", "y")
+    first.tags["a"] = "2"
+    assert (second.tags, record.tags) == ({"a": "1"}, {"a": "1"})
