@@ -68,14 +68,15 @@ class Finishing:
         order = checked(order)
         planned = [await self._planned(finish) for finish in finishes]
         plans = [plan for plan in planned if isinstance(plan, Plan)]
-        finished = await self._apply(plans, _first_of(order, len(finishes)))
+        first = _first_of(order, len(finishes))
+        finished = await self._apply(plans, first)
         answers = in_places(planned, finished.answers)
         done = await self._done(finishes, planned, answers)
         try:
             claimed = await self._claims.take(order, finished.claimed)
             if not claimed and _may_find_more(finished, order):
                 claimed = await self._claims.claim(order)
-            elif claimed and finished.claimed.more:
+            elif claimed and finished.claimed.more and first.n < order.n:
                 claimed += await self._rest(order, len(claimed))
             return FinishedAndClaimed(done, claimed)
         except FlowFabricError as fault:
