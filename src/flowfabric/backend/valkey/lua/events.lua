@@ -105,9 +105,8 @@ end
 
 -- Entries bear the instant of their call, and the microsecond of the server's clock behind it, so that
 -- those of different partitions are read in the order they were written.
-local function log_id(now)
-  local time = call('TIME')
-  return string.format('%.0f-%.0f', now, tonumber(time[1]) * 1e6 + tonumber(time[2]))
+local function log_id(c)
+  return string.format('%.0f-%.0f', c.now, c.micros)
 end
 
 -- An id behind the last one, for a clock that went back.
@@ -122,7 +121,7 @@ local function next_log_id(key)
 end
 
 local function write_log(c, tag, log)
-  c.log_id = c.log_id or log_id(c.now)
+  c.log_id = c.log_id or log_id(c)
   local key, body = ff.log_of(tag), pack(log.groups)
   if not pcall(call, 'XADD', key, c.log_id, 'e', body) then
     call('XADD', key, next_log_id(key), 'e', body)

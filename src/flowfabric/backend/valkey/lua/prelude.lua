@@ -43,14 +43,13 @@ function ff.register(name, run, flags)
   })
 end
 
--- Milliseconds, read once per call. A given instant is for tests.
+-- The server's clock, read once per call: milliseconds, and microseconds. A given instant is for tests.
 local function clock(given)
-  if given ~= 0 then
-    if not TEST_MODE then error('an instant was given outside of test mode') end
-    return given
-  end
   local time = call('TIME')
-  return tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000)
+  local micros = tonumber(time[1]) * 1e6 + tonumber(time[2])
+  if given == 0 then return floor(micros / 1000), micros end
+  if not TEST_MODE then error('an instant was given outside of test mode') end
+  return given, micros
 end
 
 -- Numbers the calls.
@@ -64,8 +63,10 @@ function ff.open(args)
   serial = serial + 1
   ff.held = {}
   ff.bound_sets()
+  local now, micros = clock(request[1])
   return {
-    now = clock(request[1]),
+    now = now,
+    micros = micros,
     began = processor_s(),
     cluster = request[2],
     request = request[3],
