@@ -140,10 +140,8 @@ def _order(view: View, record: str) -> str:
     return "0" if first == _MEMBER else f"{record}[{AT[first]}]"
 
 
-# Of a record that moves twice in a call, the first moves are written before the second.
 _BEGIN: Final = f"""
-if c.moved[id] then ff.write_views(c) end
-c.moved[id] = true
+begin_moves(c, id)
 local member, partition, any = ff.member_of(id), partition_of(tag), after or before
 local lane = lane_of(partition, any[{AT["namespace"]}], any[{AT["lane"]}])
 local from, to = before and before[{AT["state"]}], after and after[{AT["state"]}]
@@ -168,9 +166,9 @@ if new and (old ~= new or resting_order(before) ~= resting_order(after)) then
 add(c, new, resting_order(after), member)
 end
 if left ~= entered then
-local counts = counts_of(c, lane)
-if left then counts[left] = (counts[left] or 0) - 1 end
-if entered then counts[entered] = (counts[entered] or 0) + 1 end
+count_move(c, lane, left, entered)
+local trace = c.trace
+if trace then trace.lane, trace.left, trace.entered = lane, left, entered end
 end"""
 
 _TAGS: Final = f"""-- tag

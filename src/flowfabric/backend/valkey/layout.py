@@ -12,6 +12,11 @@ import msgspec
 from flowfabric.core.record import Attempt, Record
 
 RECORD: Final = (
+    # whatever tells apart records that are alike
+    "attempt_id",
+    "lease_id",
+    "op_id",
+    # from the beginning on
     "namespace",
     "lane",
     "req_set",
@@ -32,11 +37,9 @@ RECORD: Final = (
     "started_at",
     "attempt_count",
     "attempt_index",
-    "attempt_id",
     "attempt_type",
     "attempt",
     "lease_epoch",
-    "lease_id",
     "lease_until",
     "lease_acquired_at",
     "lease_renewed_at",
@@ -46,7 +49,6 @@ RECORD: Final = (
     # from its end on
     "completed_at",
     "purge_at",
-    "op_id",
     "op_state",
     "op_wake_at",
     "result_encoding",
@@ -110,12 +112,12 @@ STATIC: Final = (
 )
 
 ATTEMPT: Final = (
-    "index",
     "attempt_id",
+    "lease_id",
+    "index",
     "type",
     "state",
     "started_at",
-    "lease_id",
     "lease_epoch",
     "worker_id",
     "worker_instance_id",

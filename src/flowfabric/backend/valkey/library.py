@@ -41,6 +41,7 @@ FILES: Final = (
     "hints",
     "views",
     "step",
+    "alike",
     "edges",
     "graph",
     "members",

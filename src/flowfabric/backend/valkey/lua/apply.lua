@@ -38,6 +38,7 @@ local function plan_at(c, values, at)
   local plan = c.shapes[number]
   if not plan then
     plan = unpack_message(c.args[number])
+    plan.changes = #plan <= @p.close_stream and {}
     c.shapes[number] = plan
   end
   plan[@p.target], plan[@p.fence], plan[@p.op] = values[at + 1], false, op ~= '' and op
@@ -79,12 +80,9 @@ function ff.bad_move(plan, r)
   return not (moves and moves[target]) and target, target
 end
 
-local function apply(c, values, at)
-  local plan = plan_at(c, values, at)
-  local id = plan[@p.target]
-  local before, row = ff.load(id)
-  if not before then return refused(c, id) end
-  local op = plan[@p.op]
+-- Apply a plan by the rules.
+local function decide(c, id, plan, row, values, at)
+  local before, op = ff.decode(row), plan[@p.op]
   if op and before[@op_id] == op then return replayed(c, id, plan, before, row) end
   if not ff.fits(plan, before, c.now) or not ff.graph_fits(c, ff.tag_of(id), plan, before) then
     return refused(c, id, row)
@@ -99,7 +97,41 @@ local function apply(c, values, at)
   if plan[@p.drop_journal] then call('DEL', ff.journal(id)) end
   local more
   after, written, more = ff.settle_plan(c, id, plan, before, after, written)
-  return applied(c, id, plan, after, written, before[@state], false, more)
+  return applied(c, id, plan, after, written, before[@state], false, more), after
+end
+
+-- Apply a plan and trace it for records that are alike. A flow's member is alike no other.
+local function decide_first(c, id, plan, row, rest, values, at)
+  ff.begin_trace(c)
+  local answer, after = decide(c, id, plan, row, values, at)
+  if type(answer) ~= 'number' or after[@flow_id] ~= '' or after[@attempt_id] ~= plan[@p.fence][3] then
+    c.trace = nil
+    return answer
+  end
+  local change = ff.keep_trace(c, plan.changes, ff.tag_of(id), rest)
+  if change then change.answer, change.keeps_lease = answer, after[@lease_id] ~= '' end
+  return answer
+end
+
+local function apply(c, values, at)
+  local plan = plan_at(c, values, at)
+  local id, fence = plan[@p.target], plan[@p.fence]
+  local row = ff.row(id)
+  if not row then return refused(c, id) end
+  if not plan.changes or not fence then return (decide(c, id, plan, row, values, at)) end
+  local tag, op = ff.tag_of(id), plan[@p.op]
+  local rest, attempt_id, lease_id, op_id = ff.divided(row)
+  local change = ff.known_change(plan.changes, tag, rest)
+  if not (
+    change and lease_id == fence[1] and change.epoch == fence[2] and attempt_id == fence[3]
+    and (not op or op ~= op_id) and ff.is_told(c, tag, change)
+  ) then
+    return decide_first(c, id, plan, row, rest, values, at)
+  end
+  local fields = blob_fields(c, id, values[at + 6], values[at + 7])
+  local kept = change.keeps_lease and lease_id or ''
+  ff.repeat_change(c, tag, id, change, attempt_id, lease_id, kept, op or op_id, fields)
+  return change.answer
 end
 
 ff.register('apply', function(_, args)

@@ -213,43 +213,76 @@ local function stored(id, with_input)
   return call('HMGET', 'ff:x:' .. id, 'r', 's')
 end
 
-local function read(id, with_input)
-  local found, held = stored(id, with_input), ff.held[id]
-  return found[2] and (held and held.after or ff.decode(found[1])), found
+-- What is stored of a record, what its row is behind its ids, and the change that a record like it went through
+-- in this call, or the record itself.
+local function read(order, tag, id)
+  local found, held = stored(id, order[8]), ff.held[id]
+  if not found[2] then return nil end
+  if held then return found, nil, nil, nil, held.after end
+  local rest, _, _, op_id = ff.divided(found[1])
+  local change = ff.known_change(order.changes, tag, rest)
+  return found, rest, op_id, change, not change and ff.decode(found[1])
+end
+
+-- The fate of a record that is not to be leased; nil for all others.
+local function kept_by(c, tag, r)
+  if r[@flow_id] ~= '' and ff.is_covered(c, tag, r) then return 'covered' end
+  return is_exhausted(r) and 'exhausted' or nil
+end
+
+-- Lease a record and trace it for those that are alike.
+local function lease_first(c, order, id, r, rest, found, deferred)
+  if not rest then return leased(c, id, r, order.terms, found, deferred, order[9]) end
+  ff.begin_trace(c)
+  local offer = leased(c, id, r, order.terms, found, deferred, order[9])
+  if type(offer) ~= 'number' or r[@flow_id] ~= '' or c.trace.ended then
+    c.trace = nil
+  else
+    ff.keep_trace(c, order.changes, ff.tag_of(id), rest)
+  end
+  return offer
+end
+
+-- Lease a record like one that was leased before; as an offer.
+local function lease_alike(c, order, queue, id, change, op_id, found)
+  local terms = order.terms
+  local row = ff.repeat_change(c, queue.tag, id, change, terms[4], terms[3], terms[3], op_id)
+  local number = ff.attach(c, row)
+  ff.attach(c, found[2])
+  if not found[3] then return -number end
+  ff.attach(c, found[3])
+  return number
 end
 
 -- One that cannot be read is passed over: it must not keep the others from being claimed.
 local function take(c, order, ids, reply, queue, id)
-  local ok, r, found = pcall(read, id, order[8])
-  if not (ok and r) then
+  local ok, found, rest, op_id, change, r = pcall(read, order, queue.tag, id)
+  if not (ok and found) then
     queue.kept, c.wanted = queue.kept + 1, c.wanted + 1
     return nil
   end
-  local fate
-  if r[@flow_id] ~= '' and ff.is_covered(c, queue.tag, r) then
-    fate = 'covered'
-  elseif is_exhausted(r) then
-    fate = 'exhausted'
+  local at, terms = 2 * #reply.offers + 1, order.terms
+  local input, deferred = found[3], false
+  if input then deferred = #input > reply.room end
+  terms[3], terms[4] = ids[at + 1], ids[at + 2]
+  if change and not deferred and ff.is_told(c, queue.tag, change) then
+    if input then reply.room = reply.room - #input end
+    return lease_alike(c, order, queue, id, change, op_id, found)
   end
+  r = r or ff.decode(found[1])
+  local fate = kept_by(c, queue.tag, r)
   if fate then
     queue.kept = queue.kept + 1
     if ff.held[id] then found[1] = pack(r) end
     return seen(c, fate, found[1], found[2])
   end
-  local at = 2 * #reply.offers + 1
   if order[7] or r[@gated] then
     local length = order[7] and order[6] or RESERVATION_MS
     local row = ff.reserve(c, id, r, order[1], order[2], ids[at + 1], length)
     return seen(c, 'reserved', row, found[2])
   end
-  local input, deferred = found[3], false
-  if input then
-    deferred = #input > reply.room
-    if not deferred then reply.room = reply.room - #input end
-  end
-  local terms = order.terms
-  terms[3], terms[4] = ids[at + 1], ids[at + 2]
-  return leased(c, id, r, terms, found, deferred, order[9])
+  if input and not deferred then reply.room = reply.room - #input end
+  return lease_first(c, order, id, r, rest, found, deferred)
 end
 
 -- The best queue of an order's lane. It stays the best for all claims of a call by that order while
@@ -274,7 +307,7 @@ local function order_of(c, number)
   local order = c.orders[number]
   if not order then
     order = unpack_message(c.args[number])
-    order.queues, order.rivals = {}, {}
+    order.queues, order.rivals, order.changes = {}, {}, {}
     order.terms = { order[1], order[2], '', '', order[6], '' }
     c.orders[number] = order
   end

@@ -72,6 +72,24 @@ local function begin_group(log, event, families, group)
   return group
 end
 
+local function tell_own(log, id, lease_id, epoch, attempt_id, index)
+  local group, size = log.group, log.size
+  group[size + 1] = id
+  group[size + 2] = lease_id
+  group[size + 3] = epoch
+  group[size + 4] = attempt_id
+  group[size + 5] = index
+  log.size = size + 5
+end
+
+-- Keep the last event of a log beside its record, as a group of its own.
+local function keep_last(log, id)
+  local group, own = log.group, log.size - 5
+  local one = { unpack(group, 1, 9) }
+  for i = 1, 5 do one[9 + i] = group[own + i] end
+  call('RPUSH', ff.history(id), pack(one))
+end
+
 -- Tell an event of a record. `holder` is the record whose lease it is about: the family `lease` of a
 -- release falls away when nobody held it. The entry is kept beside the record if only it tells.
 function ff.tell(c, tag, id, event, holder, record)
@@ -90,17 +108,26 @@ function ff.tell(c, tag, id, event, holder, record)
       c.now, flow_id, namespace, event[1], families, worker, instance, tags, event[3],
     })
   end
-  local size = log.size
-  group[size + 1], group[size + 3] = id, holder[@lease_epoch]
-  group[size + 2] = held and holder[@lease_id] or ''
-  group[size + 4] = held and holder[@attempt_id] or ''
-  group[size + 5] = held and holder[@attempt_index] or -1
-  log.size = size + 5
-  if log.is_kept then
-    local one = { unpack(group, 1, 9) }
-    for i = 1, 5 do one[9 + i] = group[size + i] end
-    call('RPUSH', ff.history(id), pack(one))
+  tell_own(log, id, held and holder[@lease_id] or '', holder[@lease_epoch], held and holder[@attempt_id] or '',
+    held and holder[@attempt_index] or -1)
+  if log.is_kept then keep_last(log, id) end
+  local trace = c.trace
+  if trace then
+    trace.group, trace.is_kept, trace.is_held = group, log.is_kept, held
+    trace.epoch, trace.index = holder[@lease_epoch], held and holder[@attempt_index] or -1
   end
+end
+
+-- Whether the log of a partition goes on where a change was told.
+function ff.is_told(c, tag, change)
+  local log = c.logs[tag]
+  return log.event and log.group == change.group
+end
+
+-- Tell of a record what was told of one like it.
+function ff.tell_again(c, tag, id, lease_id, attempt_id, change)
+  if not change.is_held then lease_id, attempt_id = '', '' end
+  tell_own(c.logs[tag], id, lease_id, change.epoch, attempt_id, change.index)
 end
 
 -- Entries bear the instant of their call, and the microsecond of the server's clock behind it, so that

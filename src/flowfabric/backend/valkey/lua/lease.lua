@@ -27,8 +27,8 @@ local function attempt_for(before, after, terms, now)
   local next = before[@next]
   if next == 'first' and terms[6] == '' then return PLAIN end
   local attempt = {
-    before[@attempt_count], terms[4], ATTEMPT_TYPES[next], 'started', now,
-    terms[3], after[@lease_epoch], terms[1], terms[2],
+    terms[4], terms[3], before[@attempt_count], ATTEMPT_TYPES[next], 'started', now,
+    after[@lease_epoch], terms[1], terms[2],
   }
   local previous = before[@state] == 'lost' and before[@attempt_index] or before[@previous_attempt]
   local reason, put = why(before), ff.put_attempt

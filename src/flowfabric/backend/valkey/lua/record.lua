@@ -15,10 +15,15 @@ function ff.decode(row)
   return setmetatable(listed(unpack_from(row, MOST_FIELDS, ARRAY16_HEAD)), RECORD_META)
 end
 
--- The record and its stored bytes, nil when there is none. One that is held back is written by that.
-function ff.load(id)
+-- The stored bytes of a record, nil when there is none. One that is held back is written by that.
+function ff.row(id)
   if ff.held[id] then ff.write_held(id) end
-  local row = call('HGET', 'ff:x:' .. id, 'r')
+  return call('HGET', 'ff:x:' .. id, 'r') or nil
+end
+
+-- The record and its stored bytes, nil when there is none.
+function ff.load(id)
+  local row = ff.row(id)
   if not row then return nil end
   return ff.decode(row), row
 end
@@ -59,8 +64,8 @@ function ff.attempt_of(r)
   if attempt == '' then return nil end
   if attempt == PLAIN then
     attempt = {
-      r[@attempt_index], r[@attempt_id], r[@attempt_type], 'started', r[@lease_acquired_at],
-      r[@lease_id], r[@lease_epoch], r[@worker_id], r[@worker_instance_id], 0, '', 0, '',
+      r[@attempt_id], r[@lease_id], r[@attempt_index], r[@attempt_type], 'started', r[@lease_acquired_at],
+      r[@lease_epoch], r[@worker_id], r[@worker_instance_id], 0, '', 0, '',
     }
   end
   return setmetatable(attempt, ATTEMPT_META)

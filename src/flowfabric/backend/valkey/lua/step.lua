@@ -143,26 +143,33 @@ end
 -- Write a record with all that follows from it. `fields` may bring further fields of its hash
 -- along; the packed record is returned.
 function ff.write(c, id, before, after, ended, fields)
-  local key, row, held = 'ff:x:' .. id, pack(after), ff.held[id]
+  local key, row, held, trace = 'ff:x:' .. id, pack(after), ff.held[id], c.trace
+  local ended_field, ended_row
+  if ended then ended_field, ended_row = attempt_field(ended[@a.index]), pack(ended) end
   if held then
     ff.held[id] = nil
     before, fields = held.before, held.fields
   end
   if ended and fields then
-    call('HSET', key, 'r', row, attempt_field(ended[@a.index]), pack(ended), unpack(fields))
+    call('HSET', key, 'r', row, ended_field, ended_row, unpack(fields))
   elseif ended then
-    call('HSET', key, 'r', row, attempt_field(ended[@a.index]), pack(ended))
+    call('HSET', key, 'r', row, ended_field, ended_row)
   elseif fields then
     call('HSET', key, 'r', row, unpack(fields))
   else
     call('HSET', key, 'r', row)
   end
+  if trace then trace.row, trace.ended, trace.ended_field = row, ended_row, ended_field end
   ff.reindex(c, ff.tag_of(id), id, before, after)
   local attempt = ended or after[@attempt]
   if attempt ~= PLAIN and attempt ~= '' and attempt[@a.closed_at] == c.now then
     ff.ring_stream(c, id, attempt[@a.index])
+    if trace then trace.stream = attempt[@a.index] end
   end
-  if FINAL[after[@state]] and not (before and FINAL[before[@state]]) then ff.ring_end(c, id) end
+  if FINAL[after[@state]] and not (before and FINAL[before[@state]]) then
+    ff.ring_end(c, id)
+    if trace then trace.is_end = true end
+  end
   return row
 end
 

@@ -18,7 +18,15 @@ local function begin_changes(c, set)
   changed[#changed + 1] = set
 end
 
+local function trace_move(trace, set, score)
+  local sets = trace.sets
+  sets[#sets + 1] = set
+  sets[#sets + 1] = score
+end
+
 local function add(c, set, score, member)
+  local trace = c.trace
+  if trace then trace_move(trace, set, score) end
   if set.serial ~= c.serial then begin_changes(c, set) end
   local came, size = set.came, set.come
   came[size + 1] = score
@@ -28,6 +36,8 @@ end
 ff.add = add
 
 local function remove(c, set, member)
+  local trace = c.trace
+  if trace then trace_move(trace, set, false) end
   if set.serial ~= c.serial then begin_changes(c, set) end
   local size = set.left + 1
   set.gone[size] = member
@@ -129,6 +139,29 @@ local function counts_of(c, lane)
   return lane.counts
 end
 
+-- Of a record that moves twice in a call, the first moves are written before the second.
+local function begin_moves(c, id)
+  if c.moved[id] then ff.write_views(c) end
+  c.moved[id] = true
+end
+
+local function count_move(c, lane, left, entered)
+  local counts = counts_of(c, lane)
+  if left then counts[left] = (counts[left] or 0) - 1 end
+  if entered then counts[entered] = (counts[entered] or 0) + 1 end
+end
+
+-- Move a record as one like it was moved.
+function ff.repeat_moves(c, id, change)
+  begin_moves(c, id)
+  local member, sets = ff.member_of(id), change.sets
+  for i = 1, #sets, 2 do
+    local set, score = sets[i], sets[i + 1]
+    if score then add(c, set, score, member) else remove(c, set, member) end
+  end
+  if change.lane then count_move(c, change.lane, change.left, change.entered) end
+end
+
 local function write_lane(_, _, lane)
   local key = ff.counters(lane.partition.tag, lane.namespace)
   for bucket, by in pairs(lane.counts) do
@@ -187,6 +220,7 @@ end
 
 -- A queue got a record of this rank. Whoever waits is told if the call leaves anything there.
 local function queued(c, set, rank, bell)
+  if c.trace then c.trace.is_queued = true end
   local queue = queue_of(c, set)
   if bell then queue.bell = bell end
   queue.is_unsure = queue.is_read

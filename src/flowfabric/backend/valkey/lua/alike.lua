@@ -1,0 +1,80 @@
+-- Records that differ in nothing but their ids are alike, as those are that were submitted together. A call
+-- changes the first of them by the rules, and traces what that wrote; to those behind it the same is done
+-- without working it out again. Rows begin with the ids, so that all that is behind them is compared as one
+-- string.
+--
+-- A change tells the row without its ids, and that of the attempt that ended; sorted sets and scores in turn,
+-- false for a set that was left; the buckets of the lane; the group of the log it was told in, with lease epoch
+-- and attempt index; and which bells of the record were rung.
+
+-- The ids of a record and of an attempt; their places are the first.
+local IDS, ATTEMPT_IDS = @op_id, @a.lease_id
+local ARRAY16_HEAD, FIXARRAY_HEAD = 3, 1
+local ARRAY16 = 0xdc
+
+-- What a row is behind its ids, and these.
+function ff.divided(row)
+  local at, attempt_id, lease_id, op_id = unpack_from(row, IDS, ARRAY16_HEAD)
+  return sub(row, at + 1), attempt_id, lease_id, op_id
+end
+
+-- The head of a packed array and what it is behind its first elements.
+local function cut(row, elements)
+  local size = byte(row) == ARRAY16 and ARRAY16_HEAD or FIXARRAY_HEAD
+  local at = unpack_from(row, elements, size)
+  return sub(row, 1, size), sub(row, at + 1)
+end
+
+-- Changes a call knows, by the record's partition and what its row was.
+local function changes_in(known, tag)
+  local changes = known[tag]
+  if not changes then
+    changes = {}
+    known[tag] = changes
+  end
+  return changes
+end
+
+function ff.known_change(known, tag, rest)
+  local changes = known[tag]
+  return changes and changes[rest]
+end
+
+function ff.begin_trace(c)
+  c.trace = { sets = {} }
+end
+
+-- Keep what was traced, if it can be repeated: not what came into a queue, of which hints must learn, nor what
+-- is told beside its record.
+function ff.keep_trace(c, known, tag, rest)
+  local trace = c.trace
+  c.trace = nil
+  if not trace.group or trace.is_queued or trace.is_kept then return nil end
+  trace.head, trace.rest = cut(trace.row, IDS)
+  if trace.ended then trace.ended_head, trace.ended_rest = cut(trace.ended, ATTEMPT_IDS) end
+  changes_in(known, tag)[rest] = trace
+  return trace
+end
+
+-- Do to a record what was done to one like it; its row. `held` is the lease it is told about, `lease_id` the one
+-- it has afterwards.
+function ff.repeat_change(c, tag, id, change, attempt_id, held, lease_id, op_id, fields)
+  local key, row = 'ff:x:' .. id, change.head .. pack(attempt_id, lease_id, op_id) .. change.rest
+  if change.ended then
+    local ended = change.ended_head .. pack(attempt_id, held) .. change.ended_rest
+    if fields then
+      call('HSET', key, 'r', row, change.ended_field, ended, unpack(fields))
+    else
+      call('HSET', key, 'r', row, change.ended_field, ended)
+    end
+  elseif fields then
+    call('HSET', key, 'r', row, unpack(fields))
+  else
+    call('HSET', key, 'r', row)
+  end
+  ff.repeat_moves(c, id, change)
+  ff.tell_again(c, tag, id, held, attempt_id, change)
+  if change.stream then ff.ring_stream(c, id, change.stream) end
+  if change.is_end then ff.ring_end(c, id) end
+  return row
+end
