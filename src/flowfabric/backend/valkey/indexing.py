@@ -166,7 +166,7 @@ if new and (old ~= new or resting_order(before) ~= resting_order(after)) then
 add(c, new, resting_order(after), member)
 end
 if left ~= entered then
-count_move(c, lane, left, entered)
+count_moves(c, lane, left, entered, 1)
 local trace = c.trace
 if trace then trace.lane, trace.left, trace.entered = lane, left, entered end
 end"""

@@ -41,14 +41,19 @@ function ff.known_change(known, tag, rest)
 end
 
 function ff.begin_trace(c)
-  c.trace = { sets = {} }
+  c.trace = { sets = {}, members = {}, size = 0 }
+end
+
+function ff.end_trace(c)
+  local trace = c.trace
+  c.trace = nil
+  return trace
 end
 
 -- Keep what was traced, if it can be repeated: not what came into a queue, of which hints must learn, nor what
 -- is told beside its record.
 function ff.keep_trace(c, known, tag, rest)
-  local trace = c.trace
-  c.trace = nil
+  local trace = ff.end_trace(c)
   if not trace.group or trace.is_queued or trace.is_kept then return nil end
   trace.head, trace.rest = cut(trace.row, IDS)
   if trace.ended then trace.ended_head, trace.ended_rest = cut(trace.ended, ATTEMPT_IDS) end

@@ -81,6 +81,15 @@ local function shape_of(c, number)
   return shape
 end
 
+-- Put a new record into its views. Those of one shape and partition are put as the first of them.
+local function place(c, tag, id, shape, r)
+  local change = shape.record and shape.tag == tag and shape.change
+  if change then return ff.repeat_moves(c, id, change) end
+  ff.begin_trace(c)
+  ff.reindex(c, tag, id, nil, r)
+  shape.tag, shape.change = tag, ff.end_trace(c)
+end
+
 -- Write a new execution, with the packed group of its inbound edges if it has one; its record. Its flow must
 -- be there already, and is told by the caller.
 function ff.insert(c, tag, id, shape, static, input, group)
@@ -94,7 +103,7 @@ function ff.insert(c, tag, id, shape, static, input, group)
   else
     call('HSET', key, 'r', row, 's', static)
   end
-  ff.reindex(c, tag, id, nil, r)
+  place(c, tag, id, shape, r)
   return r
 end
 

@@ -79,6 +79,7 @@ function ff.open(args)
     own_rings = {},
     serial = serial,
     changed_sets = {},
+    repeated = {},
     moved = {},
     sets = {},
     counted = {},

@@ -63,6 +63,7 @@ end
 
 -- Must be called before a view is read that this call may have changed.
 function ff.write_views(c)
+  if c.repeated[1] then ff.gather_repeated(c) end
   local changed = c.changed_sets
   if not changed[1] then return end
   c.changed_sets, c.moved = {}, {}
@@ -145,21 +146,55 @@ local function begin_moves(c, id)
   c.moved[id] = true
 end
 
-local function count_move(c, lane, left, entered)
+local function count_moves(c, lane, left, entered, by)
   local counts = counts_of(c, lane)
-  if left then counts[left] = (counts[left] or 0) - 1 end
-  if entered then counts[entered] = (counts[entered] or 0) + 1 end
+  if left then counts[left] = (counts[left] or 0) - by end
+  if entered then counts[entered] = (counts[entered] or 0) + by end
 end
 
--- Move a record as one like it was moved.
+-- Move a record as one like it was moved. Such records gather until views are written.
 function ff.repeat_moves(c, id, change)
   begin_moves(c, id)
-  local member, sets = ff.member_of(id), change.sets
-  for i = 1, #sets, 2 do
-    local set, score = sets[i], sets[i + 1]
-    if score then add(c, set, score, member) else remove(c, set, member) end
+  local size = change.size + 1
+  if size == 1 then c.repeated[#c.repeated + 1] = change end
+  change.members[size] = ff.member_of(id)
+  change.size = size
+end
+
+local function add_all(c, set, score, members, size)
+  if set.serial ~= c.serial then begin_changes(c, set) end
+  local came, come = set.came, set.come
+  for i = 1, size do
+    came[come + 1] = score
+    came[come + 2] = members[i]
+    come = come + 2
   end
-  if change.lane then count_move(c, change.lane, change.left, change.entered) end
+  set.come = come
+end
+
+local function remove_all(c, set, members, size)
+  if set.serial ~= c.serial then begin_changes(c, set) end
+  local gone, left = set.gone, set.left
+  for i = 1, size do gone[left + i] = members[i] end
+  set.left = left + size
+end
+
+function ff.gather_repeated(c)
+  local repeated = c.repeated
+  c.repeated = {}
+  for i = 1, #repeated do
+    local change = repeated[i]
+    local sets, size = change.sets, change.size
+    for at = 1, #sets, 2 do
+      if sets[at + 1] then
+        add_all(c, sets[at], sets[at + 1], change.members, size)
+      else
+        remove_all(c, sets[at], change.members, size)
+      end
+    end
+    if change.lane then count_moves(c, change.lane, change.left, change.entered, size) end
+    change.size = 0
+  end
 end
 
 local function write_lane(_, _, lane)
