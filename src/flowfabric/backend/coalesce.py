@@ -1,7 +1,7 @@
 """The coalescer: calls that arrive in one turn of the event loop become one batch of the store."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from flowfabric.backend.base import Answered, Backend
@@ -67,18 +67,21 @@ class Gatherer(Generic[I, A]):
     def submit(self, item: I) -> asyncio.Future[A]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[A] = loop.create_future()
-        if not self._waiting:
+        # One departure for each full batch, so that none is overtaken by what was submitted later.
+        if len(self._waiting) % self._most == 0:
             self._follow(loop.create_task(self._depart()))
         self._waiting.append((item, future))
         return future
 
     async def _depart(self) -> None:
-        """At the end of the turn; the first flight is this one."""
-        waiting, self._waiting = self._waiting, []
-        first, *others = _batches(waiting, self._place, self._most)
-        for batch in others:
-            self._follow(asyncio.ensure_future(self._fly(batch)))
-        await self._fly(first)
+        """At the end of the turn, with as many as go together."""
+        batch = self._waiting[: self._most]
+        del self._waiting[: self._most]
+        if self._place is None:
+            await self._fly(batch)
+            return
+        for group in _groups(batch, self._place):
+            self._follow(asyncio.ensure_future(self._fly(group)))
 
     async def submit_all(self, items: Sequence[Answered[I]]) -> list[Answered[A]]:
         """What somebody has gathered already, with one answer or error for each; an item that is an
@@ -133,18 +136,11 @@ def in_places(items: Sequence[Answered[I]], answers: Iterable[A]) -> list[A | Fl
     return [item if isinstance(item, FlowFabricError) else next(found) for item in items]
 
 
-def _batches(
-    waiting: list[_Waiting[I, A]], place: _Place[I] | None, most: int
-) -> Iterator[list[_Waiting[I, A]]]:
-    groups: Collection[list[_Waiting[I, A]]] = [waiting]
-    if place is not None:
-        placed: dict[object, list[_Waiting[I, A]]] = {}
-        for one in waiting:
-            placed.setdefault(place(one[0]), []).append(one)
-        groups = placed.values()
-    for together in groups:
-        for start in range(0, len(together), most):
-            yield together[start : start + most]
+def _groups(waiting: list[_Waiting[I, A]], place: _Place[I]) -> Collection[list[_Waiting[I, A]]]:
+    placed: dict[object, list[_Waiting[I, A]]] = {}
+    for one in waiting:
+        placed.setdefault(place(one[0]), []).append(one)
+    return placed.values()
 
 
 class Store:
