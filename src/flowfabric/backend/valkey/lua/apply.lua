@@ -118,7 +118,7 @@ local function apply(c, values, at)
   local id, fence = plan[@p.target], plan[@p.fence]
   local row = ff.row(id)
   if not row then return refused(c, id) end
-  if not plan.changes or not fence then return (decide(c, id, plan, row, values, at)) end
+  if not (plan.changes and fence and values[STRIDE + 1]) then return (decide(c, id, plan, row, values, at)) end
   local tag, op = ff.tag_of(id), plan[@p.op]
   local rest, attempt_id, lease_id, op_id = ff.divided(row)
   local change = ff.known_change(plan.changes, tag, rest)

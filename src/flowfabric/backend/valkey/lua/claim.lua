@@ -219,6 +219,7 @@ local function read(order, tag, id)
   local found, held = stored(id, order[8]), ff.held[id]
   if not found[2] then return nil end
   if held then return found, nil, nil, nil, held.after end
+  if not order.is_of_many then return found, nil, nil, nil, ff.decode(found[1]) end
   local rest, _, _, op_id = ff.divided(found[1])
   local change = ff.known_change(order.changes, tag, rest)
   return found, rest, op_id, change, not change and ff.decode(found[1])
@@ -307,7 +308,7 @@ local function order_of(c, number)
   local order = c.orders[number]
   if not order then
     order = unpack_message(c.args[number])
-    order.queues, order.rivals, order.changes = {}, {}, {}
+    order.queues, order.rivals, order.changes, order.is_of_many = {}, {}, {}, c.wanted > 1
     order.terms = { order[1], order[2], '', '', order[6], '' }
     c.orders[number] = order
   end

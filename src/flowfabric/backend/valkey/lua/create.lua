@@ -85,6 +85,7 @@ end
 local function place(c, tag, id, shape, r)
   local change = shape.record and shape.tag == tag and shape.change
   if change then return ff.repeat_moves(c, id, change) end
+  if c.is_single then return ff.reindex(c, tag, id, nil, r) end
   ff.begin_trace(c)
   ff.reindex(c, tag, id, nil, r)
   shape.tag, shape.change = tag, ff.end_trace(c)
@@ -147,6 +148,6 @@ end
 
 ff.register('create', function(_, args)
   local c = ff.open(args)
-  c.born, c.has_old = {}, has_old(c.request)
+  c.born, c.has_old, c.is_single = {}, has_old(c.request), #c.request == 1
   return ff.close(c, ff.each(c, c.request, create, LONG.items))
 end)
