@@ -11,14 +11,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check format bench bench-peers valkey chaos model clean
+.PHONY: help run test check format bench bench-instructions bench-peers valkey chaos model clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo '  PYTHON=python3.12   the interpreter to build .venv with'
 	@echo '  PARALLEL="-n 3"     how pytest spreads tests; "-n 0" for a debugger'
-	@echo '  ARGS="..."          handed on to run, test, bench, bench-peers, chaos and model'
+	@echo '  ARGS="..."          handed on to run, test, bench…, chaos and model'
 
 run: $(VENV)/.installed ## Start everything with a sample app; sets it up first
 	@$(BIN)/flowfabric dev --sample $(ARGS)
@@ -38,6 +38,9 @@ format: $(VENV)/.installed-dev ## Format the code and apply the safe fixes
 
 bench: $(VENV)/.installed-dev ## Measure the stores against raw statements: a table and JSON
 	@$(BIN)/python -m bench $(ARGS)
+
+bench-instructions: $(VENV)/.installed-dev ## Count the instructions of Valkey for an execution (needs valgrind)
+	@$(BIN)/python -m bench.instructions $(ARGS)
 
 bench-peers: $(VENV)/.installed-dev ## Drain no-op tasks beside SAQ, Dramatiq, Taskiq, Celery and RQ
 	@$(BIN)/python -m bench.peers $(ARGS)

@@ -42,9 +42,11 @@ def array_of(answer: bytes) -> list[str]:
 class ValkeyServer:
     """One server process with an append-only file of its own."""
 
-    def __init__(self, *options: str) -> None:
+    def __init__(self, *options: str, under: tuple[str, ...] = ()) -> None:
+        """`under` is the command of a tool that runs the server."""
         self._directory = tempfile.mkdtemp(prefix="flowfabric-valkey-")
         self._options = options
+        self._under = under
         self._process: subprocess.Popen[bytes] | None = None
         atexit.register(self.end)
         self._start_somewhere()
@@ -64,6 +66,7 @@ class ValkeyServer:
     def start(self) -> None:
         self._process = subprocess.Popen(
             [
+                *self._under,
                 _binary(),
                 *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", self._directory),
                 *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
@@ -76,6 +79,11 @@ class ValkeyServer:
         while not self._answers():
             if time.monotonic() > end or self._process.poll() is not None:
                 raise RuntimeError("the Valkey server did not start")
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def _answers(self) -> bool:
         try:

@@ -88,14 +88,14 @@ _TOLD_UNTIL_CLAIMED: Final = ("detail", "lost_at", "revoke_reason", "wake_at")
 _LEFT: Final = ("attempt_left_ms",)
 # After so many seconds of processor a call leaves further items, and the rest of a claim behind
 # them, to another one.
-_LONG: Final = {"items": 0.002, "claim": 0.003}
+LONG: Final = {"items": 0.002, "claim": 0.003}
 _COMMENT: Final = re.compile(r"^ *--.*\n", re.MULTILINE)
 _PLACE: Final = re.compile(r"@(?:([a-z])\.)?([a-z_]+)")
 
 
 def library(*, test_mode: bool) -> tuple[str, str]:
     """The text to load and its version."""
-    return _library(step_bounds(), tuple(_LONG.items()), test_mode=test_mode)
+    return _library(step_bounds(), tuple(LONG.items()), test_mode=test_mode)
 
 
 @lru_cache

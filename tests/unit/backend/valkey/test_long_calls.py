@@ -19,7 +19,7 @@ ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1", n=MANY)
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """By name, the functions that were called."""
-    monkeypatch.setattr(library, "_LONG", {"items": 0.0, "claim": 0.0})
+    monkeypatch.setattr(library, "LONG", {"items": 0.0, "claim": 0.0})
     counted: Counter[str] = Counter()
     run = Calls.run
 
