@@ -40,6 +40,7 @@ class Signature:
             [one.replace(annotation=Parameter.empty) for one in self.parameters]
         )
         self._is_simple = all(one.kind in _BY_NAME for one in self.parameters)
+        self._is_positional = all(one.kind is _BY_NAME[0] for one in self.parameters)
 
     @cached_property
     def hints(self) -> Mapping[str, Any]:
@@ -96,6 +97,8 @@ class Signature:
     def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if self._is_simple and not args and kwargs.keys() == set(self._names):
             return dict(kwargs)
+        if self._is_positional and not kwargs and len(args) == len(self._names):
+            return dict(zip(self._names, args, strict=True))
         try:
             bound = self._binding.bind(*args, **kwargs)
         except TypeError as fault:
@@ -103,7 +106,7 @@ class Signature:
         return bound.arguments
 
     def _arguments(self, value: Any) -> tuple[list[Any], dict[str, Any]]:
-        if self._is_simple and not self._keyword_only:
+        if self._is_positional:
             return [getattr(value, name) for name in self._names], {}
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
@@ -119,10 +122,6 @@ class Signature:
                 case _:
                     args.append(given)
         return args, kwargs
-
-    @cached_property
-    def _keyword_only(self) -> bool:
-        return any(one.kind is Parameter.KEYWORD_ONLY for one in self.parameters)
 
     @cached_property
     def _is_raw(self) -> bool:
