@@ -18,7 +18,7 @@ A = TypeVar("A")
 
 _log = logging.getLogger("flowfabric.backend.valkey")
 # A call this long keeps others waiting for about two milliseconds.
-MOST_ITEMS: Final = 32
+MOST_ITEMS: Final = 64
 # Where the head of an answer has heads of queues that have changed, if it wrote anything.
 HINTS: Final = 2
 # Where it has what became of siblings; most have none.

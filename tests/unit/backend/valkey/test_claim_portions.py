@@ -5,7 +5,7 @@ from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.executions import Submission
 from tests.conformance.driver import Driver
 
-MANY = 2 * MOST_ITEMS + 5
+MANY = MOST_ITEMS + 25
 
 
 async def test_many_are_claimed_in_their_order(driver: Driver) -> None:

@@ -61,19 +61,17 @@ function ff.keep_trace(c, known, tag, rest)
   return trace
 end
 
--- Do to a record what was done to one like it; its row. `held` is the lease it is told about, `lease_id` the one
--- it has afterwards.
-function ff.repeat_change(c, tag, id, change, attempt_id, held, lease_id, op_id, fields)
+-- Do to a record what was done to one like it, with a result of its own if it has one; its row. `held` is the
+-- lease it is told about, `lease_id` the one it has afterwards.
+function ff.repeat_change(c, tag, id, change, attempt_id, held, lease_id, op_id, result)
   local key, row = 'ff:x:' .. id, change.head .. pack(attempt_id, lease_id, op_id) .. change.rest
-  if change.ended then
-    local ended = change.ended_head .. pack(attempt_id, held) .. change.ended_rest
-    if fields then
-      call('HSET', key, 'r', row, change.ended_field, ended, unpack(fields))
-    else
-      call('HSET', key, 'r', row, change.ended_field, ended)
-    end
-  elseif fields then
-    call('HSET', key, 'r', row, unpack(fields))
+  local ended = change.ended and change.ended_head .. pack(attempt_id, held) .. change.ended_rest
+  if ended and result then
+    call('HSET', key, 'r', row, change.ended_field, ended, 'out', result)
+  elseif ended then
+    call('HSET', key, 'r', row, change.ended_field, ended)
+  elseif result then
+    call('HSET', key, 'r', row, 'out', result)
   else
     call('HSET', key, 'r', row)
   end

@@ -32,22 +32,29 @@ local function blob_fields(c, id, result, input)
   return input > 0 and { 'in', c.args[input] } or nil
 end
 
--- The plan at a place. Plans of one shape share a table: each is done with before the next is looked at.
-local function plan_at(c, values, at)
-  local number, lease_id, op = values[at], values[at + 2], values[at + 5]
-  local plan = c.shapes[number]
-  if not plan then
-    plan = unpack_message(c.args[number])
-    plan.changes = #plan <= @p.close_stream and {}
-    c.shapes[number] = plan
+-- The shape of the plan at a place. Only what is a fence, a target and an operation, which are a plan's own, may
+-- be repeated; a result may be put, an input is left alone.
+local function shape_of(c, values, at)
+  local number = values[at]
+  local shape = c.shapes[number]
+  if not shape then
+    shape = unpack_message(c.args[number])
+    shape.changes = #shape <= @p.close_stream and {}
+    c.shapes[number] = shape
   end
-  plan[@p.target], plan[@p.fence], plan[@p.op] = values[at + 1], false, op ~= '' and op
+  return shape, shape.changes and values[at + 2] ~= '' and values[at + 6] ~= 0 and values[at + 7] == -1
+end
+
+-- The plan at a place. Plans of one shape share a table: each is done with before the next is looked at.
+local function plan_at(c, shape, values, at)
+  local lease_id, op = values[at + 2], values[at + 5]
+  shape[@p.target], shape[@p.fence], shape[@p.op] = values[at + 1], false, op ~= '' and op
   if lease_id ~= '' then
     local fence = c.fence
     fence[1], fence[2], fence[3] = lease_id, values[at + 3], values[at + 4]
-    plan[@p.fence] = fence
+    shape[@p.fence] = fence
   end
-  return plan
+  return shape
 end
 
 local function applied(c, id, plan, r, row, was, replayed, more)
@@ -113,24 +120,27 @@ local function decide_first(c, id, plan, row, rest, values, at)
   return answer
 end
 
+-- The change the plan made to a record like this one, if this one fits the plan too: nil when there is none.
+local function known_to_fit(c, tag, shape, rest, attempt_id, lease_id, op_id, values, at)
+  local change = ff.known_change(shape.changes, tag, rest)
+  if change and lease_id == values[at + 2] and change.epoch == values[at + 3] and attempt_id == values[at + 4]
+    and (values[at + 5] == '' or op_id ~= values[at + 5]) and ff.is_told(c, tag, change) then
+    return change
+  end
+end
+
 local function apply(c, values, at)
-  local plan = plan_at(c, values, at)
-  local id, fence = plan[@p.target], plan[@p.fence]
+  local id, shape, may_repeat = values[at + 1], shape_of(c, values, at)
   local row = ff.row(id)
   if not row then return refused(c, id) end
-  if not (plan.changes and fence and values[STRIDE + 1]) then return (decide(c, id, plan, row, values, at)) end
-  local tag, op = ff.tag_of(id), plan[@p.op]
-  local rest, attempt_id, lease_id, op_id = ff.divided(row)
-  local change = ff.known_change(plan.changes, tag, rest)
-  if not (
-    change and lease_id == fence[1] and change.epoch == fence[2] and attempt_id == fence[3]
-    and (not op or op ~= op_id) and ff.is_told(c, tag, change)
-  ) then
-    return decide_first(c, id, plan, row, rest, values, at)
+  if not (may_repeat and values[STRIDE + 1]) then
+    return (decide(c, id, plan_at(c, shape, values, at), row, values, at))
   end
-  local fields = blob_fields(c, id, values[at + 6], values[at + 7])
-  local kept = change.keeps_lease and lease_id or ''
-  ff.repeat_change(c, tag, id, change, attempt_id, lease_id, kept, op or op_id, fields)
+  local tag, rest, attempt_id, lease_id, op_id = ff.tag_of(id), ff.divided(row)
+  local change = known_to_fit(c, tag, shape, rest, attempt_id, lease_id, op_id, values, at)
+  if not change then return decide_first(c, id, plan_at(c, shape, values, at), row, rest, values, at) end
+  local op, kept, result = values[at + 5], change.keeps_lease and lease_id or '', c.args[values[at + 6]]
+  ff.repeat_change(c, tag, id, change, attempt_id, lease_id, kept, op ~= '' and op or op_id, result)
   return change.answer
 end
 

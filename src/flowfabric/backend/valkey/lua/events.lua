@@ -126,8 +126,8 @@ end
 
 -- Tell of a record what was told of one like it.
 function ff.tell_again(c, tag, id, lease_id, attempt_id, change)
-  if not change.is_held then lease_id, attempt_id = '', '' end
-  tell_own(c.logs[tag], id, lease_id, change.epoch, attempt_id, change.index)
+  local log, held = c.logs[tag], change.is_held
+  tell_own(log, id, held and lease_id or '', change.epoch, held and attempt_id or '', change.index)
 end
 
 -- Entries bear the instant of their call, and the microsecond of the server's clock behind it, so that

@@ -151,8 +151,13 @@ end
 local WRITING_S = 0.00002
 
 -- Whether a call keeps others out for so long already, or will by what it has gathered, that it should
--- leave the rest to another one.
+-- leave the rest to another one. Behind a change that was repeated nobody looks: it took less than a look at
+-- the clock is worth.
 function ff.is_long(c, most_s)
+  if c.is_repeating then
+    c.is_repeating = false
+    return false
+  end
   return processor_s() - c.began + WRITING_S * #c.changed_sets >= most_s
 end
 

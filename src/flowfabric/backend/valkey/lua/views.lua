@@ -155,6 +155,7 @@ end
 -- Move a record as one like it was moved. Such records gather until views are written.
 function ff.repeat_moves(c, id, change)
   begin_moves(c, id)
+  c.is_repeating = true
   local size = change.size + 1
   if size == 1 then c.repeated[#c.repeated + 1] = change end
   change.members[size] = ff.member_of(id)
