@@ -2,6 +2,7 @@
 
 import msgspec
 
+from flowfabric.backend.base import end_bell
 from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.finishing import Completion, Finish
 from tests.conformance.driver import Driver
@@ -10,6 +11,7 @@ from tests.valkey_server import ValkeyServer
 
 ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1")
 RUNG = "cmdstat_publish:calls="
+SOON_S = 10.0
 
 
 def rings(server: ValkeyServer) -> int:
@@ -38,3 +40,29 @@ async def test_what_a_call_has_taken_itself_rings_no_bell(
     assert (nothing, one) == (0, 1)
     # The log is told in either case.
     assert (left, taken) == (2, 1)
+
+
+async def rung_by_an_end(driver: Driver, server: ValkeyServer) -> int:
+    held = (await driver.started()).held
+    before = rings(server)
+    await driver.engine.outcomes.complete(held)
+    return rings(server) - before
+
+
+async def test_the_end_of_one_execution_rings_for_those_who_listen_to_any(
+    driver: Driver, server: ValkeyServer
+) -> None:
+    # The log is told in either case.
+    assert await rung_by_an_end(driver, server) == 1
+    bells = driver.engine.deps.store.backend.bells()
+    other = bells.listen(end_bell((await driver.started()).execution_id))
+    await other.begun(SOON_S)
+    own = await driver.started()
+    listening = bells.listen(end_bell(own.execution_id))
+    await listening.begun(SOON_S)
+    before = rings(server)
+    await driver.engine.outcomes.complete(own.held)
+    assert await listening.wait(SOON_S)
+    assert not other.is_rung
+    # Its end and its stream, and the log.
+    assert rings(server) - before == 3

@@ -5,6 +5,8 @@
 
 -- Members per command at most.
 local MANY = 1000
+-- So long a list of changes is kept for the next call.
+local SHORT = 128
 
 -- A sorted set as calls change it. Changes gather until the call ends or somebody reads the set: those who
 -- left, and those who came or moved, as score and member in turn. `serial` is the call they are of.
@@ -58,7 +60,7 @@ local function write_set(_, _, set)
   set.serial = 0
   if left > 0 then send('ZREM', set.key, set.gone, left, MANY) end
   if come > 0 then send('ZADD', set.key, set.came, come, 2 * MANY) end
-  if come + left > MANY then set.came, set.gone = {}, {} end
+  if come + left > SHORT then set.came, set.gone = {}, {} end
 end
 
 -- Must be called before a view is read that this call may have changed.
