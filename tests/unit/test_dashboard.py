@@ -23,7 +23,7 @@ def known() -> dict[str, set[str]]:
     """Every name a query may use, and the labels behind it."""
     metrics = Metrics()
     names = {f"{one.name}_total": set(one._labelnames) for one in metrics._sums.collect()}
-    for metric in vars(metrics).values():
+    for metric in metrics.registry._collector_to_names:
         if not hasattr(metric, "_labelnames"):
             continue
         labels = set(metric._labelnames)
