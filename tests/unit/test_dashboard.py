@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from prometheus_client.metrics import MetricWrapperBase
 
 from flowfabric.telemetry.metrics import Metrics
 
@@ -24,7 +25,7 @@ def known() -> dict[str, set[str]]:
     metrics = Metrics()
     names = {f"{one.name}_total": set(one._labelnames) for one in metrics._sums.collect()}
     for metric in metrics.registry._collector_to_names:
-        if not hasattr(metric, "_labelnames"):
+        if not isinstance(metric, MetricWrapperBase):
             continue
         labels = set(metric._labelnames)
         suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum")}
