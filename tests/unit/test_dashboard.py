@@ -2,7 +2,9 @@
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.metrics import MetricWrapperBase
@@ -24,7 +26,8 @@ def known() -> dict[str, set[str]]:
     """Every name a query may use, and the labels behind it."""
     metrics = Metrics()
     names = {f"{one.name}_total": set(one._labelnames) for one in metrics._sums.collect()}
-    for metric in metrics.registry._collector_to_names:
+    collectors: Iterable[Any] = metrics.registry._collector_to_names
+    for metric in collectors:
         if not isinstance(metric, MetricWrapperBase):
             continue
         labels = set(metric._labelnames)
