@@ -2,9 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client.metrics import MetricWrapperBase
@@ -26,13 +24,12 @@ def known() -> dict[str, set[str]]:
     """Every name a query may use, and the labels behind it."""
     metrics = Metrics()
     names = {f"{one.name}_total": set(one._labelnames) for one in metrics._sums.collect()}
-    collectors: Iterable[Any] = metrics.registry._collector_to_names
-    for metric in collectors:
+    for metric in metrics.registry._collector_to_names:
         if not isinstance(metric, MetricWrapperBase):
             continue
         labels = set(metric._labelnames)
         suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum")}
-        for suffix in suffixes.get(metric._type, ("",)):
+        for suffix in suffixes.get(metric._type or "", ("",)):
             names[f"{metric._name}{suffix}"] = labels
     return names
 

@@ -7,14 +7,17 @@ from typing import Any
 import msgspec
 
 from flowfabric.backend.base import Answered
-from flowfabric.backend.types import ClaimRequest, Finished
+from flowfabric.backend.types import ClaimAnswer, ClaimRequest, Finished
 from flowfabric.backend.valkey.calls import MOST_ITEMS, Calls, Reply, read_answer, unanswered
-from flowfabric.backend.valkey.claiming import claim_answer, pack_claim
+from flowfabric.backend.valkey.claiming import behind, both, claim_answer, pack_claim
 from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.packing import Args, flat_plan, record_from
 from flowfabric.core.plan import Answer, Applied, Brief, Plan, Refused
 from flowfabric.core.record import Record
 from flowfabric.errors import Bug, TransportError
+
+# Answers to plans, and what came of the claim behind them.
+_Applied = tuple[list[Answered[Answer]], ClaimAnswer | None]
 
 
 class ApplyMechanism:
@@ -34,15 +37,13 @@ class ApplyMechanism:
         answers, claimed = await self._apply_in_parts(plans, first)
         if claimed is None:
             raise Bug("finish: the claim was not answered")
-        return Finished(tuple(answers), claim_answer(first, *claimed))
+        return Finished(tuple(answers), claimed)
 
-    async def _apply_in_parts(
-        self, plans: Sequence[Plan], claim: ClaimRequest | None
-    ) -> tuple[list[Answered[Answer]], tuple[Any, Reply] | None]:
+    async def _apply_in_parts(self, plans: Sequence[Plan], claim: ClaimRequest | None) -> _Applied:
         parts = self._calls.parts(plans, _key)
         answers: list[Any] = [None] * len(plans)
 
-        async def run(part: list[int]) -> tuple[Any, Reply] | None:
+        async def run(part: list[int]) -> ClaimAnswer | None:
             own = claim if part is parts[-1] else None
             try:
                 found, claimed = await self._apply([plans[place] for place in part], own)
@@ -57,23 +58,28 @@ class ApplyMechanism:
         *_, claimed = [None, *await asyncio.gather(*map(run, parts))]
         return answers, claimed
 
-    async def _apply(
-        self, plans: Sequence[Plan], claim: ClaimRequest | None
-    ) -> tuple[list[Answered[Answer]], tuple[Any, Reply] | None]:
+    async def _apply(self, plans: Sequence[Plan], claim: ClaimRequest | None) -> _Applied:
         """One call, or more if it takes long; all plans lie in one partition if this is a
-        cluster."""
+        cluster. Each claims what it may, and what was leased is not lost to the failure of the
+        next."""
         answers: list[Answered[Answer]] = []
-        claimed: tuple[Any, Reply] | None = None
+        claimed: ClaimAnswer | None = None
         left = plans
         while left:
-            found, claimed = await self._call(left, claim)
+            try:
+                found, more = await self._call(left, claim)
+            except TransportError as fault:
+                if claimed is None:
+                    raise
+                return [*answers, *[fault] * len(left)], claimed
             answers += found
             left = unanswered(left, found)
+            if claim is not None and more is not None:
+                claimed = both(claimed, more) if claimed else more
+                claim = behind(claim, more)
         return answers, claimed
 
-    async def _call(
-        self, plans: Sequence[Plan], claim: ClaimRequest | None
-    ) -> tuple[list[Answered[Answer]], tuple[Any, Reply] | None]:
+    async def _call(self, plans: Sequence[Plan], claim: ClaimRequest | None) -> _Applied:
         calls = self._calls
         args = Args()
         packed = [value for plan in plans for value in flat_plan(plan, args, calls.searchable)]
@@ -85,7 +91,7 @@ class ApplyMechanism:
                 read_answer(plan, answer, reply, _read)
                 for plan, answer in zip(plans, answers, strict=False)
             ],
-            (claimed, reply) if claimed else None,
+            claim_answer(claim, claimed, reply) if claim else None,
         )
 
 

@@ -75,11 +75,14 @@ def _rest(request: ClaimRequest, answer: Answered[ClaimAnswer]) -> ClaimRequest 
     """What is left to ask for, if there is more than a call took."""
     if isinstance(answer, FlowFabricError) or not (answer.more and answer.offers):
         return None
+    return behind(request, answer)
+
+
+def behind(request: ClaimRequest, answer: ClaimAnswer) -> ClaimRequest | None:
+    """What was asked for and not got, None if that is nothing."""
     ids = request.ids[len(answer.offers) :]
-    if not ids:
-        return None
     room = request.room - sum(len(offer.input or b"") for offer in answer.offers)
-    return msgspec.structs.replace(request, ids=ids, room=room)
+    return msgspec.structs.replace(request, ids=ids, room=room) if ids else None
 
 
 def _in_calls(portions: Iterable[_Placed]) -> list[list[_Placed]]:
@@ -101,6 +104,10 @@ def _joined(first: Answered[ClaimAnswer], then: Answered[ClaimAnswer]) -> Answer
         return first
     if isinstance(first, FlowFabricError):
         return then
+    return both(first, then)
+
+
+def both(first: ClaimAnswer, then: ClaimAnswer) -> ClaimAnswer:
     return ClaimAnswer((*first.offers, *then.offers), then.more, then.now)
 
 

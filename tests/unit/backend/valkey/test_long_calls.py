@@ -10,7 +10,10 @@ from flowfabric.backend.valkey import library
 from flowfabric.backend.valkey.calls import Calls
 from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.finishing import Completion, Finish
+from flowfabric.engine.outcomes import Done
+from flowfabric.errors import TransportFault
 from tests.conformance.driver import Driver
+from tests.conformance.graphs import chain
 
 MANY = 5
 ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1", n=MANY)
@@ -67,6 +70,41 @@ async def test_every_finish_is_answered_and_the_claim_behind_them(
     assert [one.execution_id for one in answer.claimed] == [then]
     assert asked["apply"] == MANY
     assert [await driver.result(one) for one in own] == [one.encode() for one in own]
+
+
+async def test_each_call_claims_what_it_released(driver: Driver, asked: Counter[str]) -> None:
+    flows = [await driver.graph(chain("a", "b")) for _ in range(MANY)]
+    held = [(await flow.take("a")).held for flow in flows]
+    asked.clear()
+    answer = await driver.engine.finishing.finish_and_claim(
+        [Finish(one, Completion()) for one in held], ORDER
+    )
+    assert {one.execution_id for one in answer.claimed} == {flow.ids["b"] for flow in flows}
+    assert asked["apply"] == MANY
+    assert asked["claim"] == 0
+
+
+async def test_what_was_leased_is_not_lost_with_a_later_call(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await submitted(driver)
+    held = await driver.engine.claims.claim(ORDER)
+    (then,) = await submitted(driver, 1)
+    run, calls = Calls.run, Counter[str]()
+
+    async def failing(self: Calls, function: str, *args: Any, **options: Any) -> Any:
+        calls[function] += 1
+        if function == "apply" and calls[function] > 2:
+            raise TransportFault("valkey: gone")
+        return await run(self, function, *args, **options)
+
+    monkeypatch.setattr(Calls, "run", failing)
+    answer = await driver.engine.finishing.finish_and_claim(
+        [Finish(one.held, Completion()) for one in held], ORDER
+    )
+    assert [one.execution_id for one in answer.claimed] == [then]
+    kinds = [type(one) for one in answer.done]
+    assert kinds == [Done, Done, *[TransportFault] * (MANY - 2)]
 
 
 async def test_changes_of_one_execution_stay_in_their_order(driver: Driver) -> None:

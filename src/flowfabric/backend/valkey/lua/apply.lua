@@ -1,4 +1,5 @@
--- ff1_apply: plans, each wholly or not at all, and a claim behind them if one is given.
+-- ff1_apply: plans, each wholly or not at all, and a claim behind them if one is given, also where the rest of
+-- the plans is left to another call: what the first ones released is taken at once.
 -- request: {plans, claim request or false}; a plan is eight values in turn: the argument that has its
 --   packed shape, target, lease id or '', lease epoch, attempt id, operation or '', and the arguments
 --   of result and input, 0 to drop it, -1 to leave it; a shape is an array by the places of @p
@@ -154,7 +155,7 @@ ff.register('apply', function(_, args)
     if ff.is_long(c, LONG.items) then break end
   end
   local claimed = false
-  if c.request[2] and #answers * STRIDE == #values then
+  if c.request[2] then
     ff.open_claims(c, { c.request[2] })
     claimed = ff.claim(c, c.request[2])
   end

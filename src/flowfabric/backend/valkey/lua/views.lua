@@ -290,17 +290,20 @@ local function write_queue_hint(c, _, queue)
   if is_new == 1 then call('SADD', ff.sets(queue.namespace, queue.lane), queue.req_set) end
 end
 
-local function write_timer_hint(c, tag, due_at)
-  if c.cluster then
-    ff.hint_timer(c, tag, due_at)
-  else
-    call('ZADD', ff.timer_hints(), 'LT', due_at, tag)
-  end
+-- All in one command: their partitions are far fewer than a command may have words.
+local function write_timer_hints(_, _, timers)
+  local words = {}
+  for tag, due_at in pairs(timers) do words[#words + 1], words[#words + 2] = due_at, tag end
+  if words[1] then call('ZADD', ff.timer_hints(), 'LT', unpack(words)) end
 end
 
 function ff.write_hints(c)
   ff.write_all(c, c.queues, write_queue_hint)
-  ff.write_all(c, c.timers, write_timer_hint)
+  if c.cluster then
+    ff.write_all(c, c.timers, ff.hint_timer)
+  else
+    ff.write_all(c, { c.timers }, write_timer_hints)
+  end
 end
 
 local function tag_set(c, tag, namespace, name, value)
