@@ -36,13 +36,8 @@ end
 -- The shape of the plan at a place. Only what is a fence, a target and an operation, which are a plan's own, may
 -- be repeated; a result may be put, an input is left alone.
 local function shape_of(c, values, at)
-  local number = values[at]
-  local shape = c.shapes[number]
-  if not shape then
-    shape = unpack_message(c.args[number])
-    shape.changes = #shape <= @p.close_stream and {}
-    c.shapes[number] = shape
-  end
+  local shape = ff.shape(c, values[at])
+  if shape.changes == nil then shape.changes = #shape <= @p.close_stream and {} end
   return shape, shape.changes and values[at + 2] ~= '' and values[at + 6] ~= 0 and values[at + 7] == -1
 end
 

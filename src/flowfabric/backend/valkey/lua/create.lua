@@ -72,15 +72,6 @@ local function record_of(c, tag, shape)
   return r, row
 end
 
-local function shape_of(c, number)
-  local shape = c.shapes[number]
-  if not shape then
-    shape = unpack_message(c.args[number])
-    c.shapes[number] = shape
-  end
-  return shape
-end
-
 -- Put a new record into its views. Those of one shape and partition are put as the first of them.
 local function place(c, tag, id, shape, r)
   local change = shape.record and shape.tag == tag and shape.change
@@ -109,7 +100,7 @@ function ff.insert(c, tag, id, shape, static, input, group)
 end
 
 local function create(c, birth)
-  local id, shape, key_name = birth[1], shape_of(c, birth[2]), nil
+  local id, shape, key_name = birth[1], ff.shape(c, birth[2]), nil
   local tag, flow_id = ff.tag_of(id), shape[1][@flow_id]
   if birth[5] ~= '' then
     local found

@@ -90,6 +90,16 @@ function ff.open(args)
   }
 end
 
+-- What items of a call have in common, by the number of the argument it is packed in.
+function ff.shape(c, number)
+  local shape = c.shapes[number]
+  if not shape then
+    shape = unpack_message(c.args[number])
+    c.shapes[number] = shape
+  end
+  return shape
+end
+
 -- Add a raw element to the answer; its number as the client counts, the head being 0.
 function ff.attach(c, body)
   local size = c.size + 1
