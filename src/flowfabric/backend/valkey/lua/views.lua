@@ -35,7 +35,6 @@ local function add(c, set, score, member)
   came[size + 2] = member
   set.come = size + 2
 end
-ff.add = add
 
 local function remove(c, set, member)
   local trace = c.trace
@@ -45,7 +44,6 @@ local function remove(c, set, member)
   set.gone[size] = member
   set.left = size
 end
-ff.remove = remove
 
 local function send(command, key, list, size, step)
   if size <= step then return call(command, key, unpack(list, 1, size)) end
