@@ -37,9 +37,10 @@ DEFAULT_LEASE_MS: Final = 30_000
 # How often an idle claim looks although no bell rang; chance spreads the looks of many.
 SAFETY_NET_S: Final = 5.0
 _ROUNDS: Final = 32
-# A ring most often stands for little work: after one so many are asked for, and the rest only if
-# there are as many. Every execution asked for costs two identifiers, whether it comes or not.
-_FEW: Final = 8
+# A ring most often stands for little work, and so does the end of few: then so many are asked for,
+# and the rest only if there are as many. Every execution asked for costs two identifiers, whether
+# it comes or not.
+FEW: Final = 8
 
 Leaving = asyncio.Future[Any]
 
@@ -211,7 +212,7 @@ class Claims:
             _log.exception("%s was not handed back; its lease runs out", held.execution_id)
 
     async def _claim_few_first(self, order: ClaimOrder) -> _Looked:
-        few = msgspec.structs.replace(order, n=min(order.n, _FEW))
+        few = msgspec.structs.replace(order, n=min(order.n, FEW))
         claimed, is_everything = await self._claim_now(few)
         if len(claimed) < few.n or few.n == order.n:
             return claimed, is_everything

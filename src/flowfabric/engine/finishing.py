@@ -11,14 +11,13 @@ from flowfabric.backend.coalesce import in_places
 from flowfabric.backend.types import Finished
 from flowfabric.core.plan import Answer, Applied, Plan
 from flowfabric.core.rules.attempts import Failure
-from flowfabric.engine.claims import Claimed, ClaimOrder, Claims, checked
+from flowfabric.engine.claims import FEW, Claimed, ClaimOrder, Claims, checked
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.holding import Held
 from flowfabric.engine.outcomes import Done, Outcomes
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.finishing")
-_FEW: Final = 8
 _AT_ONCE: Final = 32
 
 
@@ -128,7 +127,7 @@ class Finishing:
 def _first_of(order: ClaimOrder, finished: int) -> ClaimOrder:
     """As a rule there is about as much to claim as was finished, and all that is asked for costs
     identifiers, whether it comes or not."""
-    few = max(_FEW, 2 * finished)
+    few = max(FEW, 2 * finished)
     return order if order.n <= few else msgspec.structs.replace(order, n=few)
 
 
