@@ -1,5 +1,6 @@
 """A worker's port whose answers get lost on the way, one at a time."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -14,20 +15,20 @@ class Dropping:
 
     def __init__(self, inner: Any, method: str, at: int) -> None:
         self._inner = inner
-        self._method = method
+        self.method = method
         self._left = at
-        self.has_dropped = False
+        self.lost: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        if name != self._method:
+        if name != self.method:
             return found
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             answer = await found(*args, **kwargs)
             self._left -= 1
             if self._left == 0:
-                self.has_dropped = True
+                self.lost.set_result(answer)
                 raise TransportFault("the answer was lost")
             return answer
 
