@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from flowfabric import (
 )
 from flowfabric.engine.signals import ApprovalRequest
 from flowfabric.errors import NotFound
+from tests.sdk.meddling import long_leased, meddling
 from tests.sdk.until import reaches
 
 
@@ -392,42 +394,33 @@ async def test_a_blocking_function_has_a_context_that_blocks(fabric: FlowFabric)
     assert done == [1]
 
 
-class Renewals:
-    """Hears of the first renewal after something has happened."""
-
-    def __init__(self, after: asyncio.Event) -> None:
-        self._after = after
-        self._is_due = False
-        self.heard = asyncio.Event()
-
-    def before(self, method: str) -> None:
-        if method == "renew":
-            self._is_due = self._after.is_set()
-
-    def after(self, method: str, elapsed_s: float, fault: BaseException | None) -> None:
-        if method == "renew" and self._is_due:
-            self.heard.set()
-
-
 async def test_progress_is_told_with_the_next_renewal(fabric: FlowFabric) -> None:
-    has_told, may_end = asyncio.Event(), asyncio.Event()
+    may_tell, may_end, is_told = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    @fabric.task
+    async def renew(found: Any, args: tuple[Any, ...]) -> Any:
+        answers = await found(*args)
+        if any(one.progress_pct is not None for one in args[1]):
+            is_told.set()
+        return answers
+
+    renewing = await meddling(await long_leased(fabric), "renew", renew)
+
+    @renewing.task
     async def crawl(ctx: Context) -> str:
         with pytest.raises(ConfigError, match=r"pct: expected 0\.\.100, got -1"):
             ctx.progress(-1)
+        await may_tell.wait()
         ctx.progress(40, "nearly half")
-        has_told.set()
         await may_end.wait()
         return ctx.info.kind
 
-    renewals = Renewals(has_told)
-    fabric.layer(renewals)
-    async with fabric.worker(lease="1s"):
+    async with renewing.worker(lease="1s"):
         run = await crawl.submit()
+        await reaches(fabric, run, "active")
         info = await run.info()
         assert (info.progress_pct, info.progress_message) == (None, "")
-        await asyncio.wait_for(renewals.heard.wait(), 20)
+        may_tell.set()
+        await asyncio.wait_for(is_told.wait(), 20)
         info = await run.info()
         assert (info.progress_pct, info.progress_message) == (40, "nearly half")
         may_end.set()

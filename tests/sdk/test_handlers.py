@@ -24,6 +24,7 @@ from flowfabric import (
     resource,
 )
 from flowfabric.errors import ExecutionExpired
+from tests.sdk.meddling import long_leased
 from tests.sdk.until import reaches
 
 
@@ -262,8 +263,9 @@ async def test_a_lost_lease_cancels_the_handler_and_nothing_is_reported(
     fabric: FlowFabric,
 ) -> None:
     began, lost = asyncio.Event(), asyncio.Event()
+    renewing = await long_leased(fabric)
 
-    @fabric.task()
+    @renewing.task()
     async def work(ctx: Context) -> int:
         if ctx.info.attempt_index:
             return ctx.info.attempt_index
@@ -276,7 +278,7 @@ async def test_a_lost_lease_cancels_the_handler_and_nothing_is_reported(
             lost.set()
         return -1
 
-    async with fabric.worker(lease="1s"):
+    async with renewing.worker(lease="1s"):
         run = await work.submit()
         await asyncio.wait_for(began.wait(), 20)
         await fabric.admin.revoke_lease(run.id)

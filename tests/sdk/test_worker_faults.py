@@ -2,46 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 
 from flowfabric import Context, FlowFabric
 from flowfabric.errors import Bug, RetryExhausted, TransportFault
-from flowfabric.fabric.connecting import Connection
 from flowfabric.ports.worker import Finish, FinishReply
-
-Interfere = Callable[[Any, tuple[Any, ...]], Any]
-
-
-class Meddling:
-    """A port one of whose methods is somebody else's."""
-
-    def __init__(self, inner: Any, method: str, interfere: Interfere) -> None:
-        self._inner = inner
-        self._method = method
-        self._interfere = interfere
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if name != self._method:
-            return found
-        return lambda *args: self._interfere(found, args)
-
-
-async def meddling(fabric: FlowFabric, method: str, interfere: Interfere) -> FlowFabric:
-    connection = await fabric.open()
-    port = Meddling(connection.worker, method, interfere)
-
-    async def leave_open() -> None:
-        """The store is closed by whoever opened it."""
-
-    async def connect() -> Connection:
-        return msgspec.structs.replace(connection, worker=port, close=leave_open)
-
-    return FlowFabric.over(connect, namespace=fabric.namespace)
+from tests.sdk.meddling import long_leased, meddling
 
 
 @pytest.mark.parametrize("fault", [Bug("broken"), RuntimeError("unheard of")])
@@ -49,14 +17,24 @@ async def test_one_that_spoils_a_batch_is_left_to_its_lease_and_the_others_end(
     fabric: FlowFabric, fault: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     poison: list[str] = []
+    is_left, is_not_renewed = asyncio.Event(), asyncio.Event()
 
     async def finish(found: Any, args: tuple[Any, ...]) -> Any:
         finishes: list[Finish] = args[0]
         if any(one.claim.lease_id in poison for one in finishes):
+            if len(finishes) == 1:
+                is_left.set()
             raise fault
         return await found(*args)
 
-    broken = await meddling(fabric, "finish", finish)
+    async def renew(found: Any, args: tuple[Any, ...]) -> Any:
+        leases = {one.claim.lease_id for one in args[1]}
+        if is_left.is_set() and leases.isdisjoint(poison):
+            is_not_renewed.set()
+        return await found(*args)
+
+    broken = await meddling(await long_leased(fabric), "finish", finish)
+    broken = await meddling(broken, "renew", renew)
     everybody = asyncio.Barrier(5)
 
     @broken.task
@@ -70,6 +48,8 @@ async def test_one_that_spoils_a_batch_is_left_to_its_lease_and_the_others_end(
 
     async with broken.worker(lease="1s"):
         runs = [await work.submit(n) for n in range(5)]
+        await asyncio.wait_for(is_not_renewed.wait(), 20)
+        await fabric.admin.revoke_lease(runs[2].id)
         assert [await run.result(timeout="20s") for run in runs] == list(range(5))
     types = [[one.type for one in await run.attempts()] for run in runs]
     assert types.pop(2) == ["initial", "reclaim"]
@@ -153,7 +133,8 @@ async def test_all_leases_are_renewed_in_one_call_and_ends_reported_in_few(
         finished.append(len(args[0]))
         return await found(*args)
 
-    seen = await meddling(await meddling(fabric, "finish", finish), "renew", renew)
+    seen = await meddling(await long_leased(fabric), "finish", finish)
+    seen = await meddling(seen, "renew", renew)
 
     @seen.task
     async def hold() -> None:
