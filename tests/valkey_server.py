@@ -1,12 +1,14 @@
 """Real Valkey servers for tests: started on free loopback ports, ended with the test run."""
 
 import atexit
+import secrets
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +16,7 @@ from pathlib import Path
 _PATIENCE_S = 20.0
 _LOOK_S = 0.02
 _MOST_PORTS = 5
+_PORTS = range(10_000, 32_000)
 _PRIMARIES = 3
 _SLOTS = 16_384
 _SHARE = -(-_SLOTS // _PRIMARIES)
@@ -28,10 +31,13 @@ def _binary() -> str:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Below those that the system gives to connections, or one of them might have taken it while
+    a server that was killed is started again."""
+    while True:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def array_of(answer: bytes) -> list[str]:
@@ -70,7 +76,7 @@ class ValkeyServer:
                 _binary(),
                 *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", self._directory),
                 *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
-                *("--cluster-port", str(self.bus_port)),
+                *("--cluster-port", str(self.bus_port), "--repl-diskless-sync-delay", "0"),
                 *("--loglevel", "warning", *self._options),
             ],
             stdout=subprocess.DEVNULL,
@@ -93,7 +99,7 @@ class ValkeyServer:
 
     def run(self, *words: str) -> bytes:
         """One command on a connection of its own; the raw answer."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=_PATIENCE_S) as connection:
             body = "".join(f"${len(word.encode())}\r\n{word}\r\n" for word in words)
             connection.sendall(f"*{len(words)}\r\n{body}".encode())
             return connection.recv(65_536)
@@ -144,15 +150,19 @@ class ValkeyCluster:
         """A further primary, which has no slots yet."""
         new, first = ValkeyServer(*self._options), self.primaries[0]
         self.primaries.append(new)
-        new.expect("CLUSTER", "MEET", "127.0.0.1", *map(str, (first.port, first.bus_port)))
+        self._meet(new, first)
         self._await(lambda one: f"cluster_known_nodes:{len(self.servers)}".encode() in _info(one))
         return new
 
+    def _meet(self, one: ValkeyServer, other: ValkeyServer) -> None:
+        one.expect("CLUSTER", "MEET", "127.0.0.1", str(other.port), str(other.bus_port))
+
     def _join(self) -> None:
-        first = self.primaries[0]
         for place, server in enumerate(self.servers):
             server.expect("CLUSTER", "SET-CONFIG-EPOCH", str(place + 1))
-            server.expect("CLUSTER", "MEET", "127.0.0.1", *map(str, (first.port, first.bus_port)))
+            # Hearing of each other from others would take them seconds.
+            for other in self.servers[:place]:
+                self._meet(server, other)
         for place, primary in enumerate(self.primaries):
             last = min((place + 1) * _SHARE, _SLOTS) - 1
             primary.expect("CLUSTER", "ADDSLOTSRANGE", str(place * _SHARE), str(last))

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from flowfabric import FlowFabric
-from flowfabric.engine.event_types import CompletionEvent, LeaseEvent
+from flowfabric import FlowFabric, Run
+from flowfabric.engine.event_types import CompletionEvent
 from tests.chaos.agent_worker import fabric_at
-from tests.chaos.frozen_worker import declared
+from tests.chaos.frozen_worker import LEASE_S, declared
 from tests.chaos.homes import http, sqlite, valkey
 from tests.chaos.processes import check_store, worker_process
 
@@ -29,13 +29,9 @@ async def hear(victim: asyncio.subprocess.Process, *words: str) -> str:
     raise AssertionError(f"the worker ended before it said {words}")
 
 
-async def expiry(fabric: FlowFabric, leases: int) -> None:
-    """Wait until so many leases have run out."""
-    async with aclosing(fabric.events(["lease"], cursor="oldest")) as events:
-        async for event in events:
-            leases -= isinstance(event, LeaseEvent) and event.kind == "expired"
-            if not leases:
-                return
+async def end_leases(fabric: FlowFabric, runs: list[Run[Any]]) -> None:
+    for run in runs:
+        assert (await fabric.admin.revoke_lease(run.id)).revoked is not None
 
 
 async def completions(fabric: FlowFabric) -> Counter[str]:
@@ -51,9 +47,9 @@ async def completions(fabric: FlowFabric) -> Counter[str]:
     raise AssertionError
 
 
-async def thaw(victim: asyncio.subprocess.Process) -> None:
+async def thaw(victim: asyncio.subprocess.Process, after_s: int) -> None:
     assert victim.stdin is not None
-    victim.stdin.write(b"go on\n")
+    victim.stdin.write(b"%d\n" % after_s)
     await victim.stdin.drain()
     victim.send_signal(signal.SIGCONT)
 
@@ -71,17 +67,17 @@ async def test_a_worker_that_was_frozen_changes_nothing_when_it_wakes(
         async with worker_process("tests.chaos.frozen_worker", url, notes) as victim:
             await hear(victim, "frozen")
             victim.send_signal(signal.SIGSTOP)
-            await expiry(fabric, CLAIMED)
+            await end_leases(fabric, runs)
             async with fabric.worker():
                 results = [await run.result(timeout="20s") for run in runs]
             assert results == ["rescuer"] * CLAIMED
-            await thaw(victim)
+            await thaw(victim, after_s=LEASE_S)
             for _ in runs:
                 await hear(victim, "was not finished", "the lease is gone")
             # It lives on and takes new work, which here means that it waits for a line again.
             extra = await fabric.submit(kind, {"number": CLAIMED})
             await hear(victim, "frozen")
-            await thaw(victim)
+            await thaw(victim, after_s=0)
             assert await extra.result(timeout="20s") == "victim"
             victim.send_signal(signal.SIGTERM)
             assert await victim.wait() == 0

@@ -18,7 +18,6 @@ from tests.chaos.valkey_load import (
     completions,
     engine_at,
     lost_and_doubled,
-    may_meet,
     settings_for,
 )
 from tests.clock import VirtualClock
@@ -82,9 +81,7 @@ async def test_a_restarted_server_has_everything_that_was_acknowledged(
         await asyncio.to_thread(server.start)
     await load.more(50)
     await assert_kept(load, engine)
-    # A primary of a cluster takes no writes for two seconds after its start: as long as a lease.
-    faults = [fault for fault in load.faults if not (home.is_cluster and may_meet(fault))]
-    assert faults == []
+    assert load.faults == []
 
 
 async def test_leases_outlive_their_server_and_end_in_their_time(
