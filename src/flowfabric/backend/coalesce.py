@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from flowfabric.backend.base import Answered, Backend
+from flowfabric.backend.flowing import GraphCreated, GraphRefused
 from flowfabric.backend.types import (
     CLUSTER_SLOTS,
     Append,
@@ -22,7 +23,7 @@ from flowfabric.backend.types import (
     StreamRefused,
     With,
 )
-from flowfabric.core.birth import Birth
+from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.flow_plan import FlowAnswer, FlowPlan, check_flow_plan
 from flowfabric.core.limits.asks import (
     Admission,
@@ -159,6 +160,9 @@ class Store:
             backend.create, most, at(lambda birth: birth.execution_id)
         )
         self.create, self.create_all = births.submit, births.submit_all
+        self.create_graph = Gatherer[GraphBirth, GraphCreated | GraphRefused](
+            self._create_graphs, most, (lambda one: one.flow.flow_id) if self._is_spread else None
+        ).submit
         self._plans = Gatherer[Plan, Answer](backend.apply, most, at(lambda plan: plan.target))
         self._flow_plans = Gatherer[FlowPlan, FlowAnswer](
             backend.apply_flows, place=(lambda plan: plan.flow_id) if self._is_spread else None
@@ -185,6 +189,11 @@ class Store:
         self.extend = Gatherer[Extend, bool](backend.extend).submit
         self.vacate = Gatherer[Vacate, Freed](backend.vacate).submit
         self._reads: dict[frozenset[With], Gatherer[_Wanted, Seen | None]] = {}
+
+    async def _create_graphs(
+        self, items: Sequence[GraphBirth]
+    ) -> list[Answered[GraphCreated | GraphRefused]]:
+        return await self.backend.create_graph(items)
 
     def _place(self, execution_of: Callable[[I], str]) -> _Place[I] | None:
         if not self._is_spread:

@@ -36,9 +36,7 @@ class Flows(Edges):
         """An empty flow; one that is there already must be the same."""
         header = self._header(flow_id, flow_kind, namespace)
         birth = GraphBirth(flow=header, members=())
-        (answer,) = await self._deps.store.backend.create_graph([birth])
-        if isinstance(answer, Exception):
-            raise answer
+        answer = await self._deps.store.create_graph(birth)
         assert answer.flow is not None
         check_same_flow(answer.flow, flow_kind, namespace)
         return FlowCreated(flow_id, isinstance(answer, GraphCreated) and answer.is_new)

@@ -7,7 +7,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 import msgspec
 
-from flowfabric.backend.flowing import GraphCreated, GraphRefused
+from flowfabric.backend.flowing import GraphRefused
 from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.edge_policies import EdgePolicy
 from flowfabric.core.flow_checks import edge_exists
@@ -79,8 +79,8 @@ class Graphs:
         """Store a graph chunk by chunk; whether it was this call that made it whole."""
         stored: Flow | None = None
         for birth in births:
-            (answer,) = await self._deps.store.backend.create_graph([birth])
-            if not isinstance(answer, GraphCreated):
+            answer = await self._deps.store.create_graph(birth)
+            if isinstance(answer, GraphRefused):
                 raise _reason(answer, birth)
             stored = answer.flow
             if stored.digest != birth.flow.digest:
@@ -213,9 +213,7 @@ def _counted(graph: WholeGraph) -> WholeGraph:
     return msgspec.structs.replace(graph, groups=groups)
 
 
-def _reason(answer: GraphRefused | FlowFabricError, birth: GraphBirth) -> FlowFabricError:
-    if isinstance(answer, FlowFabricError):
-        return answer
+def _reason(answer: GraphRefused, birth: GraphBirth) -> FlowFabricError:
     if answer.record is not None:
         taken = answer.record
         if taken.flow_id:

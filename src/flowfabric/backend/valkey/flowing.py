@@ -59,20 +59,19 @@ class FlowMechanism:
     async def create_graph(
         self, items: Sequence[GraphBirth]
     ) -> list[Answered[GraphCreated | GraphRefused]]:
-        # Each may be as large as a call may be.
         answers = await asyncio.gather(
             *(
                 self._calls.batches(
                     "graph",
-                    [item],
+                    graphs,
                     lambda one: self._flow_key(one.flow.flow_id),
                     self._pack_graph,
                     _graph_answer,
                 )
-                for item in items
+                for graphs in _in_calls(items)
             )
         )
-        found = [answer for (answer,) in answers]
+        found = [answer for part in answers for answer in part]
         await attach(self._calls, _charged(items, found))
         return found
 
@@ -200,6 +199,19 @@ class FlowMechanism:
             lambda target: target,
             group_or_none,
         )
+
+
+def _in_calls(graphs: Sequence[GraphBirth]) -> list[list[GraphBirth]]:
+    """Small graphs share a call. A large one may be as large as a call may be."""
+    calls: list[list[GraphBirth]] = []
+    room = 0
+    for graph in graphs:
+        if not calls or len(graph.members) > room:
+            calls.append([])
+            room = MOST_ITEMS
+        calls[-1].append(graph)
+        room -= max(1, len(graph.members))
+    return calls
 
 
 def _charged(
