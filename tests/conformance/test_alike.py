@@ -4,9 +4,11 @@ as if it had gone alone."""
 import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
+from uuid import uuid4
 
 import msgspec
 
+from flowfabric.core.ids import compose
 from flowfabric.core.record import Attempt, Record
 from flowfabric.engine.claims import Claimed
 from flowfabric.engine.executions import Submission, Submitted
@@ -43,6 +45,22 @@ async def finished(driver: Driver, claims: Iterable[Claimed]) -> list[Any]:
     return await driver.engine.finishing.finish(
         [Finish(one.held, Completion(b"%d" % n, "raw")) for n, one in enumerate(claims)]
     )
+
+
+async def test_those_of_all_partitions_go_together(driver: Driver) -> None:
+    ids = [compose(partition, str(uuid4())) for partition in range(MANY)]
+    await driver.engine.executions.create_many(
+        [Submission(kind="k", input=b"body", execution_id=one) for one in ids]
+    )
+    claims = await claimed(driver)
+    assert sorted(one.execution_id for one in claims) == sorted(ids)
+    await are_alike(driver, ids)
+    await finished(driver, claims)
+    await are_alike(driver, ids)
+    for n, one in enumerate(claims):
+        assert await driver.result(one.execution_id) == b"%d" % n
+    told = [entry for entry in await driver.events("completion") if entry.execution_id in ids]
+    assert sorted(entry.execution_id for entry in told) == sorted(ids)
 
 
 async def are_alike(driver: Driver, ids: Sequence[str]) -> Record:

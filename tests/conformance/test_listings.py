@@ -6,7 +6,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from flowfabric.backend.types import Filter
+from flowfabric.backend.types import Filter, Order
 from flowfabric.core.ids import compose, partition_of
 from flowfabric.core.plan import Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.views import LAST
@@ -14,6 +14,7 @@ from flowfabric.engine.holding import Held
 from flowfabric.engine.listings import ExpiredLeasesQuery, LaneListing
 from flowfabric.errors import InvalidInput
 from tests.conformance.driver import FINAL, LEASE_MS, Driver, refused
+from tests.conformance.graphs import chain
 
 
 async def lane(driver: Driver, state: str, **fields: Any) -> list[str]:
@@ -347,6 +348,29 @@ async def test_a_search_by_tag_and_state(driver: Driver) -> None:
     waiting = Filter(namespace="default", tag=("app.team", "blue"), public_state="waiting")
     (only,) = (await reads.search(waiting)).records
     assert only.execution_id == wanted
+
+
+async def test_a_search_by_flow_shows_its_members_and_no_others(driver: Driver) -> None:
+    flow = await driver.graph(chain("a", "b", "c"))
+    await driver.graph(chain("a", "b"))
+    await driver.submit()
+    await driver.engine.outcomes.complete((await driver.take(flow.ids["a"])).held)
+    reads = driver.engine.reads
+    orders: tuple[Order, Order] = ("created", "created_newest")
+    for order in orders:
+        found: list[str] = []
+        cursor = ""
+        while True:
+            page = await reads.search(Filter(flow_id=flow.flow_id), order, cursor, 2)
+            found += [record.execution_id for record in page.records]
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        assert found == sorted(flow.ids.values(), reverse=order == "created_newest")
+    for state, name in (("completed", "a"), ("waiting", "b"), ("blocked", "c")):
+        (only,) = (await reads.search(Filter(flow_id=flow.flow_id, state=state))).records
+        assert only.execution_id == flow.ids[name]
+    assert (await reads.search(Filter(flow_id=str(uuid4())))).records == ()
 
 
 async def test_the_cursor_of_another_search_is_refused(driver: Driver) -> None:

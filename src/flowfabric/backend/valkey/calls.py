@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from flowfabric.backend.valkey.keys import SHELF
 from flowfabric.backend.valkey.loading import Functions
 from flowfabric.backend.valkey.packing import Args, decode, encode
 from flowfabric.backend.valkey.topology import Topology
@@ -80,6 +81,11 @@ class Calls:
     def partition(self, key: str) -> str | bool:
         """The tag a function must keep to; of a single server none."""
         return False
+
+    def shelves_of(self, partitions: Sequence[int]) -> Sequence[int]:
+        """Whose tags the views, counters and logs of these partitions have: of a single server
+        all share one shelf, so that a call writes each of them once."""
+        return [SHELF]
 
     def note(self, head: list[Any]) -> None:
         """Keep what a function has counted beside its answer, and tell what it found damaged."""

@@ -1,6 +1,6 @@
 """Calls in a cluster: each names its partition, and what it says about heads travels on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flowfabric.backend.valkey.calls import HINTS, Calls
@@ -23,6 +23,9 @@ class ClusterCalls(Calls):
 
     def partition(self, key: str) -> str:
         return tag_of(key)
+
+    def shelves_of(self, partitions: Sequence[int]) -> Sequence[int]:
+        return partitions
 
     def note(self, head: list[Any]) -> None:
         super().note(head)

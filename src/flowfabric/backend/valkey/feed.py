@@ -47,7 +47,7 @@ class FeedMechanism:
     _calls: Calls
 
     async def cursor(self, position: Literal["now", "oldest"]) -> bytes:
-        logs = await self._read(range(log_count(self._calls.counts)), {}, 0)
+        logs = await self._read(log_numbers(self._calls, ()), {}, 0)
         ends = {
             log.number: log.dropped if position == "oldest" else max(log.dropped, log.last)
             for log in logs
@@ -57,7 +57,7 @@ class FeedMechanism:
     async def events(self, cursor: bytes, wanted: EventFilter, limit: int) -> EventPage:
         """Entries behind the cursor that the filter lets through; those it does not are passed."""
         positions = self._positions(cursor)
-        numbers = log_numbers(self._calls.counts, wanted.partitions)
+        numbers = log_numbers(self._calls, wanted.partitions)
         found: list[StoredEvent] = []
         missed = False
         looks = 0
@@ -70,11 +70,26 @@ class FeedMechanism:
                     break
                 looks += 1
                 positions[event.number] = event.place
-                if _is_wanted(event.entry, wanted):
+                if self._is_wanted(event.entry, wanted):
                     found.append(StoredEvent(write_positions(positions), event.entry))
             if not any(log.has_more for log in logs):
                 break
         return EventPage(tuple(found), write_positions(positions), missed)
+
+    def _is_wanted(self, entry: LogEntry, wanted: EventFilter) -> bool:
+        if wanted.families and wanted.families.isdisjoint(entry.families):
+            return False
+        if wanted.namespace and entry.namespace != wanted.namespace:
+            return False
+        if wanted.partitions and not self._is_among(entry, wanted.partitions):
+            return False
+        return wanted.tag is None or entry.tags.get(wanted.tag[0]) == wanted.tag[1]
+
+    def _is_among(self, entry: LogEntry, partitions: frozenset[int]) -> bool:
+        """What is told of no execution and of no flow is everybody's."""
+        if entry.execution_id:
+            return partition_of(entry.execution_id) in partitions
+        return not entry.flow_id or self._calls.counts.of_flow(entry.flow_id) in partitions
 
     def _positions(self, cursor: bytes) -> Positions:
         positions = read_positions(cursor)
@@ -153,20 +168,3 @@ def _events(place: Place, number: int, body: bytes, before: Place) -> Iterator[_
         is_last = index == len(entries) - 1
         reached = place if is_last else Place(place.ms, place.seq, index + 1)
         yield _Event(number, reached, entries[index])
-
-
-def _is_wanted(entry: LogEntry, wanted: EventFilter) -> bool:
-    if wanted.families and wanted.families.isdisjoint(entry.families):
-        return False
-    if wanted.namespace and entry.namespace != wanted.namespace:
-        return False
-    if not _is_among(entry, wanted.partitions):
-        return False
-    return wanted.tag is None or entry.tags.get(wanted.tag[0]) == wanted.tag[1]
-
-
-def _is_among(entry: LogEntry, partitions: frozenset[int]) -> bool:
-    """Logs of budgets tell of executions of any partition, and of none."""
-    if not partitions or not entry.execution_id:
-        return True
-    return partition_of(entry.execution_id) in partitions

@@ -1,4 +1,4 @@
-"""VIEWS as Lua source: one function that moves a record between the sorted sets of its partition.
+"""VIEWS as Lua source: one function that moves a record between the sorted sets it stands in.
 
 Written out view by view, because every write of every record runs through it. It stands behind the
 file `views`, in the same block, and uses what is local there.
@@ -13,9 +13,13 @@ from flowfabric.core.views import VIEWS, View
 # queue is in the lane's own order too.
 _COUNTED: Final = "by_state"
 # A view keyed by one of these needs no such part in its name: its partition's tag says it, or the
-# whole partition is one view and readers look at the namespace of what they find.
+# whole shelf is one view and readers look at the namespace of what they find.
 _IMPLIED: Final = ("part", "namespace")
 _MEMBER: Final = "execution_id"
+# What is asked for by its partition, or is its flow's, lies with the partition even where others
+# share a shelf.
+_BY_PARTITION: Final = "partition"
+_OWN: Final = "sets_of(ff.tag_of(id))"
 # What a record never changes.
 _FIXED: Final = frozenset({"part", "namespace", "lane", "created_at", "execution_id"})
 # The state of the record `before` and `after` a write.
@@ -23,13 +27,13 @@ _STATE: Final = {"before": "from", "after": "to"}
 
 
 def render_reindex() -> str:
-    """`ff.reindex(c, tag, id, before, after)`; `before` is nil for a new record, `after` for one
+    """`ff.reindex(c, id, before, after)`; `before` is nil for a new record, `after` for one
     that is purged."""
     views = [view for view in VIEWS if view.name != _COUNTED]
     return "\n".join(
         [
             *(_states(view) for view in views if len(view.states) > 1),
-            "function ff.reindex(c, tag, id, before, after)",
+            "function ff.reindex(c, id, before, after)",
             _BEGIN,
             *map(_view, views),
             _COUNTERS,
@@ -39,8 +43,8 @@ def render_reindex() -> str:
     )
 
 
-def partition_views() -> tuple[str, ...]:
-    """The views a partition has one of."""
+def shelf_views() -> tuple[str, ...]:
+    """The views a shelf has one of."""
     return tuple(view.name for view in VIEWS if set(view.key) <= set(_IMPLIED))
 
 
@@ -53,7 +57,7 @@ def _states(view: View) -> str:
 def _view(view: View) -> str:
     if _FIXED.issuperset((*view.key, *view.order)) and not view.states:
         return _fixed(view)
-    if view.name in partition_views():
+    if view.name in shelf_views():
         return _shared(view)
     if view.name == "flow":
         return _FLOW
@@ -62,25 +66,26 @@ def _view(view: View) -> str:
 
 def _fixed(view: View) -> str:
     """A view in which a record stands in one place from its birth to its purge."""
+    sets = _OWN if view.name == _BY_PARTITION else "shelf"
     return f"""-- {view.name}
 if not before then
-add(c, partition.{view.name}, {_order(view, "after")}, member)
+add(c, {sets}.{view.name}, {_order(view, "after")}, id)
 elseif not after then
-remove(c, partition.{view.name}, member)
+remove(c, {sets}.{view.name}, id)
 end"""
 
 
 def _shared(view: View) -> str:
-    """A view of a whole partition, in which a record only ever changes its place."""
+    """A view of a whole shelf, in which a record only ever changes its place."""
     return f"""-- {view.name}
 was = {_belongs(view, "before")}
 if {_belongs(view, "after")} then
 if not was or {_order(view, "before")} ~= {_order(view, "after")} then
-add(c, partition.{view.name}, {_order(view, "after")}, member)
+add(c, shelf.{view.name}, {_order(view, "after")}, id)
 {_noticed(view)}
 end
 elseif was then
-remove(c, partition.{view.name}, member)
+remove(c, shelf.{view.name}, id)
 end"""
 
 
@@ -88,9 +93,9 @@ def _keyed(view: View) -> str:
     return f"""-- {view.name}
 old = {_belongs(view, "before")} and {_name(view, "before")}
 new = {_belongs(view, "after")} and {_name(view, "after")}
-if old and old ~= new then remove(c, old, member) end
+if old and old ~= new then remove(c, old, id) end
 if new and (old ~= new or {_order(view, "before")} ~= {_order(view, "after")}) then
-add(c, new, {_order(view, "after")}, member)
+add(c, new, {_order(view, "after")}, id)
 {_noticed(view)}
 end"""
 
@@ -100,7 +105,7 @@ def _noticed(view: View) -> str:
         case "claimable":
             return f"queued(c, new, after[{AT['rank']}], not old and lane.bell)"
         case "timers":
-            return f"timed(c, tag, after[{AT['due_at']}])"
+            return f"timed(c, shelf.tag, after[{AT['due_at']}])"
         case _:
             return ""
 
@@ -130,7 +135,7 @@ def _name(view: View, record: str) -> str:
         case "claimable":
             return f"queue_in(lane, {record}[{AT['req_set']}])"
         case "worker":
-            return f"worker_in(partition, {record}[{AT['worker_instance_id']}])"
+            return f"worker_in(shelf, {record}[{AT['worker_instance_id']}])"
         case other:
             raise ValueError(f"no sets are known for the view {other}")
 
@@ -142,18 +147,18 @@ def _order(view: View, record: str) -> str:
 
 _BEGIN: Final = f"""
 begin_moves(c, id)
-local member, partition, any = ff.member_of(id), partition_of(tag), after or before
-local lane = lane_of(partition, any[{AT["namespace"]}], any[{AT["lane"]}])
+local shelf, any = sets_of(ff.shelf_of(c, id)), after or before
+local lane = lane_of(shelf, any[{AT["namespace"]}], any[{AT["lane"]}])
 local from, to = before and before[{AT["state"]}], after and after[{AT["state"]}]
 local was, old, new"""
 
 _FLOW: Final = f"""-- flow
 if any[{AT["flow_id"]}] ~= '' and (from ~= to or before[{AT["flow_id"]}] == '') then
-local members = set_of(c, partition.prefix .. 'flow:' .. any[{AT["flow_id"]}])
+local members = set_of(c, {_OWN}.prefix .. 'flow:' .. any[{AT["flow_id"]}])
 if after then
-add(c, members, FLOW_RANGES[to] + after[{AT["created_at"]}], member)
+add(c, members, FLOW_RANGES[to] + after[{AT["created_at"]}], id)
 else
-remove(c, members, member)
+remove(c, members, id)
 end
 end"""
 
@@ -161,9 +166,9 @@ _COUNTERS: Final = f"""-- by_state
 local left = from == 'blocked' and 'blocked:' .. before[{AT["reason"]}] or from
 local entered = to == 'blocked' and 'blocked:' .. after[{AT["reason"]}] or to
 old, new = before and resting_in(lane, before, left), after and resting_in(lane, after, entered)
-if old and old ~= new then remove(c, old, member) end
+if old and old ~= new then remove(c, old, id) end
 if new and (old ~= new or resting_order(before) ~= resting_order(after)) then
-add(c, new, resting_order(after), member)
+add(c, new, resting_order(after), id)
 end
 if left ~= entered then
 count_moves(c, lane, left, entered, 1)
@@ -173,4 +178,4 @@ end"""
 
 _TAGS: Final = f"""-- tag
 old, new = before and before[{AT["shown"]}] or '', after and after[{AT["shown"]}] or ''
-if old ~= '' or new ~= '' then reindex_tags(c, tag, member, any, old, new) end"""
+if old ~= '' or new ~= '' then reindex_tags(c, shelf, id, any, old, new) end"""

@@ -13,6 +13,8 @@ REVISION: Final = "ff:rev:{cfg}"
 # Bells of a standalone server have a channel each; in a cluster each partition has one.
 BELL: Final = "ff:bell:"
 SLOTS: Final = 16_384
+# The partition whose tag the views, counters and logs of all partitions have on a single server.
+SHELF: Final = 0
 
 
 def slot_of(key: str) -> int:

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from flowfabric.backend.valkey import layout, limit_layout
 from flowfabric.backend.valkey.graph_tables import GRAPH_PLACES, graph_tables, step_bounds
-from flowfabric.backend.valkey.indexing import partition_views, render_reindex
+from flowfabric.backend.valkey.indexing import render_reindex, shelf_views
+from flowfabric.backend.valkey.keys import SHELF, partition_key, tag_of
 from flowfabric.core import events
 from flowfabric.core.plan import OWN_PAUSES
 from flowfabric.core.record import (
@@ -134,7 +135,8 @@ def _tables(*, test_mode: bool) -> str:
         "RECORD_DEFAULTS": layout.RECORD_DEFAULTS,
         "ATTEMPT_DEFAULTS": layout.ATTEMPT_DEFAULTS,
         "PLAIN": layout.PLAIN,
-        "PARTITION_VIEWS": partition_views(),
+        "SHELF": tag_of(partition_key(SHELF)),
+        "SHELF_VIEWS": shelf_views(),
         "HELD": HELD,
         "CLAIMABLE": CLAIMABLE,
         "LAST": LAST,

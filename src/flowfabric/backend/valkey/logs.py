@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from flowfabric.backend.valkey.calls import Calls
 from flowfabric.core.partitions import PartitionCounts
 
 
@@ -15,7 +16,8 @@ def log_tag(counts: PartitionCounts, number: int) -> str:
     return f"{{b:{number - counts.flow}}}"
 
 
-def log_numbers(counts: PartitionCounts, partitions: Iterable[int]) -> list[int]:
+def log_numbers(calls: Calls, partitions: Iterable[int]) -> list[int]:
     """The logs that tell of these partitions, or of all. Those of budgets may tell of any."""
-    chosen = sorted(partitions) or range(counts.flow)
+    counts = calls.counts
+    chosen = calls.shelves_of(sorted(partitions) or range(counts.flow))
     return [*chosen, *range(counts.flow, log_count(counts))]

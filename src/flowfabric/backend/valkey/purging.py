@@ -9,9 +9,10 @@ from flowfabric.backend.valkey.calls import Reply
 from flowfabric.backend.valkey.fanning import ask_all, ask_each
 from flowfabric.backend.valkey.keys import execution_partition_key, key_of, partition_key
 from flowfabric.backend.valkey.limit_upkeep import drop_ended, forget
-from flowfabric.backend.valkey.logs import log_count, log_tag
+from flowfabric.backend.valkey.logs import log_numbers, log_tag
 from flowfabric.backend.valkey.packing import Args, record_from
-from flowfabric.backend.valkey.searching import SearchMechanism, Shelves
+from flowfabric.backend.valkey.searching import SearchMechanism, Shelves, Spot
+from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
 from flowfabric.errors import FlowFabricError
 
@@ -29,20 +30,22 @@ class PurgeMechanism(SearchMechanism):
         return purged
 
     async def _purge_executions(self, limit: int, partitions: frozenset[int]) -> int:
-        shelves = Shelves(["final"], sorted(partitions) or self._everywhere, is_due=True)
+        shelves = self._calls.shelves_of(sorted(partitions) or self._everywhere)
+        final = Shelves(["final"], shelves, is_due=True)
         purged = looks = 0
+        last: Spot | None = None
         while purged < limit and looks < MOST_LOOKS:
             size = min(limit - purged, _PAGE)
-            # What went, or was put off, is not shown again; so each look is from the beginning.
-            spots = await self.walk_view(shelves, None, size)
-            ids = [execution_id for _, execution_id in spots]
+            spots = await self.walk_view(final, last, size)
+            ids = [own for _, own in spots if not partitions or partition_of(own) in partitions]
             fates = await self._purge(ids)
             gone = [own for own, (fate, _) in zip(ids, fates, strict=True) if fate == "purged"]
             await forget(self._calls, gone, (record for _, record in fates if record))
-            purged += sum(fate == "purged" for fate, _ in fates)
+            purged += len(gone)
             looks += len(spots)
-            if len(spots) < size or all(fate == "kept" for fate, _ in fates):
+            if len(spots) < size:
                 break
+            last = spots[-1]
         return purged
 
     async def _purge(self, ids: Sequence[str]) -> list[_Purged]:
@@ -72,8 +75,7 @@ class PurgeMechanism(SearchMechanism):
             _raised(answer)
 
     async def _trim_logs(self) -> None:
-        counts = self._calls.counts
-        tags = [log_tag(counts, number) for number in range(log_count(counts))]
+        tags = [log_tag(self._calls.counts, number) for number in log_numbers(self._calls, ())]
         replies = await ask_each(
             self._calls,
             "overfull",

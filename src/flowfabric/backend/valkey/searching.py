@@ -1,24 +1,20 @@
 """Mechanism `list`: the views that fit a filter and an order best, walked over all partitions."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from flowfabric.backend.reference.matching import wanted_buckets
 from flowfabric.backend.reference.searching import PLACES, Stretch, walk_through
 from flowfabric.backend.types import Filter, ListRequest, Page
 from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.fanning import ask_all
-from flowfabric.backend.valkey.keys import lane_key, state_view, tag_view
+from flowfabric.backend.valkey.keys import FLOW_RANGES, lane_key, state_view, tag_view
 from flowfabric.backend.valkey.packing import record_from
-from flowfabric.core.ids import compose, partition_of, uuid_of
+from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
 from flowfabric.core.states import STATES
 from flowfabric.core.views import Key
 from flowfabric.errors import InvalidInput
-
-# Among entries that share a score: before all of them, and behind.
-_BEFORE: Final = ""
-_BEHIND: Final = "~"
 
 # A place of a view over all partitions: its score, and the id.
 Spot = tuple[int, str]
@@ -27,7 +23,8 @@ Spot = tuple[int, str]
 class Shelves(NamedTuple):
     """The views that together show what a request asks for, in one order."""
 
-    names: Sequence[str]
+    # Of a flow's view with the place where a state's range of scores begins.
+    names: Sequence[str | tuple[str, int]]
     partitions: Sequence[int]
     newest: bool = False
     # Only what has a score up to now.
@@ -103,28 +100,36 @@ class SearchMechanism:
     async def _shelves(self, request: ListRequest) -> Shelves:
         wanted = request.filter
         partitions = self._everywhere if wanted.partition is None else [wanted.partition]
+        shelves = self._calls.shelves_of(partitions)
+        instance = wanted.worker_instance_id
         match request.order:
+            case "id" if instance:
+                return Shelves([f"worker:{instance}"], shelves)
             case "id":
-                instance = wanted.worker_instance_id
-                return Shelves([f"worker:{instance}" if instance else "partition"], partitions)
+                return Shelves(["partition"], partitions)
             case "due":
-                return Shelves(["timers"], partitions)
+                return Shelves(["timers"], shelves)
             case "view":
-                return Shelves(await self._lane_views(wanted), partitions)
+                return Shelves(await self._lane_views(wanted), shelves)
+            case _ if wanted.flow_id:
+                return self._members(wanted, newest=request.order == "created_newest")
             case _:
-                newest = request.order == "created_newest"
-                return Shelves(self._by_age(wanted), partitions, newest)
+                return Shelves([self._by_age(wanted)], shelves, request.order == "created_newest")
 
-    def _by_age(self, wanted: Filter) -> list[str]:
-        if wanted.flow_id:
-            states = [wanted.state] if wanted.state in STATES else sorted(STATES)
-            return [f"flow:{wanted.flow_id}:{state}" for state in states]
+    def _members(self, wanted: Filter, *, newest: bool) -> Shelves:
+        """A flow's members stand with it, by state and creation."""
+        name = f"flow:{wanted.flow_id}"
+        states = [wanted.state] if wanted.state in STATES else sorted(STATES)
+        partition = self._calls.counts.of_flow(wanted.flow_id)
+        return Shelves([(name, FLOW_RANGES[state]) for state in states], [partition], newest)
+
+    def _by_age(self, wanted: Filter) -> str:
         if wanted.tag and wanted.namespace and wanted.tag[0] in self._calls.searchable:
-            return [tag_view(wanted.namespace, *wanted.tag)]
+            return tag_view(wanted.namespace, *wanted.tag)
         if wanted.namespace and wanted.lane and wanted.state == "active":
             # The only state whose records a lane lists by creation.
-            return [state_view("active", wanted.namespace, wanted.lane)]
-        return ["all"]
+            return state_view("active", wanted.namespace, wanted.lane)
+        return "all"
 
     async def _lane_views(self, wanted: Filter) -> list[str]:
         """A lane's own order. What waits stands in its queues, by requirement set."""
@@ -139,12 +144,10 @@ class SearchMechanism:
         return names + [f"claimable:{req_set}:{namespace}:{lane}" for req_set in reply.head]
 
     async def _views(self, shelves: Shelves, after: Spot | None, most: int) -> list[_View]:
+        score, behind = after or (False, "")
+
         def asked(share: list[int]) -> list[Any]:
-            score = str(after[0]) if after else False
-            request: list[Any] = [shelves.names, shelves.newest, score, most, shelves.is_due]
-            for partition in share:
-                request += partition, _member(partition, after)
-            return request
+            return [shelves.names, shelves.newest, score, behind, most, shelves.is_due, *share]
 
         replies = await ask_all(self._calls, "list", shelves.partitions, asked)
         return [_view(answer) for reply in replies for answer in reply.head]
@@ -157,23 +160,10 @@ def _spot(after: Key | None) -> Spot | None:
     return int(after[0]) if len(after) > 1 else 0, str(after[-1])
 
 
-def _member(partition: int, after: Spot | None) -> str:
-    """Where the id stands among those of a partition that share its score."""
-    if after is None:
-        return _BEFORE
-    execution_id = after[1]
-    if execution_id and partition_of(execution_id) == partition:
-        return uuid_of(execution_id)
-    return _BEFORE if execution_id < compose(partition, "") else _BEHIND
-
-
 def _view(answer: list[Any]) -> _View:
-    partition, _, has_more, *rest = answer
-    spots = [
-        (int(score), str(compose(partition, member)))
-        for member, score in zip(rest[::2], rest[1::2], strict=True)
-    ]
-    return _View(spots, has_more)
+    has_more, *rest = answer
+    spots = zip(map(int, rest[1::2]), rest[::2], strict=True)
+    return _View(list(spots), has_more)
 
 
 def _merged(views: list[_View], *, newest: bool) -> list[Spot]:

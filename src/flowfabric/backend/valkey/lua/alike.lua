@@ -25,18 +25,18 @@ local function cut(row, elements)
   return sub(row, 1, size), sub(row, at + 1)
 end
 
--- Changes a call knows, by the record's partition and what its row was.
-local function changes_in(known, tag)
-  local changes = known[tag]
+-- Changes a call knows, by the record's shelf and what its row was.
+local function changes_in(known, shelf)
+  local changes = known[shelf]
   if not changes then
     changes = {}
-    known[tag] = changes
+    known[shelf] = changes
   end
   return changes
 end
 
-function ff.known_change(known, tag, rest)
-  local changes = known[tag]
+function ff.known_change(known, shelf, rest)
+  local changes = known[shelf]
   return changes and changes[rest]
 end
 
@@ -52,18 +52,18 @@ end
 
 -- Keep what was traced, if it can be repeated: not what came into a queue, of which hints must learn, nor what
 -- is told beside its record.
-function ff.keep_trace(c, known, tag, rest)
+function ff.keep_trace(c, known, shelf, rest)
   local trace = ff.end_trace(c)
   if not trace.group or trace.is_queued or trace.is_kept then return nil end
   trace.head, trace.rest = cut(trace.row, IDS)
   if trace.ended then trace.ended_head, trace.ended_rest = cut(trace.ended, ATTEMPT_IDS) end
-  changes_in(known, tag)[rest] = trace
+  changes_in(known, shelf)[rest] = trace
   return trace
 end
 
 -- Do to a record what was done to one like it, with a result of its own if it has one; its row. `held` is the
 -- lease it is told about, `lease_id` the one it has afterwards.
-function ff.repeat_change(c, tag, id, change, attempt_id, held, lease_id, op_id, result)
+function ff.repeat_change(c, shelf, id, change, attempt_id, held, lease_id, op_id, result)
   local key, row = 'ff:x:' .. id, change.head .. pack(attempt_id, lease_id, op_id) .. change.rest
   local ended = change.ended and change.ended_head .. pack(attempt_id, held) .. change.ended_rest
   if ended and result then
@@ -76,7 +76,7 @@ function ff.repeat_change(c, tag, id, change, attempt_id, held, lease_id, op_id,
     call('HSET', key, 'r', row)
   end
   ff.repeat_moves(c, id, change)
-  ff.tell_again(c, tag, id, held, attempt_id, change)
+  ff.tell_again(c, shelf, id, held, attempt_id, change)
   if change.stream then ff.ring_stream(c, id, change.stream) end
   if change.is_end then ff.ring_end(c, id) end
   return row

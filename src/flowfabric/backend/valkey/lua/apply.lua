@@ -86,6 +86,8 @@ end
 -- Apply a plan by the rules.
 local function decide(c, id, plan, row, values, at)
   local before, op = ff.decode(row), plan[@p.op]
+  -- A flow's member is alike no other.
+  if before[@flow_id] ~= '' then c.trace = nil end
   if op and before[@op_id] == op then return replayed(c, id, plan, before, row) end
   if not ff.fits(plan, before, c.now) or not ff.graph_fits(c, ff.tag_of(id), plan, before) then
     return refused(c, id, row)
@@ -103,7 +105,7 @@ local function decide(c, id, plan, row, values, at)
   return applied(c, id, plan, after, written, before[@state], false, more), after
 end
 
--- Apply a plan and trace it for records that are alike. A flow's member is alike no other.
+-- Apply a plan and trace it for records that are alike.
 local function decide_first(c, id, plan, row, rest, values, at)
   ff.begin_trace(c)
   local answer, after = decide(c, id, plan, row, values, at)
@@ -111,16 +113,16 @@ local function decide_first(c, id, plan, row, rest, values, at)
     c.trace = nil
     return answer
   end
-  local change = ff.keep_trace(c, plan.changes, ff.tag_of(id), rest)
+  local change = ff.keep_trace(c, plan.changes, ff.shelf_of(c, id), rest)
   if change then change.answer, change.keeps_lease = answer, after[@lease_id] ~= '' end
   return answer
 end
 
 -- The change the plan made to a record like this one, if this one fits the plan too: nil when there is none.
-local function known_to_fit(c, tag, shape, rest, attempt_id, lease_id, op_id, values, at)
-  local change = ff.known_change(shape.changes, tag, rest)
+local function known_to_fit(c, shelf, shape, rest, attempt_id, lease_id, op_id, values, at)
+  local change = ff.known_change(shape.changes, shelf, rest)
   if change and lease_id == values[at + 2] and change.epoch == values[at + 3] and attempt_id == values[at + 4]
-    and (values[at + 5] == '' or op_id ~= values[at + 5]) and ff.is_told(c, tag, change) then
+    and (values[at + 5] == '' or op_id ~= values[at + 5]) and ff.is_told(c, shelf, change) then
     return change
   end
 end
@@ -132,11 +134,11 @@ local function apply(c, values, at)
   if not (may_repeat and values[STRIDE + 1]) then
     return (decide(c, id, plan_at(c, shape, values, at), row, values, at))
   end
-  local tag, rest, attempt_id, lease_id, op_id = ff.tag_of(id), ff.divided(row)
-  local change = known_to_fit(c, tag, shape, rest, attempt_id, lease_id, op_id, values, at)
+  local shelf, rest, attempt_id, lease_id, op_id = ff.shelf_of(c, id), ff.divided(row)
+  local change = known_to_fit(c, shelf, shape, rest, attempt_id, lease_id, op_id, values, at)
   if not change then return decide_first(c, id, plan_at(c, shape, values, at), row, rest, values, at) end
   local op, kept, result = values[at + 5], change.keeps_lease and lease_id or '', c.args[values[at + 6]]
-  ff.repeat_change(c, tag, id, change, attempt_id, lease_id, kept, op ~= '' and op or op_id, result)
+  ff.repeat_change(c, shelf, id, change, attempt_id, lease_id, kept, op ~= '' and op or op_id, result)
   return change.answer
 end
 

@@ -27,7 +27,7 @@ local function head(c, queue)
   while not queue.id do
     local member = queue.page[queue.at]
     if member then
-      queue.id, queue.best = queue.tag .. ':' .. member, tonumber(queue.page[queue.at + 1])
+      queue.id, queue.best = member, tonumber(queue.page[queue.at + 1])
       queue.at = queue.at + 2
     elseif queue.is_done then
       return nil
@@ -75,14 +75,21 @@ local function is_of(r, namespace, lane, req_set)
   return r[@lane] == lane and r[@req_set] == req_set and r[@namespace] == namespace
 end
 
--- What is held back for this claim stands each in a queue of its own.
+local function is_before(one, other)
+  return order_before(one[2], one[1], other[2], other[1])
+end
+
+-- What is held back for this claim stands in a queue of its own.
 local function open_held(c, open)
+  local found, page = {}, {}
   for id, held in pairs(ff.held) do
     local r = held.after
-    if is_of(r, open.namespace, open.lane, open.req_set) then
-      stand(c, open, { tag = ff.tag_of(id), id = id, best = r[@rank], page = {}, at = 1, kept = 0, is_done = true })
-    end
+    if is_of(r, open.namespace, open.lane, open.req_set) then found[#found + 1] = { id, r[@rank] } end
   end
+  if not found[1] then return end
+  sort(found, is_before)
+  for i = 1, #found do page[2 * i - 1], page[2 * i] = found[i][1], found[i][2] end
+  stand(c, open, { tag = c.shelf or c.cluster, page = page, at = 1, kept = 0, is_done = true })
 end
 
 -- The queues of one lane and set: those that the call itself has put something into, and those of the
@@ -215,19 +222,19 @@ end
 
 -- What is stored of a record, what its row is behind its ids, and the change that a record like it went through
 -- in this call, or the record itself.
-local function read(order, tag, id)
+local function read(order, shelf, id)
   local found, held = stored(id, order[8]), ff.held[id]
   if not found[2] then return nil end
   if held then return found, nil, nil, nil, held.after end
   if not order.is_of_many then return found, nil, nil, nil, ff.decode(found[1]) end
   local rest, _, _, op_id = ff.divided(found[1])
-  local change = ff.known_change(order.changes, tag, rest)
+  local change = ff.known_change(order.changes, shelf, rest)
   return found, rest, op_id, change, not change and ff.decode(found[1])
 end
 
 -- The fate of a record that is not to be leased; nil for all others.
-local function kept_by(c, tag, r)
-  if r[@flow_id] ~= '' and ff.is_covered(c, tag, r) then return 'covered' end
+local function kept_by(c, id, r)
+  if r[@flow_id] ~= '' and ff.is_covered(c, ff.tag_of(id), r) then return 'covered' end
   return is_exhausted(r) and 'exhausted' or nil
 end
 
@@ -239,7 +246,7 @@ local function lease_first(c, order, id, r, rest, found, deferred)
   if type(offer) ~= 'number' or r[@flow_id] ~= '' or c.trace.ended then
     c.trace = nil
   else
-    ff.keep_trace(c, order.changes, ff.tag_of(id), rest)
+    ff.keep_trace(c, order.changes, ff.shelf_of(c, id), rest)
   end
   return offer
 end
@@ -271,7 +278,7 @@ local function take(c, order, ids, reply, queue, id)
     return lease_alike(c, order, queue, id, change, op_id, found)
   end
   r = r or ff.decode(found[1])
-  local fate = kept_by(c, queue.tag, r)
+  local fate = kept_by(c, id, r)
   if fate then
     queue.kept = queue.kept + 1
     if ff.held[id] then found[1] = pack(r) end

@@ -46,7 +46,7 @@ end
 
 -- Documents whose time has come: {due_at, name}, ..., and where to go on or false.
 function ff.due_config(c, limit, after_due, after_id)
-  local walk = ff.open_walk(TIMERS, '', after_due, after_id, c.now)
+  local walk = ff.open_walk(TIMERS, after_due, after_id, c.now)
   local found, last = ff.merge_due({ walk }, limit)
   local shown = {}
   for i = 1, #found do

@@ -76,9 +76,9 @@ end
 local function place(c, tag, id, shape, r)
   local change = shape.record and shape.tag == tag and shape.change
   if change then return ff.repeat_moves(c, id, change) end
-  if c.is_single then return ff.reindex(c, tag, id, nil, r) end
+  if c.is_single then return ff.reindex(c, id, nil, r) end
   ff.begin_trace(c)
-  ff.reindex(c, tag, id, nil, r)
+  ff.reindex(c, id, nil, r)
   shape.tag, shape.change = tag, ff.end_trace(c)
 end
 

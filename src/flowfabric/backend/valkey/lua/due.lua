@@ -6,22 +6,40 @@
 --   config is {name, version, due_at, number of its raw body}
 
 local PAGE = 16
+-- So many of other partitions a walk passes over.
+local LOOKS = 1000
 
--- A walk over one view of a partition, strictly behind a moment, up to now.
-function ff.open_walk(key, prefix, after_due, after_id, now)
+-- The earlier of two moments, each of which may be none.
+local function earlier(one, other)
+  if not one or not other then return one or other or false end
+  if one[1] ~= other[1] then return one[1] < other[1] and one or other end
+  return one[2] <= other[2] and one or other
+end
+
+-- A walk over one view of a shelf, strictly behind a moment, up to now.
+function ff.open_walk(key, after_due, after_id, now)
   return {
-    key = key, prefix = prefix, now = now, offset = 0,
-    from = after_due or '-inf', after_due = after_due, after_id = after_id, page = {}, at = 1,
+    key = key, now = now, offset = 0, from = after_due or '-inf', after_due = after_due, after_id = after_id,
+    page = {}, at = 1, looks = LOOKS,
   }
+end
+
+-- Pass over what is not of the partitions a walk is for; whether it was. Behind very many of them the walk
+-- ends, to be gone on with from there.
+local function is_passed(walk, due_at, id)
+  if not walk.wanted or walk.wanted[ff.tag_of(id)] then return false end
+  walk.looks = walk.looks - 1
+  if walk.looks == 0 then walk.page, walk.is_done, walk.stopped = {}, true, { due_at, id } end
+  return true
 end
 
 local function next_of(walk)
   while true do
-    local member = walk.page[walk.at]
-    if member then
-      local due_at, id = tonumber(walk.page[walk.at + 1]), walk.prefix .. member
+    local id = walk.page[walk.at]
+    if id then
+      local due_at = tonumber(walk.page[walk.at + 1])
       walk.at = walk.at + 2
-      if due_at ~= walk.after_due or id > walk.after_id then
+      if (due_at ~= walk.after_due or id > walk.after_id) and not is_passed(walk, due_at, id) then
         walk.due_at, walk.id = due_at, id
         return true
       end
@@ -34,6 +52,12 @@ local function next_of(walk)
       walk.is_done = #walk.page < 2 * PAGE
     end
   end
+end
+
+local function least_stop(walks)
+  local first = false
+  for i = 1, #walks do first = earlier(first, walks[i].stopped) end
+  return first
 end
 
 -- The first `limit` of all walks in one order: due_at, id, ... and where that ended.
@@ -51,22 +75,17 @@ function ff.merge_due(walks, limit)
         best = walk
       end
     end
-    if not best then return found, false end
+    if not best then return found, least_stop(walks) end
     found[#found + 1] = { best.due_at, best.id, best.key }
     next_of(best)
   end
   return found, found[#found]
 end
 
--- Partitions that may have something due, all of those with budgets; hints that were too early are put
--- right.
-local function due_tags(c, tags)
+-- Shelves and partitions that may have something due, all of those with budgets; hints that were too early
+-- are put right.
+local function due_tags(c, tags, wanted)
   if c.cluster then return tags end
-  local wanted
-  if tags then
-    wanted = {}
-    for i = 1, #tags do wanted[tags[i]] = true end
-  end
   local hinted = call('ZRANGE', ff.timer_hints(), '-inf', c.now, 'BYSCORE')
   local found = {}
   for i = 1, #hinted do
@@ -76,7 +95,7 @@ local function due_tags(c, tags)
       call('ZREM', ff.timer_hints(), tag)
     elseif first > c.now then
       call('ZADD', ff.timer_hints(), first, tag)
-    elseif not wanted or wanted[tag] or sub(tag, 1, 3) == '{b:' then
+    elseif not wanted or wanted[tag] or tag == c.shelf or sub(tag, 1, 3) == '{b:' then
       found[#found + 1] = tag
     end
   end
@@ -100,27 +119,29 @@ local function shown(c, id)
   return { ff.attach(c, found[1]), ff.attach(c, found[2]), documents_of(c, id, r) }
 end
 
-local function least(ends)
-  local first = false
-  for i = 1, 4 do
-    local moment = ends[i]
-    if moment and (not first or moment[1] < first[1] or (moment[1] == first[1] and moment[2] < first[2])) then
-      first = moment
-    end
-  end
-  return first
+local function truths(names)
+  if not names then return nil end
+  local found = {}
+  for i = 1, #names do found[names[i]] = true end
+  return found
 end
 
 ff.register('due', function(_, args)
   local c = ff.open(args)
   local limit, after_due, after_id = c.request[1], c.request[2], c.request[3]
   local records, flows, budgets = {}, {}, {}
-  local tags = due_tags(c, c.request[4])
+  local wanted = truths(not c.cluster and c.request[4])
+  local tags = due_tags(c, c.request[4], wanted)
   for i = 1, #tags do
     local tag = tags[i]
-    records[i] = ff.open_walk(ff.view(tag, 'timers'), tag .. ':', after_due, after_id, c.now)
-    flows[i] = ff.open_walk(ff.view(tag, 'flow_timers'), '', after_due, after_id, c.now)
-    budgets[i] = ff.open_walk(ff.view(tag, 'budget_timers'), '', after_due, after_id, c.now)
+    if not c.shelf or tag == c.shelf then
+      records[#records + 1] = ff.open_walk(ff.view(tag, 'timers'), after_due, after_id, c.now)
+      records[#records].wanted = wanted
+    end
+    if not wanted or wanted[tag] then
+      flows[#flows + 1] = ff.open_walk(ff.view(tag, 'flow_timers'), after_due, after_id, c.now)
+    end
+    budgets[i] = ff.open_walk(ff.view(tag, 'budget_timers'), after_due, after_id, c.now)
   end
   local due_records, record_end = ff.merge_due(records, limit)
   local due_flows, flow_end = ff.merge_due(flows, limit)
@@ -130,6 +151,6 @@ ff.register('due', function(_, args)
   for i = 1, #due_records do due_records[i] = shown(c, due_records[i][2]) end
   for i = 1, #due_flows do due_flows[i] = ff.show_flow(c, due_flows[i]) end
   for i = 1, c.cluster and #tags or 0 do ff.correct_timer(c, tags[i]) end
-  local last = least({ record_end, flow_end, budget_end, config_end })
+  local last = earlier(earlier(record_end, flow_end), earlier(budget_end, config_end))
   return ff.close(c, { due_records, due_flows, due_budgets, config, last and last[1], last and last[2] })
 end, { 'allow-cross-slot-keys' })

@@ -92,7 +92,7 @@ end
 
 -- Tell an event of a record. `holder` is the record whose lease it is about: the family `lease` of a
 -- release falls away when nobody held it. The entry is kept beside the record if only it tells.
-function ff.tell(c, tag, id, event, holder, record)
+function ff.tell(c, id, event, holder, record)
   local families, held = event[2], HELD[holder[@state]]
   if not held and event[1] == 'released' then
     families = without_lease(families)
@@ -100,7 +100,7 @@ function ff.tell(c, tag, id, event, holder, record)
   end
   local worker, instance = '', ''
   if held then worker, instance = holder[@worker_id], holder[@worker_instance_id] end
-  local log, flow_id, namespace, tags = log_of(c, tag), record[@flow_id], record[@namespace], record[@shown]
+  local log, flow_id, namespace, tags = log_of(c, ff.shelf_of(c, id)), record[@flow_id], record[@namespace], record[@shown]
   local group = log.group
   if log.event ~= event or group[5] ~= families or group[6] ~= worker or group[7] ~= instance
     or group[2] ~= flow_id or group[3] ~= namespace or group[8] ~= tags then
@@ -118,15 +118,15 @@ function ff.tell(c, tag, id, event, holder, record)
   end
 end
 
--- Whether the log of a partition goes on where a change was told.
-function ff.is_told(c, tag, change)
-  local log = c.logs[tag]
+-- Whether the log of a shelf goes on where a change was told.
+function ff.is_told(c, shelf, change)
+  local log = c.logs[shelf]
   return log.event and log.group == change.group
 end
 
 -- Tell of a record what was told of one like it.
-function ff.tell_again(c, tag, id, lease_id, attempt_id, change)
-  local log, held = c.logs[tag], change.is_held
+function ff.tell_again(c, shelf, id, lease_id, attempt_id, change)
+  local log, held = c.logs[shelf], change.is_held
   tell_own(log, id, held and lease_id or '', change.epoch, held and attempt_id or '', change.index)
 end
 

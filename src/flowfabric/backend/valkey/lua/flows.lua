@@ -35,7 +35,7 @@ local function cancel_in(c, tag, flow_id, state, most, plan)
   for _ = 1, floor(BOUNDS.cancel_looks / BOUNDS.cancels) do
     ff.write_views(c)
     local places = ff.members_behind(tag, flow_id, state, after_at, after, most - ended)
-    for i = 1, #places, 2 do ended = ended + cancel_member(c, tag, tag .. ':' .. places[i], state, plan) end
+    for i = 1, #places, 2 do ended = ended + cancel_member(c, tag, places[i], state, plan) end
     if ended >= most or #places == 0 then break end
     after, after_at = places[#places - 1], places[#places]
   end

@@ -12,37 +12,16 @@
 local RESULT_BYTES = UPSTREAM_BYTES
 local PAGE = 1000
 
-local function count_below(key, score)
-  return call('ZCOUNT', key, '-inf', string.format('(%.0f', score))
-end
-
--- How many members of a view stand before (at, member), and whether it is there itself: all of a
--- flow may share an instant.
-local function rank_of(key, at, member)
-  local rank = call('ZRANK', key, member)
-  if rank and tonumber(call('ZSCORE', key, member)) == at then return rank, 1 end
-  local low, high = count_below(key, at), call('ZCOUNT', key, '-inf', at)
-  while low < high do
-    local middle = floor((low + high) / 2)
-    if call('ZRANGE', key, middle, middle)[1] < member then
-      low = middle + 1
-    else
-      high = middle
-    end
-  end
-  return low, 0
-end
-
--- The members of a flow in one state by creation, strictly behind a place if one is given: member and
+-- The members of a flow in one state by creation, strictly behind a place if one is given: id and
 -- created_at in turn.
-function ff.members_behind(tag, flow_id, state, at, member, limit)
+function ff.members_behind(tag, flow_id, state, at, id, limit)
   if limit < 1 then return {} end
   local key, least, from = ff.view(tag, 'flow:' .. flow_id), FLOW_RANGES[state], 0
   if at then
-    local before, itself = rank_of(key, least + at, member)
+    local before, itself = ff.rank_of(key, least + at, id)
     from = before + itself
   else
-    from = count_below(key, least)
+    from = ff.count_below(key, least)
   end
   local places, found = call('ZRANGE', key, from, from + limit - 1, 'WITHSCORES'), {}
   for i = 1, #places, 2 do
@@ -162,7 +141,7 @@ end
 local function ages_of(tag, at, flow_id, newest)
   local key, from = ff.view(tag, 'flows_by_age'), 0
   if at then
-    local before, itself = rank_of(key, at, flow_id)
+    local before, itself = ff.rank_of(key, at, flow_id)
     from = newest and call('ZCARD', key) - before or before + itself
   end
   local command = newest and 'ZREVRANGE' or 'ZRANGE'
@@ -188,15 +167,14 @@ ff.register('flow_members', function(_, args)
   local c = ff.open(args)
   local tag, flow_id, states, limit = c.request[1], c.request[2], c.request[3], c.request[6]
   local lists, found = {}, {}
-  local after = c.request[4] and ff.member_of(c.request[5])
   for i = 1, #states do
-    local places = ff.members_behind(tag, flow_id, states[i], c.request[4], after, limit)
+    local places = ff.members_behind(tag, flow_id, states[i], c.request[4], c.request[5], limit)
     lists[i] = { state = states[i], places = places, at = 1 }
   end
   while #found < limit do
     local list = next_place(lists, false)
     if not list then break end
-    local id, reason = tag .. ':' .. list.places[list.at], ''
+    local id, reason = list.places[list.at], ''
     if list.state == 'blocked' then reason = ff.load(id)[@reason] end
     found[#found + 1] = { list.score, id, list.state, reason }
     list.at, list.score = list.at + 2, nil

@@ -20,6 +20,12 @@ function ff.member_of(id)
   return last_member
 end
 
+-- The tag of the views, counters and log that a record stands in: in a cluster that of its partition; a
+-- single server keeps those of all partitions on one shelf, so that a call writes each of them once.
+function ff.shelf_of(c, id)
+  return c.shelf or ff.tag_of(id)
+end
+
 function ff.execution(id)
   return 'ff:x:' .. id
 end

@@ -112,9 +112,8 @@ function ff.lease(c, id, before, terms)
   ff.clear(after, CLAIM_CLEARED)
   ff.derive(before, after, now)
   local row = ff.write(c, id, before, after, ended)
-  local tag = ff.tag_of(id)
-  ff.tell(c, tag, id, event, after, after)
-  if after[@flow_id] ~= '' then ff.member_moved(c, tag, id, before, after) end
+  ff.tell(c, id, event, after, after)
+  if after[@flow_id] ~= '' then ff.member_moved(c, ff.tag_of(id), id, before, after) end
   return after, row
 end
 

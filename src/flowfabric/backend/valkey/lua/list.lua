@@ -1,9 +1,9 @@
 -- ff1_list: places of views, in order, over the partitions of one node.
--- request: {view names, newest first, score or false, how many, only what is due, partition, member,
---   partition, ...}: entries strictly behind (score, member), or from the beginning; an empty member
---   is before all that have the score, '~' behind them; due is what has a score up to now
--- answers: {partition, number of the view, whether it has more, member, score, ...} for each view that
---   has any; together about as many as asked for, and no more than that of one
+-- request: {view names, newest first, score or false, id, how many, only what is due, partition, ...}: entries
+--   strictly behind (score, id), or from the beginning; due is what has a score up to now. Of a flow's
+--   view, {name, where the range of a state begins} stands for the name, and scores are told from there
+-- answers: {whether it has more, id, score, ...} for each view that has any; together about as many as
+--   asked for, and no more than that of one
 -- ff1_rows: request {id, ...}; answers {row, static}, numbers of raw elements, or false, ...
 -- ff1_sets: request {namespace, lane}; answers the requirement sets the lane ever queued by
 --
@@ -11,51 +11,55 @@
 
 local LEAST = 8
 
--- How many entries of a view lie before a member among those that have this score.
-local function before(key, score, member)
-  local from, to = call('ZCOUNT', key, '-inf', '(' .. score), call('ZCOUNT', key, '-inf', score)
-  while from < to do
-    local middle = floor((from + to) / 2)
-    if call('ZRANGE', key, middle, middle)[1] < member then from = middle + 1 else to = middle end
-  end
-  return from
+-- How many entries of a view have a lower score.
+function ff.count_below(key, score)
+  return call('ZCOUNT', key, '-inf', string.format('(%.0f', score))
 end
 
--- The first and the last place of what lies behind (score, member), nil when nothing does.
-local function span(key, newest, score, member, upto)
-  local size = call('ZCARD', key)
-  local from, to = 0, size - 1
-  if size > 0 and score then
-    local low
-    if member == '' then
-      low = call('ZCOUNT', key, '-inf', '(' .. score)
-    elseif member == '~' then
-      low = call('ZCOUNT', key, '-inf', score)
+-- How many entries of a view stand before (score, member), and whether it is there itself: many may share a
+-- score.
+function ff.rank_of(key, score, member)
+  local rank = call('ZRANK', key, member)
+  if rank and tonumber(call('ZSCORE', key, member)) == score then return rank, 1 end
+  local low, high = ff.count_below(key, score), call('ZCOUNT', key, '-inf', score)
+  while low < high do
+    local middle = floor((low + high) / 2)
+    if call('ZRANGE', key, middle, middle)[1] < member then
+      low = middle + 1
     else
-      low = before(key, score, member)
-      if not newest and tonumber(call('ZSCORE', key, member) or 'nan') == tonumber(score) then low = low + 1 end
+      high = middle
     end
-    if newest then to = low - 1 else from = low end
   end
-  if upto then
-    local due = call('ZCOUNT', key, '-inf', upto)
-    if due - 1 < to then to = due - 1 end
+  return low, 0
+end
+
+-- Find the first and the last place of what lies behind (score, id); whether there is anything.
+local function narrow(view, newest, score, id)
+  local key, bound = view.key, view.bound
+  view.from = view.least ~= 0 and ff.count_below(key, view.least) or 0
+  view.to = (bound and ff.count_below(key, bound) or call('ZCARD', key)) - 1
+  if score and view.from <= view.to then
+    local before, itself = ff.rank_of(key, view.least + score, id)
+    if newest and before <= view.to then view.to = before - 1 end
+    if not newest and before + itself > view.from then view.from = before + itself end
   end
-  if from > to then return nil end
-  return from, to
+  return view.from <= view.to
+end
+
+local function view_of(tag, name, due_by)
+  if type(name) == 'string' then return { key = ff.view(tag, name), least = 0, bound = due_by } end
+  return { key = ff.view(tag, name[1]), least = name[2], bound = name[2] + FLOW_RANGE }
 end
 
 -- Every view that has something behind the place.
 local function open_views(c, request)
-  local names, newest, score = request[1], request[2], request[3]
-  local upto = request[5] and c.now
-  local open = {}
-  for i = 6, #request, 2 do
+  local names, newest, score, id = request[1], request[2], request[3], request[4]
+  local due_by, open = request[6] and c.now + 1, {}
+  for i = 7, #request do
     local tag = '{fp:' .. request[i] .. '}'
     for j = 1, #names do
-      local key = ff.view(tag, names[j])
-      local from, to = span(key, newest, score, request[i + 1], upto)
-      if from then open[#open + 1] = { key = key, partition = request[i], name = j, from = from, to = to } end
+      local view = view_of(tag, names[j], due_by)
+      if narrow(view, newest, score, id) then open[#open + 1] = view end
     end
   end
   return open
@@ -72,16 +76,16 @@ local function shown(view, newest, most)
     local last = view.from + most - 1
     places = call('ZRANGE', view.key, view.from, last < view.to and last or view.to, 'WITHSCORES')
   end
-  local answer = { view.partition, view.name, view.to - view.from + 1 > most }
+  local answer = { view.to - view.from + 1 > most }
   for i = 1, #places, 2 do
-    answer[#answer + 1], answer[#answer + 2] = places[i], tonumber(places[i + 1])
+    answer[#answer + 1], answer[#answer + 2] = places[i], tonumber(places[i + 1]) - view.least
   end
   return answer
 end
 
 ff.register('list', function(_, args)
   local c = ff.open(args)
-  local newest, most = c.request[2], c.request[4]
+  local newest, most = c.request[2], c.request[5]
   local open, found = open_views(c, c.request), {}
   local each = floor(2 * most / (#open > 0 and #open or 1)) + LEAST
   if each > most then each = most end

@@ -69,6 +69,7 @@ function ff.open(args)
     micros = micros,
     began = processor_s(),
     cluster = request[2],
+    shelf = not request[2] and SHELF,
     request = request[3],
     args = args,
     shapes = {},

@@ -44,7 +44,7 @@ local function purge(c, item)
   local answer = { 'purged', 0, 0 }
   if r[@gated] then answer[2], answer[3] = ff.show(c, id, row) end
   drop_owned(id, r)
-  ff.reindex(c, tag, id, r, nil)
+  ff.reindex(c, id, r, nil)
   ff.member_purged(c, tag, r)
   call('UNLINK', ff.execution(id))
   return answer

@@ -29,7 +29,7 @@ local function release(c, w, id, before)
   if not c.claims or plan ~= RELEASE_NOW then return write_member(c, w, id, before, plan) end
   local group, after = ff.take_group(c, id), ff.step(before, plan, c.now)
   ff.hold(c, id, before, after, group and { 'g', group })
-  if plan[@p.event] then ff.tell(c, w.tag, id, plan[@p.event], before, after) end
+  if plan[@p.event] then ff.tell(c, id, plan[@p.event], before, after) end
   if after[@flow_id] ~= '' then ff.member_moved(c, w.tag, id, before, after) end
   return after
 end

@@ -160,7 +160,7 @@ function ff.write(c, id, before, after, ended, fields)
     call('HSET', key, 'r', row)
   end
   if trace then trace.row, trace.ended, trace.ended_field = row, ended_row, ended_field end
-  ff.reindex(c, ff.tag_of(id), id, before, after)
+  ff.reindex(c, id, before, after)
   local attempt = ended or after[@attempt]
   if attempt ~= PLAIN and attempt ~= '' and attempt[@a.closed_at] == c.now then
     ff.ring_stream(c, id, attempt[@a.index])
@@ -189,6 +189,6 @@ function ff.perform(c, id, before, plan, fields)
   local after, ended = ff.step(before, plan, c.now)
   local row = ff.write(c, id, before, after, ended, fields)
   local event = plan[@p.event]
-  if event then ff.tell(c, ff.tag_of(id), id, event, before, after) end
+  if event then ff.tell(c, id, event, before, after) end
   return after, row
 end

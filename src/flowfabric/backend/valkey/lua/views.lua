@@ -70,39 +70,39 @@ function ff.write_views(c)
   ff.write_all(c, changed, write_set)
 end
 
--- The sets of a partition and of its lanes are kept between calls, because making their names takes
+-- The sets of a shelf and of its lanes are kept between calls, because making their names takes
 -- longer than most of what is done with them. Beyond so many lanes and workers all are made anew.
 local MOST_KEPT = 10000
-local partitions, kept = {}, 0
+local shelves, kept = {}, 0
 
-local function partition_of(tag)
-  local found = partitions[tag]
+local function sets_of(tag)
+  local found = shelves[tag]
   if not found then
     local prefix = 'ff:v:' .. tag .. ':'
     found = { tag = tag, prefix = prefix, lanes = {}, workers = {} }
-    for i = 1, #PARTITION_VIEWS do
-      found[PARTITION_VIEWS[i]] = new_set(prefix .. PARTITION_VIEWS[i])
+    for i = 1, #SHELF_VIEWS do
+      found[SHELF_VIEWS[i]] = new_set(prefix .. SHELF_VIEWS[i])
     end
-    partitions[tag] = found
+    shelves[tag] = found
   end
   return found
 end
 
 -- At the beginning of a call, when nobody holds any of them.
 function ff.bound_sets()
-  if kept > MOST_KEPT then partitions, kept = {}, 0 end
+  if kept > MOST_KEPT then shelves, kept = {}, 0 end
 end
 
-local function lane_of(partition, namespace, name)
-  local lanes = partition.lanes[namespace]
+local function lane_of(shelf, namespace, name)
+  local lanes = shelf.lanes[namespace]
   if not lanes then
     lanes = {}
-    partition.lanes[namespace] = lanes
+    shelf.lanes[namespace] = lanes
   end
   local lane = lanes[name]
   if not lane then
     lane = {
-      partition = partition, namespace = namespace, name = name, bell = 'lane:' .. namespace .. ':' .. name,
+      shelf = shelf, namespace = namespace, name = name, bell = 'lane:' .. namespace .. ':' .. name,
       suffix = ':' .. namespace .. ':' .. name, queues = {}, resting = {}, counts = {}, serial = 0,
     }
     lanes[name] = lane
@@ -114,18 +114,18 @@ end
 local function queue_in(lane, req_set)
   local queue = lane.queues[req_set]
   if not queue then
-    queue = new_set(lane.partition.prefix .. 'claimable:' .. req_set .. lane.suffix)
-    queue.tag, queue.namespace, queue.lane, queue.req_set = lane.partition.tag, lane.namespace, lane.name, req_set
+    queue = new_set(lane.shelf.prefix .. 'claimable:' .. req_set .. lane.suffix)
+    queue.tag, queue.namespace, queue.lane, queue.req_set = lane.shelf.tag, lane.namespace, lane.name, req_set
     lane.queues[req_set] = queue
   end
   return queue
 end
 
-local function worker_in(partition, instance)
-  local set = partition.workers[instance]
+local function worker_in(shelf, instance)
+  local set = shelf.workers[instance]
   if not set then
-    set = new_set(partition.prefix .. 'worker:' .. instance)
-    partition.workers[instance] = set
+    set = new_set(shelf.prefix .. 'worker:' .. instance)
+    shelf.workers[instance] = set
     kept = kept + 1
   end
   return set
@@ -158,7 +158,7 @@ function ff.repeat_moves(c, id, change)
   c.is_repeating = true
   local size = change.size + 1
   if size == 1 then c.repeated[#c.repeated + 1] = change end
-  change.members[size] = ff.member_of(id)
+  change.members[size] = id
   change.size = size
 end
 
@@ -199,7 +199,7 @@ function ff.gather_repeated(c)
 end
 
 local function write_lane(_, _, lane)
-  local key = ff.counters(lane.partition.tag, lane.namespace)
+  local key = ff.counters(lane.shelf.tag, lane.namespace)
   for bucket, by in pairs(lane.counts) do
     local field = lane.name .. ',' .. bucket
     if by ~= 0 and call('HINCRBY', key, field, by) == 0 then call('HDEL', key, field) end
@@ -216,7 +216,7 @@ local function resting_in(lane, r, bucket)
   if bucket == 'waiting' and r[@grant_until] == 0 then return nil end
   local set = lane.resting[bucket]
   if not set then
-    set = new_set(lane.partition.prefix .. 'by_state:' .. bucket .. lane.suffix)
+    set = new_set(lane.shelf.prefix .. 'by_state:' .. bucket .. lane.suffix)
     lane.resting[bucket] = set
   end
   return set
@@ -251,7 +251,7 @@ local function queue_of(c, set)
 end
 
 function ff.queue_of(c, tag, namespace, lane, req_set)
-  return queue_of(c, queue_in(lane_of(partition_of(tag), namespace, lane), req_set))
+  return queue_of(c, queue_in(lane_of(sets_of(tag), namespace, lane), req_set))
 end
 
 -- A queue got a record of this rank. Whoever waits is told if the call leaves anything there.
@@ -304,18 +304,18 @@ function ff.write_hints(c)
   end
 end
 
-local function tag_set(c, tag, namespace, name, value)
-  return set_of(c, 'ff:v:' .. tag .. ':tag:' .. namespace .. ':' .. #name .. ':' .. name .. ':' .. value)
+local function tag_set(c, shelf, namespace, name, value)
+  return set_of(c, shelf.prefix .. 'tag:' .. namespace .. ':' .. #name .. ':' .. name .. ':' .. value)
 end
 
 -- Tags are lists of name and value in turn, or ''. A record changes its tags rarely.
-local function reindex_tags(c, tag, member, r, old, new)
+local function reindex_tags(c, shelf, id, r, old, new)
   if old == new then return end
   local namespace, created_at = r[@namespace], r[@created_at]
   for i = 1, old == '' and 0 or #old, 2 do
-    remove(c, tag_set(c, tag, namespace, old[i], old[i + 1]), member)
+    remove(c, tag_set(c, shelf, namespace, old[i], old[i + 1]), id)
   end
   for i = 1, new == '' and 0 or #new, 2 do
-    add(c, tag_set(c, tag, namespace, new[i], new[i + 1]), created_at, member)
+    add(c, tag_set(c, shelf, namespace, new[i], new[i + 1]), created_at, id)
   end
 end

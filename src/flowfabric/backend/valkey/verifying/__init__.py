@@ -31,7 +31,7 @@ async def verify(calls: Calls, now: int) -> list[Discrepancy]:
         *check_graph(tx),
         *check_rows(tx),
         *check_limits(tx),
-        *check_places(dumped, tables),
+        *check_places(calls, dumped, tables),
     ]
 
 

@@ -8,7 +8,14 @@ from flowfabric.backend.reference.memory_tables import MemoryTables
 from flowfabric.backend.reference.tables import RECORDS
 from flowfabric.backend.reference.verifying.walking import rows_of
 from flowfabric.backend.types import Discrepancy
-from flowfabric.backend.valkey.keys import FLOW_RANGES, state_view, tag_view
+from flowfabric.backend.valkey.calls import Calls
+from flowfabric.backend.valkey.keys import (
+    FLOW_RANGES,
+    partition_key,
+    state_view,
+    tag_of,
+    tag_view,
+)
 from flowfabric.backend.valkey.verifying.dumping import Dump, scores
 from flowfabric.backend.valkey.verifying.graphs import (
     edge_lists,
@@ -16,11 +23,13 @@ from flowfabric.backend.valkey.verifying.graphs import (
     found_edges,
     listed_edges,
 )
-from flowfabric.core.ids import uuid_of
+from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
 from flowfabric.core.states import CLAIMABLE
 from flowfabric.core.views import Entry, bucket_of, entries, tag_entries
 
+# What lies with its partition even where others share a shelf.
+_OF_PARTITIONS: Final = frozenset({"flow", "partition"})
 # Views of budgets.
 _OTHERS: Final = frozenset({"budget_timers"})
 
@@ -31,18 +40,32 @@ Sets = defaultdict[str, dict[str, int]]
 class Places:
     """Where records, flows and edges must stand, by the rest of a key's name."""
 
-    def __init__(self, dumped: Dump, tables: MemoryTables) -> None:
+    def __init__(self, calls: Calls, dumped: Dump, tables: MemoryTables) -> None:
+        self._calls = calls
         self.records = [record for _, record in rows_of(tables, RECORDS)]
         views: Sets = defaultdict(dict)
         for record in self.records:
-            _expect(views, record, tables.searchable)
+            self._expect(views, record)
         views.update(flow_views(dumped, tables))
         self.views: Mapping[str, dict[str, int]] = views
         self.lists = edge_lists(dumped, tables)
         self.counters: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for record in self.records:
-            name = f"{_tag(record.execution_id)}:{record.namespace}"
+            name = f"{self._shelf_of(record)}:{record.namespace}"
             self.counters[name][f"{record.lane},{bucket_of(record)}"] += 1
+
+    def _shelf_of(self, record: Record) -> str:
+        (shelf,) = self._calls.shelves_of([partition_of(record.execution_id)])
+        return tag_of(partition_key(shelf))
+
+    def _expect(self, expected: Sets, record: Record) -> None:
+        own, shelf = _tag(record.execution_id), self._shelf_of(record)
+        is_queued = record.state == "waiting" and _is_offered(record)
+        for entry in (*entries(record), *tag_entries(record, self._calls.searchable)):
+            # What waits stands in its lane's queues, which are in the lane's own order.
+            if entry.view != "by_state" or not is_queued:
+                tag = own if entry.view in _OF_PARTITIONS else shelf
+                expected[f"{tag}:{_name(entry)}"][record.execution_id] = _score(entry)
 
     def found(self, dumped: Dump) -> dict[str, dict[str, int]]:
         """The views as they are, but those of budgets."""
@@ -53,12 +76,12 @@ class Places:
         }
 
     def queues(self) -> dict[tuple[str, str, str], int]:
-        """The best rank of each queue, by lane, requirement set and partition."""
+        """The best rank of each queue, by lane, requirement set and shelf."""
         best: dict[tuple[str, str, str], int] = {}
         for record in self.records:
             if _is_offered(record):
                 lane = f"{{l:{record.namespace}:{record.lane}}}"
-                place = (lane, record.req_set, _tag(record.execution_id))
+                place = (lane, record.req_set, self._shelf_of(record))
                 best[place] = min(best.get(place, record.rank), record.rank)
         return best
 
@@ -72,8 +95,8 @@ class Places:
         return {name: min(due.values()) for name, due in timers}
 
 
-def check_places(dumped: Dump, tables: MemoryTables) -> Iterator[Discrepancy]:
-    places = Places(dumped, tables)
+def check_places(calls: Calls, dumped: Dump, tables: MemoryTables) -> Iterator[Discrepancy]:
+    places = Places(calls, dumped, tables)
     yield from _differences("view", places.found(dumped), places.views)
     yield from _differences("edge list", found_edges(dumped), listed_edges(places.lists))
     found = {name: counts_of(counts) for name, counts in dumped.get("c", {}).items()}
@@ -91,15 +114,6 @@ def counts_of(fields: Mapping[bytes, bytes]) -> dict[str, int]:
 def _tag(name: str) -> str:
     """Of an execution, or of a key's name."""
     return name[: name.index("}") + 1]
-
-
-def _expect(expected: Sets, record: Record, searchable: frozenset[str]) -> None:
-    tag, member = _tag(record.execution_id), uuid_of(record.execution_id)
-    is_queued = record.state == "waiting" and _is_offered(record)
-    for entry in (*entries(record), *tag_entries(record, searchable)):
-        # What waits stands in its lane's queues, which are in the lane's own order.
-        if entry.view != "by_state" or not is_queued:
-            expected[f"{tag}:{_name(entry)}"][member] = _score(entry)
 
 
 def _is_offered(record: Record) -> bool:

@@ -23,7 +23,7 @@ class Repair:
     def __init__(self, calls: Calls, dumped: Dump, tables: MemoryTables) -> None:
         self._calls = calls
         self._dumped = dumped
-        self._places = Places(dumped, tables)
+        self._places = Places(calls, dumped, tables)
 
     async def run(self) -> None:
         for key, kind in self._dumped.get(ALIEN, {}).items():
