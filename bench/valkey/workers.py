@@ -31,13 +31,14 @@ def nobody(claimed: Claimed) -> None:
 
 
 @asynccontextmanager
-async def worker(on: Rig, seen: Seen) -> AsyncIterator[None]:
-    """One worker for the length of the block."""
+async def worker(on: Rig, seen: Seen, calls: int = 1) -> AsyncIterator[None]:
+    """One worker for the length of the block, with so many calls under way at once."""
     # Should it die, whoever waits for its work must not wait for ever.
     async with on.another() as engine, asyncio.TaskGroup() as group:
-        task = group.create_task(_work(engine, seen))
+        tasks = [group.create_task(_work(engine, seen)) for _ in range(calls)]
         yield
-        task.cancel()
+        for task in tasks:
+            task.cancel()
 
 
 async def _work(engine: Engine, seen: Seen) -> None:
