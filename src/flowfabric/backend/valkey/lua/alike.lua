@@ -61,6 +61,44 @@ function ff.keep_trace(c, known, shelf, rest)
   return trace
 end
 
+local function perform_first(c, id, row, before, plan, group, changes)
+  local fields = group and { 'g', group }
+  if before[@attempt_count] ~= 0 or c.trace or ff.held[id] then return (ff.perform(c, id, before, plan, fields)) end
+  ff.begin_trace(c)
+  local after = ff.perform(c, id, before, plan, fields)
+  local trace = ff.end_trace(c)
+  if not trace.is_kept then
+    trace.after = after
+    changes[row] = trace
+  end
+  return after
+end
+
+-- Do a plan to a member of a flow that is stored as this row. Members nobody has touched yet are stored as one
+-- text: what the first of them came to is written for the others too. `group` is their packed group, if it
+-- changes along.
+function ff.perform_again(c, id, row, before, plan, group)
+  local changes = c.again[plan]
+  if not changes then
+    changes = {}
+    c.again[plan] = changes
+  end
+  local change, shelf = changes[row], ff.shelf_of(c, id)
+  if not change or ff.held[id] or change.group and not ff.is_told(c, shelf, change) then
+    return perform_first(c, id, row, before, plan, group, changes)
+  end
+  local key = 'ff:x:' .. id
+  if group then
+    call('HSET', key, 'r', change.row, 'g', group)
+  else
+    call('HSET', key, 'r', change.row)
+  end
+  ff.repeat_moves(c, id, change)
+  if change.group then ff.tell_again(c, shelf, id, '', '', change) end
+  if change.is_end then ff.ring_end(c, id) end
+  return change.after
+end
+
 -- Do to a record what was done to one like it, with a result of its own if it has one; its row. `held` is the
 -- lease it is told about, `lease_id` the one it has afterwards.
 function ff.repeat_change(c, shelf, id, change, attempt_id, held, lease_id, op_id, result)

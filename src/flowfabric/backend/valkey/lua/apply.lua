@@ -144,7 +144,7 @@ end
 
 ff.register('apply', function(_, args)
   local c = ff.open(args)
-  c.fence, c.claims = {}, c.request[2] and true
+  c.fence, c.claims = {}, c.request[2] and (#c.request[2] - 1) / 2
   local values, answers = c.request[1], {}
   for at = 1, #values, STRIDE do
     local ok, answer = pcall(apply, c, values, at)

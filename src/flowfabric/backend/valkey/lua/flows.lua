@@ -23,9 +23,9 @@ end
 
 -- End one member. One that cannot be read is passed over: the others must not wait for it.
 local function cancel_member(c, tag, id, state, plan)
-  local readable, r = pcall(ff.load, id)
+  local readable, r, row = pcall(ff.load_once, c, id)
   if not readable or not r or r[@state] ~= state then return 0 end
-  local after = ff.perform(c, id, r, plan)
+  local after = ff.perform_again(c, id, row, r, plan)
   ff.member_moved(c, tag, id, r, after)
   return 1
 end

@@ -118,14 +118,13 @@ function ff.put_group(c, target, group)
   end
 end
 
--- The record of a member whose group was looked at. What was read along with the group is good only
--- in the same turn: others may have written the record since.
-function ff.load_member(c, target)
+-- The row of a member whose group was looked at. What was read along with the group is good only in
+-- the same turn: others may have written the record since.
+function ff.member_row(c, target)
   local entry = c.groups[target]
   local row = c.turn and entry.turn == c.turn and entry.row
   entry.row = nil
-  if row then return ff.decode(row) end
-  return ff.load(target)
+  return row or ff.row(target)
 end
 
 -- The packed group of a member that is being written, to be written with it; nil when it has not

@@ -73,6 +73,8 @@ function ff.open(args)
     request = request[3],
     args = args,
     shapes = {},
+    records = {},
+    again = {},
     out = { '' },
     size = 1,
     logs = {},

@@ -28,6 +28,21 @@ function ff.load(id)
   return ff.decode(row), row
 end
 
+-- The record of a row, and that row, nil when there is none. Within a call those of one text are read once.
+function ff.read_once(c, row)
+  if not row then return nil end
+  local r = c.records[row]
+  if not r then
+    r = ff.decode(row)
+    c.records[row] = r
+  end
+  return r, row
+end
+
+function ff.load_once(c, id)
+  return ff.read_once(c, ff.row(id))
+end
+
 function ff.copy(r)
   local size = #r
   return setmetatable({ unpack(r, 1, size < WIDTH and WIDTH or size) }, RECORD_META)

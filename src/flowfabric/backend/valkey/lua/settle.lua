@@ -16,17 +16,17 @@ local function gone_on(work, after, within)
 end
 
 -- Perform one of the plans that settling writes by itself.
-local function write_member(c, w, id, before, plan)
-  local group = ff.take_group(c, id)
-  local after = ff.perform(c, id, before, plan, group and { 'g', group })
+local function write_member(c, w, id, row, before, plan)
+  local after = ff.perform_again(c, id, row, before, plan, ff.take_group(c, id))
   if after[@flow_id] ~= '' then ff.member_moved(c, w.tag, id, before, after) end
   return after
 end
 
--- Release a member. One that may be claimed by the same call is held back for it.
-local function release(c, w, id, before)
+-- Release a member. As many as may be claimed by the same call are held back for it.
+local function release(c, w, id, row, before)
   local plan = before[@wake_at] > c.now and RELEASE_LATER or RELEASE_NOW
-  if not c.claims or plan ~= RELEASE_NOW then return write_member(c, w, id, before, plan) end
+  if plan ~= RELEASE_NOW or not c.claims or c.claims < 1 then return write_member(c, w, id, row, before, plan) end
+  c.claims = c.claims - 1
   local group, after = ff.take_group(c, id), ff.step(before, plan, c.now)
   ff.hold(c, id, before, after, group and { 'g', group })
   if plan[@p.event] then ff.tell(c, id, plan[@p.event], before, after) end
@@ -40,7 +40,7 @@ end
 ff.is_blocked = is_blocked
 
 -- Release a member that waits for dependencies of which none is open any more; nil if one is.
-local function release_if_open(c, tag, id, r)
+local function release_if_open(c, tag, id, row, r)
   local group = ff.group(c, id)
   if group and group[@g.state] == 'pending' then
     if ff.resolved_edges(group) < group[@g.n] or group[@g.staged] ~= 0 then return nil end
@@ -49,7 +49,7 @@ local function release_if_open(c, tag, id, r)
       ff.put_group(c, id, group)
     end
   end
-  return release(c, { tag = tag }, id, r)
+  return release(c, { tag = tag }, id, row, r)
 end
 ff.release_if_open = release_if_open
 
@@ -62,13 +62,13 @@ local function fire(c, w, target, group)
     w.cuts[#w.cuts + 1] = work_of('cut', target, reason)
   end
   ff.put_group(c, target, group)
-  local r = ff.load_member(c, target)
+  local r, row = ff.read_once(c, ff.member_row(c, target))
   if not r or FINAL[r[@state]] then return end
   if group[@g.state] == 'impossible' then
-    write_member(c, w, target, r, SKIP)
+    w.ended[target] = write_member(c, w, target, row, r, SKIP)
     w.fresh[#w.fresh + 1] = work_of('settle', target)
   elseif is_blocked(r) then
-    release(c, w, target, r)
+    release(c, w, target, row, r)
   end
 end
 
@@ -139,7 +139,7 @@ local function go_on_behind(w, work, ids, after)
 end
 
 local function settle_member(c, w, work)
-  local source = work[MEMBER] == w.ended_id and w.ended or ff.load(work[MEMBER])
+  local source = w.ended[work[MEMBER]] or ff.load(work[MEMBER])
   -- A source replayed meanwhile settles its edges when it ends again.
   if not source or not FINAL[source[@state]] then return end
   local ids, edges, size = outgoing_page(c, w, work)
@@ -196,8 +196,8 @@ local function gather(c, w, work)
   local has_rest = go_on_behind(w, work, ids, after)
   if replayed and not has_rest then
     -- It runs when no edge is open any more, whatever its group would say.
-    local r = ff.load(work[MEMBER])
-    if r and is_blocked(r) then release_if_open(c, w.tag, work[MEMBER], r) end
+    local r, row = ff.load(work[MEMBER])
+    if r and is_blocked(r) then release_if_open(c, w.tag, work[MEMBER], row, r) end
   end
 end
 
@@ -210,11 +210,18 @@ local function is_needed(c, edge)
   return group and group[@g.state] == 'pending' and group[@g.round] == edge[@e.round]
 end
 
+local function cut_for(c, reason)
+  c.cuts = c.cuts or {}
+  c.cuts[reason] = c.cuts[reason] or ff.filled(CUT, reason)
+  return c.cuts[reason]
+end
+
 -- Cut one sibling unless somebody needs it; how far its edges were looked at when the step became
 -- full before that was known.
 local function cut_source(c, w, edge, reason, within)
   local id = edge[@e.source]
-  local source = edge[@e.state] ~= 'staged' and ff.load(id)
+  local source, row
+  if edge[@e.state] ~= 'staged' then source, row = ff.load_once(c, id) end
   if not source or FINAL[source[@state]] then
     if edge[@e.state] == 'open' then ff.count_sibling(c, source and 'already_terminal' or 'not_found') end
     return nil
@@ -231,7 +238,7 @@ local function cut_source(c, w, edge, reason, within)
     if #ids < PAGE then break end
     if w.looks <= 0 then return after end
   end
-  write_member(c, w, id, source, ff.filled(CUT, reason))
+  w.ended[id] = write_member(c, w, id, row, source, cut_for(c, reason))
   ff.count_sibling(c, reason)
   w.fresh[#w.fresh + 1] = work_of('settle', id)
   return nil
@@ -281,10 +288,10 @@ local function remember(c, w)
 end
 
 -- `left` holds what earlier steps left, the newest last; `fresh` what this one came upon, in the
--- order of breadth; `cuts` whose sources are to be cut once neither has anything.
+-- order of breadth; `ended` who has ended in it; `cuts` whose sources are to be cut once neither has anything.
 local function open_walk(tag, flow_id, work)
   local w = {
-    tag = tag, flow_id = flow_id, left = {}, fresh = {}, first = 1, cuts = {},
+    tag = tag, flow_id = flow_id, left = {}, fresh = {}, first = 1, cuts = {}, ended = {},
     edges = BOUNDS.edges, bytes = BOUNDS.bytes, looks = BOUNDS.looks,
   }
   for i = 1, #work do
@@ -335,7 +342,7 @@ end
 -- Settle the edges that leave a member that just ended.
 function ff.settle_from(c, tag, flow_id, id, ended)
   local w = open_walk(tag, flow_id, { work_of('settle', id) })
-  w.ended_id, w.ended = id, ended
+  w.ended[id] = ended
   run(c, w)
 end
 

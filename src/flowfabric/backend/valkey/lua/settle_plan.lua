@@ -45,7 +45,7 @@ end
 local function release_if_met(c, tag, id, plan)
   local r, row = ff.load(id)
   if ff.is_blocked(r) then
-    local released = ff.release_if_open(c, tag, id, r)
+    local released = ff.release_if_open(c, tag, id, row, r)
     if not released then return r, row end
     r, row = released, pack(released)
   end
