@@ -176,12 +176,15 @@ class Listening(Protocol):
         ...
 
     async def wait(self, timeout: float | None) -> bool:
-        """Wait for a ring; False when the time ran out first."""
+        """Wait for a ring; False when the time ran out first, or it was closed."""
         ...
 
     def take(self) -> bool:
         """Whether it rang since the last look, without waiting."""
         ...
+
+    @property
+    def is_closed(self) -> bool: ...
 
     def close(self) -> None: ...
 

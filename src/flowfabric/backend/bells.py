@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import repeat
 from typing import Final
 
 # Names whose rings are counted; with more, counting begins anew.
@@ -55,7 +56,7 @@ class LocalBells:
         if len(self._rings) > _MOST_COUNTED:
             self._rings.clear()
             self._unheard += 1
-        return (self._unheard, *(self._rings.setdefault(name, 0) for name in names))
+        return (self._unheard, *map(self._rings.setdefault, names, repeat(0)))
 
     def has_listener(self, name: str) -> bool:
         return name in self._listeners
@@ -86,7 +87,7 @@ class LocalListening:
         self._waiter: asyncio.Future[None] | None = None
         # Whether all it heard is that rings will be heard.
         self._is_confirmed_only = False
-        self._closed = False
+        self.is_closed = False
         # Done as soon as rings of other processes are heard; None if they are already.
         self.heard: asyncio.Future[None] | None = None
 
@@ -107,13 +108,13 @@ class LocalListening:
         """Until rings are certain to be heard, or the time is up. That they are is no ring to those
         who ask."""
         if self.heard is not None and not self.heard.done():
-            await asyncio.wait([self.heard], timeout=timeout)
+            await self._ring_or_timeout(timeout)
         if self._is_confirmed_only:
             self.is_rung = False
 
     async def wait(self, timeout: float | None) -> bool:
-        """Wait for a ring since the last wait; False when the time ran out first."""
-        if not self.is_rung:
+        """Wait for a ring since the last wait; False when the time or the listening ended first."""
+        if not self.is_rung and not self.is_closed:
             await self._ring_or_timeout(timeout)
         return self.take()
 
@@ -134,13 +135,16 @@ class LocalListening:
         return rang
 
     def close(self) -> None:
-        """Stop listening. A ring nobody looked at is passed on, so that it is not lost."""
-        if self._closed:
+        """Stop listening, and waiting. A ring nobody looked at is passed on, so that it is not
+        lost."""
+        if self.is_closed:
             return
-        self._closed = True
+        self.is_closed = True
         self._bells.forget(self)
         if self.is_rung:
             self._bells.ring(*(name for name in self.names if name.startswith("lane:")))
+        elif self._waiter is not None:
+            _end(self._waiter)
 
 
 def _end(waiter: asyncio.Future[None]) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -123,8 +123,16 @@ class Claims:
             return (await self._claim_now(order))[0]
         bells = (lane_bell(order.namespace, lane) for lane in order.lanes)
         listening = self._deps.store.backend.bells().listen(*bells)
+        waiting = asyncio.ensure_future(self._wait(order, listening))
+        if leaving is not None:
+            leaving.add_done_callback(lambda _: listening.close())
         try:
-            return await self._wait(order, listening, leaving)
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            # What a look under way finds is handed back at once.
+            listening.close()
+            await asyncio.gather(*map(self._hand_back, await waiting))
+            raise
         finally:
             listening.close()
 
@@ -167,40 +175,29 @@ class Claims:
             )
         return [claimed_from(offer) for offer in leased]
 
-    async def _wait(
-        self, order: ClaimOrder, listening: Listening, leaving: Leaving | None
-    ) -> list[Claimed]:
+    async def _wait(self, order: ClaimOrder, listening: Listening) -> list[Claimed]:
+        """A task of its own from the start, so that after a ring nothing comes before the look."""
         loop = asyncio.get_running_loop()
         end = loop.time() + order.wait_ms / 1000
         is_idle = await self.is_idle(order)
         claim = self._claim_now
         while True:
             # Listening began before the look, so nothing that comes behind it goes unheard.
-            claimed, is_everything = ([], True) if is_idle else await self._look(claim(order))
+            claimed, is_everything = ([], True) if is_idle else await claim(order)
             is_idle, claim = False, self._claim_few_first
             left = end - loop.time()
             if claimed or left <= 0:
                 return claimed
             if is_everything:
                 nap = SAFETY_NET_S * (0.75 + self._deps.chance() / 2)
-                await _rung_or_left(listening, min(left, nap), leaving)
-            if leaving is not None and leaving.done():
+                await listening.wait(min(left, nap))
+            if listening.is_closed:
                 return []
 
     async def is_idle(self, order: ClaimOrder) -> bool:
         """Whether a look would find nothing, as far as is known here."""
         route = await self._lanes.route(order.namespace, order.lanes, order.capabilities)
         return self._idleness.covers(sought_in(order.namespace, route.lanes, route.sets))
-
-    async def _look(self, claim: Coroutine[Any, Any, _Looked]) -> _Looked:
-        """One look of somebody who may go away: then what it found is handed back at once."""
-        look = asyncio.ensure_future(claim)
-        try:
-            return await asyncio.shield(look)
-        except asyncio.CancelledError:
-            claimed, _ = await look
-            await asyncio.gather(*map(self._hand_back, claimed))
-            raise
 
     async def _hand_back(self, claimed: Claimed) -> None:
         held = claimed.held
@@ -371,17 +368,6 @@ def _with_checked_names(order: ClaimOrder) -> ClaimOrder:
     if not order.capabilities:
         return order
     return msgspec.structs.replace(order, capabilities=worker_capabilities(order.capabilities))
-
-
-async def _rung_or_left(listening: Listening, seconds: float, leaving: Leaving | None) -> None:
-    if leaving is None:
-        await listening.wait(seconds)
-        return
-    ringing = asyncio.ensure_future(listening.wait(seconds))
-    try:
-        await asyncio.wait((ringing, leaving), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        ringing.cancel()
 
 
 def backend_name(tag: int) -> Backend:

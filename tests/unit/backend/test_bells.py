@@ -28,6 +28,16 @@ async def test_a_ring_between_two_waits_is_remembered(bells: LocalBells) -> None
     assert not listening.is_rung
 
 
+async def test_who_stops_listening_waits_no_longer(bells: LocalBells) -> None:
+    listening = bells.listen("end:1")
+    waiting = asyncio.ensure_future(listening.wait(SOON_S))
+    await asyncio.sleep(0)
+    listening.close()
+    assert not await waiting
+    assert listening.is_closed
+    assert not await listening.wait(None)
+
+
 async def test_that_rings_are_heard_is_a_ring_to_those_who_have_looked(bells: LocalBells) -> None:
     for name in ("end:1", "lane:default:default"):
         listening = await listening_to(bells, name)
