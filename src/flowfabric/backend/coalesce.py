@@ -79,20 +79,22 @@ class Gatherer(Generic[I, A]):
         batch = self._waiting[: self._most]
         del self._waiting[: self._most]
         if self._place is None:
-            await self._fly(batch)
+            await _fly(self._run, batch)
             return
         for group in _groups(batch, self._place):
-            self._follow(asyncio.ensure_future(self._fly(group)))
+            self._follow(asyncio.ensure_future(_fly(self._run, group)))
 
     async def submit_all(self, items: Sequence[Answered[I]]) -> list[Answered[A]]:
         """What somebody has gathered already, with one answer or error for each; an item that is an
         error stays one."""
         good = [item for item in items if not isinstance(item, FlowFabricError)]
-        flight = asyncio.ensure_future(self._fly_all(good))
-        self._follow(flight)
-        return in_places(items, await asyncio.shield(flight))
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Answered[A]]] = loop.create_future()
+        self._follow(loop.create_task(_fly(self._run_all, [(good, future)])))
+        return in_places(items, await future)
 
-    async def _fly_all(self, items: Sequence[I]) -> list[Answered[A]]:
+    async def _run_all(self, gathered: Sequence[Sequence[I]]) -> list[Answered[list[Answered[A]]]]:
+        (items,) = gathered
         answers: list[Answered[A]] = []
         for start in range(0, len(items), MOST_ITEMS):
             part = items[start : start + MOST_ITEMS]
@@ -100,35 +102,36 @@ class Gatherer(Generic[I, A]):
                 answers += await self._run(part)
             except FlowFabricError as fault:
                 answers += [fault] * len(part)
-        return answers
+        return [answers]
 
     def _follow(self, flight: asyncio.Task[Any]) -> None:
         """Whoever waits for it may go away; what has departed arrives."""
         self._flights.add(flight)
         flight.add_done_callback(self._flights.discard)
 
-    async def _fly(self, batch: list[_Waiting[I, A]]) -> None:
-        try:
-            answers = await self._run([item for item, _ in batch])
-        except BaseException as fault:
-            for _, future in batch:
-                if not future.done():
-                    future.set_exception(fault)
-            if not isinstance(fault, Exception):
-                raise
-            return
-        for (_, future), answer in zip(batch, answers, strict=True):
-            if future.done():
-                continue
-            if isinstance(answer, FlowFabricError):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
-
     async def drain(self) -> None:
         """Wait until everything under way has been answered."""
         while self._flights:
             await asyncio.wait(self._flights)
+
+
+async def _fly(run: _Run[I, A], batch: list[_Waiting[I, A]]) -> None:
+    try:
+        answers = await run([item for item, _ in batch])
+    except BaseException as fault:
+        for _, future in batch:
+            if not future.done():
+                future.set_exception(fault)
+        if not isinstance(fault, Exception):
+            raise
+        return
+    for (_, future), answer in zip(batch, answers, strict=True):
+        if future.done():
+            continue
+        if isinstance(answer, FlowFabricError):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
 
 
 def in_places(items: Sequence[Answered[I]], answers: Iterable[A]) -> list[A | FlowFabricError]:

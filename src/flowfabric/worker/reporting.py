@@ -36,19 +36,30 @@ class Reporting:
 
     def put(self, job: Job, finish: Finish) -> None:
         """All of one turn of the loop are reported together."""
-        if len(self._ended) % MOST_FINISHED == 0:
+        if not self.under_way:
+            self._start(self._report_turn())
+        elif len(self._ended) % MOST_FINISHED == 0:
             self._loop.call_soon(self._send)
         self._ended.append((job, finish))
+
+    async def _report_turn(self) -> None:
+        await self._report(self._taken())
+
+    def _taken(self) -> list[Ending]:
+        batch, self._ended = self._ended[:MOST_FINISHED], self._ended[MOST_FINISHED:]
+        return batch
 
     def _send(self, least: int = MOST_FINISHED) -> None:
         while self._ended and len(self.under_way) < _MOST_REPORTS:
             if self.under_way and len(self._ended) < least:
                 self._remember()
                 return
-            batch, self._ended = self._ended[:MOST_FINISHED], self._ended[MOST_FINISHED:]
-            report = self._loop.create_task(self._report(batch))
-            self.under_way.add(report)
-            report.add_done_callback(self._sent)
+            self._start(self._report(self._taken()))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        report = self._loop.create_task(work)
+        self.under_way.add(report)
+        report.add_done_callback(self._sent)
 
     def _remember(self) -> None:
         if self._late is None or self._late.when() < self._loop.time():

@@ -58,6 +58,8 @@ class Worker:
         # How long work takes on average, as far as is known.
         self._pace = _SHORT_S
         self._appetite = _LEAST_ASKED
+        # Whether the last answer had less than was asked for.
+        self._is_slack = False
         self._has_room = asyncio.Event()
         self._is_stopping = False
         self._hurry = asyncio.Event()
@@ -227,8 +229,10 @@ class Worker:
         loop = asyncio.get_running_loop()
         while True:
             n = min(self._room(), self._appetite)
-            # A report brings work with its answer: beside it only a larger claim is worth a call.
-            if n <= 0 or (self._reporting.under_way and n < self._appetite):
+            # A report brings work with its answer: beside it only a larger claim is worth a call,
+            # and none where there was less than was asked for.
+            is_enough = n < self._appetite or self._is_slack
+            if n <= 0 or (self._reporting.under_way and is_enough):
                 self._has_room.clear()
                 await self._has_room.wait()
                 continue
@@ -252,6 +256,9 @@ class Worker:
             self._asked -= n
         self._learn(n, len(claims))
         self._accept(claims)
+        if self._is_slack:
+            # What has come begins before anything else is done.
+            await asyncio.sleep(0)
 
     def _claimed_last(self, claiming: "asyncio.Task[None]") -> None:
         """The claiming ended: on purpose, or because no retry can help."""
@@ -262,6 +269,7 @@ class Worker:
 
     def _learn(self, asked: int, got: int) -> None:
         """Asking for much costs even when little is there: more only after a full answer."""
+        self._is_slack = got < asked
         if got >= asked:
             self._appetite = min(_MOST_ASKED, max(self._appetite, 2 * got))
         elif got < self._appetite // 4:
