@@ -73,9 +73,11 @@ class ValkeyBells:
     def mark(self, *names: str) -> tuple[int, ...] | None:
         """Rings are heard from the confirmation of a channel on; a lost connection counts as a
         ring of all of them."""
-        channels = [self._channels.get(name) for name in names]
-        is_heard = all(channel is not None and channel.done() for channel in channels)
-        return self._local.mark(*names) if is_heard else None
+        for name in names:
+            channel = self._channels.get(name)
+            if channel is None or not channel.done():
+                return None
+        return self._local.mark(*names)
 
     def ring_all(self) -> None:
         self._local.ring_all()
@@ -87,12 +89,13 @@ class ValkeyBells:
             self._keeper = None
 
     def _subscribe(self, name: str) -> asyncio.Future[None]:
-        """All of a turn of the loop with one command."""
+        """All of a turn of the loop with one command, behind the calls of that turn: the server
+        works on those meanwhile."""
         loop = asyncio.get_running_loop()
         if len(self._channels) >= self._full:
             self._forget()
         if not self._new:
-            loop.call_soon(self._subscribe_new)
+            loop.call_soon(loop.call_soon, self._subscribe_new)
         self._new.append(name)
         channel = self._channels[name] = loop.create_future()
         return channel
