@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+import msgspec
+
 from flowfabric.backend.base import Bells, lane_bell
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest
 
@@ -25,7 +27,7 @@ def sought_in(namespace: str, lanes: tuple[str, ...], sets: tuple[str, ...]) -> 
     return Sought(tuple(sorted(lane_bell(namespace, lane) for lane in lanes)), sets)
 
 
-class Look(NamedTuple):
+class Look(msgspec.Struct, frozen=True):
     """What is sought, and what its bells had rung before."""
 
     sought: Sought

@@ -124,7 +124,10 @@ class Lanes:
     ) -> Route:
         """Where a worker with these capabilities may claim now, and what it could run there."""
         asked = (namespace, lanes, capabilities)
-        if all(self._cached((namespace, lane)) for lane in lanes):
+        for lane in lanes:
+            if self._cached((namespace, lane)) is None:
+                break
+        else:
             remembered = self._routes.get(asked)
             if remembered is not None:
                 return remembered

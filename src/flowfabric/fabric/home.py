@@ -76,8 +76,8 @@ class Home:
         return (await self._ports())[1]
 
     async def _ports(self) -> tuple[SubmitterPort, WorkerPort]:
-        connection = await self.open()
         if self._layered is None:
+            connection = await self.open()
             submitter = layered(traced(connection.submitter), *self._hooks)
             self._layered = submitter, layered(traced(connection.worker), *self._hooks)
         return self._layered

@@ -49,11 +49,8 @@ class Connection(asyncio.Protocol):
         self._is_held = False
         self._watch: asyncio.TimerHandle | None = None
         self._on_push = on_push
+        self.is_open = False
         self.closed: asyncio.Future[None] = self._loop.create_future()
-
-    @property
-    def is_open(self) -> bool:
-        return self._transport is not None and not self.closed.done()
 
     def send(self, request: bytes) -> asyncio.Future[Any]:
         """The future answer; an error of the server is a result, a lost connection is raised."""
@@ -61,7 +58,14 @@ class Connection(asyncio.Protocol):
         if not self.is_open:
             future.set_exception(TransportFault("valkey: the connection is closed"))
             return future
-        self._put(request)
+        # The first request of a turn goes out at once, so that the server works on it while the
+        # next ones are being made; those go out together.
+        if self._is_held:
+            self._outgoing.append(request)
+        else:
+            self._is_held = True
+            self._loop.call_soon(self._flush)
+            self.write(request)
         self._waiting.append((future, self._loop.time() + REQUEST_S))
         if self._watch is None:
             self._watch = self._loop.call_later(REQUEST_S, self._look_at_time)
@@ -75,16 +79,6 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
-
-    def _put(self, request: bytes) -> None:
-        """The first request of a turn goes out at once, so that the server works on it while the
-        next ones are being made; those go out together."""
-        if self._is_held:
-            self._outgoing.append(request)
-            return
-        self._is_held = True
-        self._loop.call_soon(self._flush)
-        self.write(request)
 
     def _flush(self) -> None:
         self._is_held = False
@@ -112,6 +106,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         # uvloop writes at once only what is above the limit.
         self._transport.set_write_buffer_limits(high=0)
+        self.is_open = True
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader
@@ -129,7 +124,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        self._transport, self.is_open = None, False
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+from collections.abc import Awaitable
 from typing import Any, Final, Literal
 
 import libvalkey
@@ -77,13 +78,20 @@ class Functions:
                 raise _absent(node, found, self.version)
             await self.load(node)
 
-    async def call(
+    def call(
         self, function: str, key: str, *args: Word, patience: float | None = None
+    ) -> Awaitable[list[Any]]:
+        answer = self.ask(key, self.packed(function, key, *args), patience)
+        if self._replication is None or function not in REPLICATED:
+            return answer
+        return self._confirmed(self._replication, key, answer)
+
+    async def _confirmed(
+        self, replication: Replication, key: str, answer: Awaitable[list[Any]]
     ) -> list[Any]:
-        answer = await self.ask(key, self.packed(function, key, *args), patience)
-        if self._replication is not None and function in REPLICATED:
-            await self._replication.confirm(self.topology.node_of(key))
-        return answer  # type: ignore[no-any-return]
+        answered = await answer
+        await replication.confirm(self.topology.node_of(key))
+        return answered
 
     def packed(self, function: str, key: str, *args: Word) -> bytes:
         """A call as it is sent."""

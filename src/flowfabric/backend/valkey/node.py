@@ -1,6 +1,7 @@
 """One server: a shared connection that is made when it is needed and made again when it is lost."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any, Final
 
 import libvalkey
@@ -27,17 +28,17 @@ class Node:
         """The answer of one command; an error of the server is returned, not raised."""
         return await self.send(libvalkey.pack_command(words))
 
-    async def send(self, request: bytes) -> Any:
+    def send(self, request: bytes) -> Awaitable[Any]:
         """The answer of a packed request; a lost connection is raised."""
-        connection = self._connection
-        if connection is None or not connection.is_open:
-            connection = await self._connected()
-        return await connection.send(request)
+        return self.post(request) or self._send_connected(request)
 
     def post(self, request: bytes) -> asyncio.Future[Any] | None:
         """Send right now, before anything that is sent later; None without a connection."""
         connection = self._connection
         return connection.send(request) if connection and connection.is_open else None
+
+    async def _send_connected(self, request: bytes) -> Any:
+        return await (await self._connected()).send(request)
 
     async def send_asking(self, request: bytes) -> Any:
         """Ask for a slot that is just being moved to this server."""
