@@ -40,7 +40,7 @@ _ROUNDS: Final = 32
 # A ring most often stands for little work, and so does the end of few: then so many are asked for,
 # and the rest only if there are as many. Every execution asked for costs two identifiers, whether
 # it comes or not.
-FEW: Final = 8
+FEW: Final = 4
 
 Leaving = asyncio.Future[Any]
 
