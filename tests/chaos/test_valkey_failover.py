@@ -17,7 +17,7 @@ from tests.chaos.valkey_load import (
     may_meet,
     settings_for,
 )
-from tests.valkey_server import ValkeyCluster, ValkeyServer
+from tests.valkey_server import ValkeyCluster, ValkeyServer, await_server
 
 # Less than a call is repeated for.
 SOON_S = 20.0
@@ -27,8 +27,8 @@ HINTS = (CONFIG, lane_key("default", "default"))
 @pytest.fixture
 def cluster() -> Iterator[ValkeyCluster]:
     """Whose other primaries serve their slots while one is away. Its replica takes over when it is
-    told to, for servers that a stalled machine keeps from talking would be taken for dead."""
-    options = ("--cluster-require-full-coverage", "no", "--cluster-node-timeout", "600000")
+    told to: servers that a stalled machine keeps from answering must not be taken for dead."""
+    options = ("--cluster-require-full-coverage", "no", "--cluster-replica-no-failover", "yes")
     started = ValkeyCluster(*options, replicas=True)
     yield started
     started.end()
@@ -50,9 +50,15 @@ def keys_at(cluster: ValkeyCluster, server: ValkeyServer, *, at: bool) -> Iterat
             yield key
 
 
-async def take_over(cluster: ValkeyCluster, victim: ValkeyServer) -> None:
-    replica = cluster.replicas[cluster.primaries.index(victim)]
-    await asyncio.to_thread(replica.expect, "CLUSTER", "FAILOVER", "TAKEOVER")
+def take_over(cluster: ValkeyCluster, victim: ValkeyServer) -> None:
+    place = cluster.primaries.index(victim)
+    heir = cluster.replicas[place]
+    heir.expect("CLUSTER", "FAILOVER", "TAKEOVER")
+    own = f"{heir.port}@{heir.bus_port} master".encode()
+    for server in {*cluster.servers} - {victim}:
+        await_server(
+            lambda one: own in one.run("CLUSTER", "NODES").replace(b"myself,", b""), server
+        )
 
 
 @pytest.mark.parametrize("has_hints", [False, True], ids=["elsewhere", "at the hints"])
@@ -71,7 +77,7 @@ async def test_a_failover_loses_nothing_that_was_replicated(
         for replica in cluster.replicas * 5:
             await asyncio.to_thread(replica.run, "PING")
         assert not stuck.done()
-        await take_over(cluster, victim)
+        await asyncio.to_thread(take_over, cluster, victim)
         await load.more(200)
         await stuck
         await load.stop()
@@ -96,7 +102,7 @@ async def test_the_others_go_on_while_a_primary_is_away(cluster: ValkeyCluster) 
             async with asyncio.timeout(SOON_S):
                 assert await finished_one(engine, n) == own
         assert not stuck.done()
-        await take_over(cluster, victim)
+        await asyncio.to_thread(take_over, cluster, victim)
         async with asyncio.timeout(PATIENCE_S):
             late = await stuck
             found = {await finished_one(engine) for _ in range(2)}
