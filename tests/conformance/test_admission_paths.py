@@ -10,10 +10,12 @@ from flowfabric.backend.types import ClaimAnswer
 from flowfabric.core.limits.gates import quota_gate
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
+from flowfabric.engine import claims as claims_module
 from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.grants import GrantClaim, GrantOrder
 from flowfabric.errors import Corruption, FlowFabricError, TransportFault
 from tests.conformance.driver import LEASE_MS, Driver, refused
+from tests.conformance.feeds import SOON_S
 from tests.conformance.limiting import (
     SOME_BUDGET,
     Watched,
@@ -265,7 +267,11 @@ async def test_work_behind_a_flood_of_turned_away_work_is_reached(driver: Driver
     assert claimed.execution_id == behind
 
 
-async def test_waiting_claims_get_work_as_soon_as_a_slot_is_free(driver: Driver) -> None:
+async def test_waiting_claims_get_work_as_soon_as_a_slot_is_free(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only the bell wakes it.
+    monkeypatch.setattr(claims_module, "SAFETY_NET_S", 600.0)
     engine = driver.engine
     for _ in range(2):
         await driver.submit(policy={"concurrency_key": "k"})
@@ -275,7 +281,7 @@ async def test_waiting_claims_get_work_as_soon_as_a_slot_is_free(driver: Driver)
     # The task listens before it looks, so whatever comes behind its first look wakes it.
     await engine.deps.store.backend.ping()
     await engine.outcomes.complete(running.held)
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(SOON_S):
         assert len(await waiting) == 1
 
 

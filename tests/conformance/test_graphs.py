@@ -14,6 +14,7 @@ from flowfabric.core import graph_chunks
 from flowfabric.core.graph import flow_state
 from flowfabric.core.graph_chunks import Size
 from flowfabric.core.ids import for_flow, partition_of
+from flowfabric.engine import claims as claims_module
 from flowfabric.engine.graph_types import (
     GraphEdge,
     GraphGroup,
@@ -38,6 +39,7 @@ from flowfabric.errors import (
     TransportFault,
 )
 from tests.conformance.driver import Driver, refused, unfenced
+from tests.conformance.feeds import SOON_S
 from tests.conformance.graphs import FlowUnderTest
 
 MINUTE = 60_000
@@ -99,14 +101,18 @@ async def test_a_whole_graph_is_created_in_one_step(driver: Driver, backend: Bac
     assert flow_state(await flow.flow()) == "completed"
 
 
-async def test_finishing_a_member_rings_its_childs_lane(driver: Driver) -> None:
+async def test_finishing_a_member_rings_its_childs_lane(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only the bell wakes it.
+    monkeypatch.setattr(claims_module, "SAFETY_NET_S", 600.0)
     asked = graph(("a", "b"))
     nodes = (asked.nodes[0], GraphNode(name="b", lane="second"))
     submitted, _ = await submit(driver, GraphSubmission(nodes=nodes, edges=asked.edges))
     waiting = asyncio.create_task(driver.claim_all(lanes=("second",), wait_ms=30_000))
     claimed = await driver.claim()
     await driver.engine.outcomes.complete(claimed.held)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_S):
         (released,) = await waiting
     assert released.execution_id == submitted.executions["b"]
 

@@ -6,18 +6,24 @@ from typing import Any
 
 import pytest
 
+from flowfabric.engine import claims as claims_module
 from flowfabric.engine import engine_on
 from flowfabric.engine.claims import Claimed, ClaimOrder
 from flowfabric.engine.executions import Submission
 from flowfabric.errors import TransportFault
 from tests.conformance.driver import Driver
+from tests.conformance.feeds import SOON_S
 from tests.conformance.limiting import Watched
 
 PATIENT_MS = 30_000
 # More than a waiting claim asks for first.
 MANY = 20
-SOON_S = 3.0
-"""Well below the pause after which an idle claim looks although no bell rang."""
+
+
+@pytest.fixture(autouse=True)
+def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the bell wakes a claim here."""
+    monkeypatch.setattr(claims_module, "SAFETY_NET_S", 600.0)
 
 
 def ids(claimed: list[Claimed]) -> list[str]:
