@@ -54,7 +54,6 @@ async def thaw(victim: asyncio.subprocess.Process, after_s: int) -> None:
     victim.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("home", [sqlite, valkey, http])
 @pytest.mark.parametrize("kind", ["returning", "paying"])
 async def test_a_worker_that_was_frozen_changes_nothing_when_it_wakes(

@@ -1,6 +1,7 @@
 """The testing kit: time by hand, people who decide, and handlers that die everywhere."""
 
 import asyncio
+import time
 from itertools import pairwise
 
 import pytest
@@ -28,6 +29,21 @@ async def test_time_passes_only_by_hand(fabric: Kit, clock: VirtualClock) -> Non
     day = 86_400_000
     assert [await run.result() - began for run in runs[:3]] == [3 * day, day, 2 * day]
     await fabric.assert_state(runs[3], "delayed")
+
+
+async def test_a_machine_that_stalls_is_not_taken_for_workers_that_are_done(
+    fabric: Kit, clock: VirtualClock
+) -> None:
+    @fabric.task
+    async def nap(ctx: Context) -> int:
+        asyncio.get_running_loop().call_later(0.05, time.sleep, 0.7)
+        await asyncio.sleep(0.1)
+        await ctx.sleep("1d")
+        return clock()
+
+    run, began = await nap.submit(), clock()
+    await clock.advance("1d")
+    assert await run.result() == began + 86_400_000
 
 
 async def test_retries_and_other_lanes(fabric: Kit, clock: VirtualClock) -> None:

@@ -30,6 +30,7 @@ from flowfabric.worker.waits import APPROVED, REJECTED
 
 _TURNS: Final = 40
 _PATIENCE_S: Final = 0.5
+_LONGEST_TURN_S: Final = 0.02
 
 
 class Calls:
@@ -108,12 +109,15 @@ class Kit(FlowFabric):
         """Return when the workers have nothing to do, or wait for something that is not ours."""
         await self.start_workers()
         loop = asyncio.get_running_loop()
-        until, quiet, seen = loop.time() + _PATIENCE_S, 0, -1
-        while quiet < _TURNS or (self._is_busy and loop.time() < until):
+        waited, quiet, seen = 0.0, 0, -1
+        while quiet < _TURNS or (self._is_busy and waited < _PATIENCE_S):
+            began = loop.time()
             await asyncio.sleep(0)
+            # When the machine stands still, nobody has had that time to do anything.
+            waited += min(loop.time() - began, _LONGEST_TURN_S)
             total = self.calls.begun.total() + self.calls.ended
             if total != seen or self.calls.under_way:
-                until, quiet, seen = loop.time() + _PATIENCE_S, 0, total
+                waited, quiet, seen = 0.0, 0, total
             quiet += 1
 
     @property
