@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -38,6 +38,9 @@ from flowfabric.core.flow_plan import FlowAnswer, FlowApplied, FlowPlan, FlowRef
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.ids import partition_of
 from flowfabric.core.states import STATES, public_state
+
+# Of small graphs that share a call.
+_MOST_MEMBERS: Final = 32
 
 I = TypeVar("I")  # noqa: E741
 A = TypeVar("A")
@@ -208,7 +211,7 @@ def _in_calls(graphs: Sequence[GraphBirth]) -> list[list[GraphBirth]]:
     for graph in graphs:
         if not calls or len(graph.members) > room:
             calls.append([])
-            room = MOST_ITEMS
+            room = _MOST_MEMBERS
         calls[-1].append(graph)
         room -= max(1, len(graph.members))
     return calls
