@@ -264,7 +264,7 @@ def test_verify_repairs_what_is_derived_on_a_server(monkeypatch: pytest.MonkeyPa
         server.end()
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize("command", ["doctor", "list", "verify", "migrate"])
 def test_a_store_that_is_not_there_is_one_line_soon(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--url", "valkey://127.0.0.1:1"])
@@ -274,7 +274,7 @@ def test_a_store_that_is_not_there_is_one_line_soon(command: str) -> None:
     assert line.endswith("127.0.0.1:1: Connection refused")
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(30)
 def test_a_store_that_does_not_answer_is_given_up_soon() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
