@@ -16,6 +16,7 @@ from flowfabric.core.plan import Answer, Plan
 from flowfabric.core.rules.signals import Accepted, Duplicate
 from flowfabric.core.suspend_outcomes import Issued, Satisfied, Suspended
 from flowfabric.core.suspension_documents import waitpoint_in
+from flowfabric.core.tokens import KeyRing
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.resumes import TimedOut
@@ -286,6 +287,13 @@ async def test_signals_of_one_process_are_decided_one_after_the_other(
     other = paused.request("a")
     store = Interrupted(engines[0], "signal", lambda: engines[1].signals.deliver_signal(other))
     monkeypatch.setattr(engines[0].deps.store, "apply", store.apply)
+    ring = await engines[0].keys.ring()
+
+    async def known() -> KeyRing:
+        return ring
+
+    # They queue up in the order they come: none of them has to look for keys first.
+    monkeypatch.setattr(engines[0].keys, "ring", known)
     repeat = paused.request("go")
     answers = await asyncio.gather(
         *(
