@@ -166,7 +166,6 @@ PLAN: Final = (
 # What events of the log have in common, and what is each one's own.
 TOLD_TOGETHER: Final = (
     "at",
-    "flow_id",
     "namespace",
     "kind",
     "families",
@@ -176,6 +175,7 @@ TOLD_TOGETHER: Final = (
     "details",
 )
 TOLD_ALONE: Final = (
+    "flow_id",
     "execution_id",
     "lease_id",
     "lease_epoch",

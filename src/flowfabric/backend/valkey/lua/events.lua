@@ -1,7 +1,10 @@
 -- The log: all events of a call and partition are one stream entry, a list of groups. A group is what
--- its events have in common, {at, flow, namespace, kind, families, worker, instance, tags, details}, and
--- behind that of each event its own: execution, lease, lease epoch, attempt, attempt index. Details and
+-- its events have in common, {at, namespace, kind, families, worker, instance, tags, details}, and behind
+-- that of each event its own: flow, execution, lease, lease epoch, attempt, attempt index. Details and
 -- tags are flat lists of names and values.
+
+-- How many elements events share, and how many each has behind them.
+local SHARED, OWN = 8, 6
 
 local function detail(details, name)
   for i = 1, #details, 2 do
@@ -72,21 +75,22 @@ local function begin_group(log, event, families, group)
   return group
 end
 
-local function tell_own(log, id, lease_id, epoch, attempt_id, index)
+local function tell_own(log, flow_id, id, lease_id, epoch, attempt_id, index)
   local group, size = log.group, log.size
-  group[size + 1] = id
-  group[size + 2] = lease_id
-  group[size + 3] = epoch
-  group[size + 4] = attempt_id
-  group[size + 5] = index
-  log.size = size + 5
+  group[size + 1] = flow_id
+  group[size + 2] = id
+  group[size + 3] = lease_id
+  group[size + 4] = epoch
+  group[size + 5] = attempt_id
+  group[size + 6] = index
+  log.size = size + OWN
 end
 
 -- Keep the last event of a log beside its record, as a group of its own.
 local function keep_last(log, id)
-  local group, own = log.group, log.size - 5
-  local one = { unpack(group, 1, 9) }
-  for i = 1, 5 do one[9 + i] = group[own + i] end
+  local group, own = log.group, log.size - OWN
+  local one = { unpack(group, 1, SHARED) }
+  for i = 1, OWN do one[SHARED + i] = group[own + i] end
   call('RPUSH', ff.history(id), pack(one))
 end
 
@@ -100,21 +104,22 @@ function ff.tell(c, id, event, holder, record)
   end
   local worker, instance = '', ''
   if held then worker, instance = holder[@worker_id], holder[@worker_instance_id] end
-  local log, flow_id, namespace, tags = log_of(c, ff.shelf_of(c, id)), record[@flow_id], record[@namespace], record[@shown]
+  local log, namespace, tags = log_of(c, ff.shelf_of(c, id)), record[@namespace], record[@shown]
   local group = log.group
-  if log.event ~= event or group[5] ~= families or group[6] ~= worker or group[7] ~= instance
-    or group[2] ~= flow_id or group[3] ~= namespace or group[8] ~= tags then
+  if log.event ~= event or group[4] ~= families or group[5] ~= worker or group[6] ~= instance
+    or group[2] ~= namespace or group[7] ~= tags then
     group = begin_group(log, event, families, {
-      c.now, flow_id, namespace, event[1], families, worker, instance, tags, event[3],
+      c.now, namespace, event[1], families, worker, instance, tags, event[3],
     })
   end
-  tell_own(log, id, held and holder[@lease_id] or '', holder[@lease_epoch], held and holder[@attempt_id] or '',
+  tell_own(log, record[@flow_id], id, held and holder[@lease_id] or '', holder[@lease_epoch], held and holder[@attempt_id] or '',
     held and holder[@attempt_index] or -1)
   if log.is_kept then keep_last(log, id) end
   local trace = c.trace
   if trace then
     trace.group, trace.is_kept, trace.is_held = group, log.is_kept, held
     trace.epoch, trace.index = holder[@lease_epoch], held and holder[@attempt_index] or -1
+    trace.flow_id = record[@flow_id]
   end
 end
 
@@ -127,7 +132,7 @@ end
 -- Tell of a record what was told of one like it.
 function ff.tell_again(c, shelf, id, lease_id, attempt_id, change)
   local log, held = c.logs[shelf], change.is_held
-  tell_own(log, id, held and lease_id or '', change.epoch, held and attempt_id or '', change.index)
+  tell_own(log, change.flow_id, id, held and lease_id or '', change.epoch, held and attempt_id or '', change.index)
 end
 
 -- Entries bear the instant of their call, and the microsecond of the server's clock behind it, so that

@@ -108,8 +108,8 @@ function ff.tell_flow(c, tag, flow_id, flow, event)
     if tags[i + 2] then shown[#shown + 1], shown[#shown + 2] = tags[i], tags[i + 1] end
   end
   ff.log(c, c.shelf or tag, {
-    c.now, flow_id, flow[@f.namespace], event[1], event[2], '', '', shown, event[3],
-    '', '', 0, '', -1,
+    c.now, flow[@f.namespace], event[1], event[2], '', '', shown, event[3],
+    flow_id, '', '', 0, '', -1,
   })
 end
 

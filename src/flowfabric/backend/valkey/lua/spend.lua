@@ -26,7 +26,7 @@ local function warn(state, level, soft, execution)
     'current_usage', string.format('%.0f', soft[3]), 'soft_limit', string.format('%.0f', soft[4]),
   }
   ff.log(state.c, state.tag, {
-    state.now, '', namespace, 'budget_soft_breach', 'operator', '', '', '', details, execution, '', 0, '', -1,
+    state.now, namespace, 'budget_soft_breach', 'operator', '', '', '', details, '', execution, '', 0, '', -1,
   })
 end
 
