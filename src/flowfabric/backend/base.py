@@ -175,6 +175,10 @@ class Listening(Protocol):
         """Until rings are certain to be heard: whoever looks then has to look only once."""
         ...
 
+    async def wait_unlooked(self, timeout: float) -> bool:
+        """Wait for a ring without having looked before, however long the beginning takes."""
+        ...
+
     async def wait(self, timeout: float | None) -> bool:
         """Wait for a ring; False when the time ran out first, or it was closed."""
         ...

@@ -39,11 +39,14 @@ class LocalBells:
         listeners = self._listeners.get(name)
         if not listeners:
             return
-        if name.startswith("lane:"):
-            _wake_longest_waiting(listeners)
-        else:
+        if not name.startswith("lane:"):
             for listening in list(listeners):
                 wake(listening)
+            return
+        for longest_waiting in listeners:
+            if not longest_waiting.is_rung:
+                longest_waiting.wake()
+                return
 
     def ring_all(self) -> None:
         """Wake everybody: something may have happened that no bell told of."""
@@ -70,13 +73,6 @@ class LocalBells:
                     del self._listeners[name]
 
 
-def _wake_longest_waiting(listeners: OrderedDict["LocalListening", None]) -> None:
-    for listening in listeners:
-        if not listening.is_rung:
-            listening.wake()
-            return
-
-
 class LocalListening:
     """For one who waits at a time."""
 
@@ -87,6 +83,8 @@ class LocalListening:
         self._waiter: asyncio.Future[None] | None = None
         # Whether all it heard is that rings will be heard.
         self._is_confirmed_only = False
+        # Whether that counts as a ring.
+        self._has_looked = True
         self.is_closed = False
         # Done as soon as rings of other processes are heard; None if they are already.
         self.heard: asyncio.Future[None] | None = None
@@ -96,38 +94,48 @@ class LocalListening:
         self._rung()
 
     def confirm(self) -> None:
-        self._is_confirmed_only |= not self.is_rung
-        self._rung()
+        if self._has_looked:
+            self._is_confirmed_only |= not self.is_rung
+            self._rung()
 
     def _rung(self) -> None:
         self.is_rung = True
-        if self._waiter is not None:
-            _end(self._waiter)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def begun(self, timeout: float) -> None:
         """Until rings are certain to be heard, or the time is up. That they are is no ring to those
         who ask."""
         if self.heard is not None and not self.heard.done():
-            await self._ring_or_timeout(timeout)
+            self.is_rung = await self.wait(timeout)
+        self._forget_confirmed()
+
+    def _forget_confirmed(self) -> None:
         if self._is_confirmed_only:
             self.is_rung = False
+
+    async def wait_unlooked(self, timeout: float) -> bool:
+        """Wait as one who has not looked yet: that rings are heard is no ring to them."""
+        self._forget_confirmed()
+        self._has_looked = False
+        try:
+            return await self.wait(timeout)
+        finally:
+            self._has_looked = True
 
     async def wait(self, timeout: float | None) -> bool:
         """Wait for a ring since the last wait; False when the time or the listening ended first."""
         if not self.is_rung and not self.is_closed:
-            await self._ring_or_timeout(timeout)
+            loop = asyncio.get_running_loop()
+            waiter = self._waiter = loop.create_future()
+            timer = None if timeout is None else loop.call_later(timeout, _end, waiter)
+            try:
+                await waiter
+            finally:
+                self._waiter = None
+                if timer is not None:
+                    timer.cancel()
         return self.take()
-
-    async def _ring_or_timeout(self, timeout: float | None) -> None:
-        loop = asyncio.get_running_loop()
-        waiter = self._waiter = loop.create_future()
-        timer = None if timeout is None else loop.call_later(timeout, _end, waiter)
-        try:
-            await waiter
-        finally:
-            self._waiter = None
-            if timer is not None:
-                timer.cancel()
 
     def take(self) -> bool:
         """Whether it rang since the last look, without waiting."""

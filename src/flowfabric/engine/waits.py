@@ -34,12 +34,14 @@ class Waits:
         and need not look before."""
         birth = await self._executions.prepare(submission)
         execution_id = birth.execution_id
-        with closing(self._listen(execution_id)) as listening:
+        listening = self._listen(execution_id)
+        try:
             submitted = await self._executions.bear(birth)
             if submitted.is_new:
-                await listening.begun(_BEGUN_S)
-                await listening.wait(_FIRST_LOOK_S)
+                await listening.wait_unlooked(_FIRST_LOOK_S)
                 return await self._ended(execution_id, None, beside, listening)
+        finally:
+            listening.close()
         return await self.until(submitted.execution_id, None, beside)
 
     async def until_final(self, execution_id: str, wait_ms: int) -> str:

@@ -28,6 +28,23 @@ async def test_a_ring_between_two_waits_is_remembered(bells: LocalBells) -> None
     assert not listening.is_rung
 
 
+async def test_that_rings_are_heard_is_no_ring_to_those_who_have_yet_to_look(
+    bells: LocalBells,
+) -> None:
+    early, late = bells.listen("end:1"), bells.listen("end:1")
+    bells.confirm("end:1")
+    assert not await early.wait_unlooked(0)
+    waiting = asyncio.ensure_future(late.wait_unlooked(SOON_S))
+    await asyncio.sleep(0)
+    bells.confirm("end:1")
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    bells.ring("end:1")
+    assert await waiting
+    bells.confirm("end:1")
+    assert await late.wait(SOON_S)
+
+
 async def test_who_stops_listening_waits_no_longer(bells: LocalBells) -> None:
     listening = bells.listen("end:1")
     waiting = asyncio.ensure_future(listening.wait(SOON_S))
