@@ -117,6 +117,7 @@ class Worker:
         self._spans = WorkSpans()
         performer = Performer(self._handlers, around, self.options.middleware)
         self._perform = self._spans.attempts(performer.finish_of)
+        self._tell = self._spans.reports(self._told)
         self._loop = asyncio.get_running_loop()
         self._reporting = Reporting(self._finish, self._has_room.set)
         await self._port.register(self._registration)
@@ -343,14 +344,15 @@ class Worker:
         order = self._order(n) if n > 0 and not self._is_stopping else None
         self._asked += n if order else 0
         try:
-            with self._spans.finishing(batch) as reports:
-                reply = await self._port.finish([finish for _, finish in batch], order)
-                reports.answers = reply.items
+            reply = await self._tell(batch, order)
         finally:
             self._asked -= n if order else 0
         if order is not None:
             self._learn(n, len(reply.claimed))
         self._answered(batch, reply)
+
+    async def _told(self, batch: Sequence[Ending], order: ClaimOrder | None) -> FinishReply:
+        return await self._port.finish([finish for _, finish in batch], order)
 
     async def _spoilt(self, batch: list[Ending], fault: Exception) -> None:
         """A call that no repeat can help: find the attempt that spoils it, and leave that alone."""

@@ -1,14 +1,16 @@
 """The spans of a worker: one trace from the submit through the claim and the attempt to its end."""
 
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from flowfabric.engine.claims import ClaimOrder
 from flowfabric.errors import FlowFabricError
-from flowfabric.ports.worker import Claim, Fail, Finish, Finished
+from flowfabric.ports.worker import Claim, Fail, Finish, Finished, FinishReply
 from flowfabric.telemetry.traces import TRACEPARENT, Traces, given_parent
 from flowfabric.worker.jobs import Job
 
+Batch = Sequence[tuple[Job, Finish]]
+Report = Callable[[Batch, ClaimOrder | None], Coroutine[Any, Any, FinishReply]]
 Perform = Callable[[Job], Coroutine[Any, Any, Finish | None]]
 
 
@@ -45,19 +47,23 @@ class WorkSpans:
 
         return attempt
 
-    @contextmanager
-    def finishing(self, batch: Sequence[tuple[Job, Finish]]) -> "Iterator[Reports]":
-        """The block reports how attempts end, and hands over the answers."""
-        reports = Reports()
+    def reports(self, report: Report) -> Report:
+        """Report how attempts end, each in a span that says what was answered."""
         if not self._traces.is_on:
-            yield reports
-            return
-        spans = [self._finish(job, finish) for job, finish in batch]
-        try:
-            yield reports
-        finally:
-            for place, span in enumerate(spans):
-                self._answered(span, reports.answers[place] if reports.answers else None)
+            return report
+
+        async def reported(batch: Batch, order: ClaimOrder | None) -> FinishReply:
+            spans = [self._finish(job, finish) for job, finish in batch]
+            answers: Sequence[Finished | FlowFabricError] = ()
+            try:
+                reply = await report(batch, order)
+                answers = reply.items
+                return reply
+            finally:
+                for place, span in enumerate(spans):
+                    self._answered(span, answers[place] if answers else None)
+
+        return reported
 
     def _answered(self, span: Any, answer: Finished | FlowFabricError | None) -> None:
         match answer:
@@ -72,12 +78,6 @@ class WorkSpans:
     def _finish(self, job: Job, finish: Finish) -> Any:
         name = f"ff.{finish.outcome.__struct_config__.tag}"
         return self._traces.start(name, job.trace, _about(job.claim))
-
-
-class Reports:
-    """What the engine answered; nothing when it did not."""
-
-    answers: Sequence[Finished | FlowFabricError] = ()
 
 
 def _about(claim: Claim) -> dict[str, Any]:
