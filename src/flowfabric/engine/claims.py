@@ -121,7 +121,7 @@ class Claims:
         order = checked(order)
         if not order.wait_ms:
             return (await self._claim_now(order))[0]
-        bells = (lane_bell(order.namespace, lane) for lane in order.lanes)
+        bells = [lane_bell(order.namespace, lane) for lane in order.lanes]
         listening = self._deps.store.backend.bells().listen(*bells)
         waiting = asyncio.ensure_future(self._wait(order, listening))
         if leaving is not None:
@@ -147,7 +147,7 @@ class Claims:
             namespace=order.namespace,
             lanes=route.lanes,
             sets=route.sets,
-            ids=tuple((mint(), mint()) for _ in range(order.n)),
+            ids=(*[(mint(), mint()) for _ in range(order.n)],),
             lease_for=order.lease_ms,
             payload=order.payload,
             upstreams=order.upstreams,

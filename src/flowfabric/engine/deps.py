@@ -51,7 +51,7 @@ def _draw() -> str:
     number = int.from_bytes(os.urandom(16 * _DRAWN_AT_ONCE), "big") & _RANDOM | _VERSION
     digits = b"%0*x" % (32 * _DRAWN_AT_ONCE, number)
     text = b"-".join(_PARTS.unpack(digits)).decode()
-    first, *others = (text[at : at + _UUID_SIZE] for at in range(0, len(text), _UUID_SIZE + 1))
+    first, *others = [text[at : at + _UUID_SIZE] for at in range(0, len(text), _UUID_SIZE + 1)]
     _drawn.extend(others)
     return first
 

@@ -56,15 +56,13 @@ class ValkeyBells:
 
     def listen(self, *names: str) -> LocalListening:
         listening = self._local.listen(*names)
-        for name in self._with_watched(names):
-            channel = self._channels.get(name) or self._subscribe(name)
-            if not channel.done():
-                listening.heard = channel
+        for name in names:
+            wanted = (_WATCHED, name) if name.startswith(_OF_EXECUTIONS) else (name,)
+            for one in wanted:
+                channel = self._channels.get(one) or self._subscribe(one)
+                if not channel.done():
+                    listening.heard = channel
         return listening
-
-    def _with_watched(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        is_watching = any(name.startswith(_OF_EXECUTIONS) for name in names)
-        return (_WATCHED, *names) if is_watching else names
 
     def ring(self, *names: str) -> None:
         """Ring in this process; changes in the store ring by themselves."""
