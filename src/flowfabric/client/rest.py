@@ -10,6 +10,7 @@ import msgspec
 
 from flowfabric.client.addresses import base_of, checked_token
 from flowfabric.client.faults import fault_of, refusal_of
+from flowfabric.client.pools import Pools
 from flowfabric.client.questions import TIMEOUT_S, Question
 from flowfabric.core.tokens import Secret, token_to_text
 from flowfabric.errors import FlowFabricError, HttpError, MalformedResponse
@@ -21,7 +22,6 @@ CONNECT_S: Final = 10.0
 _TRIES: Final = 4
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
-_IDLE_CONNECTIONS: Final = 100
 _TOO_MANY: Final = 429
 
 _encode: Final = msgspec.json.Encoder(enc_hook=token_to_text).encode
@@ -38,8 +38,7 @@ class Rest:
             base_url=self._url,
             headers=_headers(token),
             timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_S),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=_IDLE_CONNECTIONS),
-            transport=transport,
+            transport=transport or Pools(),
             trust_env=False,
         )
         self._traces = Traces()
