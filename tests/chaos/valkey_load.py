@@ -47,12 +47,16 @@ def may_meet(fault: FlowFabricError) -> bool:
     return fault.retryable or isinstance(fault, (LeaseExpired, StaleLease, ExecutionNotActive))
 
 
+def be_patient(engine: Engine) -> None:
+    """Let callers wait for their servers, however slow this machine is."""
+    engine.deps.store.backend._functions.patience_s = PATIENCE_S  # type: ignore[attr-defined]
+
+
 class Load:
     """Submits with keys, so that work lies in all partitions, and finishes what it submitted."""
 
     def __init__(self, engine: Engine) -> None:
-        # Callers wait for their servers, however slow this machine is.
-        engine.deps.store.backend._functions.patience_s = PATIENCE_S  # type: ignore[attr-defined]
+        be_patient(engine)
         self.submitted: list[str] = []
         self.completed: Counter[str] = Counter()
         self.faults: list[FlowFabricError] = []

@@ -14,7 +14,7 @@ from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.executions import Submission
 from flowfabric.engine.holding import Held
 from flowfabric.errors import ResourceExhausted, TransportFault
-from tests.chaos.valkey_load import engine_at, settings_for
+from tests.chaos.valkey_load import be_patient, engine_at, settings_for
 from tests.clock import VirtualClock
 from tests.conformance.driver import RETRIES, TRANSIENT, Driver, unfenced
 from tests.conformance.graphs import FlowUnderTest, chain
@@ -50,6 +50,7 @@ async def turned_away(server: ValkeyServer, word: str) -> None:
 async def test_a_server_without_its_replicas_is_waited_for(
     server: ValkeyServer, engine: Engine
 ) -> None:
+    be_patient(engine)
     server.expect("CONFIG", "SET", "min-replicas-to-write", "1")
     submitting = asyncio.ensure_future(engine.executions.create(Submission(kind="k")))
     await turned_away(server, "NOREPLICAS")
@@ -61,6 +62,7 @@ async def test_a_server_without_its_replicas_is_waited_for(
 async def test_a_server_that_is_busy_with_another_s_script_is_waited_for(
     server: ValkeyServer, engine: Engine
 ) -> None:
+    be_patient(engine)
     blocking = asyncio.ensure_future(asyncio.to_thread(server.run, "EVAL", ENDLESS, "0"))
     await asyncio.to_thread(await_server, lambda one: one.run("GET", "x")[:5] == b"-BUSY", server)
     submitting = asyncio.ensure_future(engine.executions.create(Submission(kind="k")))

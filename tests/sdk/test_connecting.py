@@ -25,7 +25,7 @@ async def test_a_store_is_opened_and_closed_with_the_claimer(tmp_path: Path) -> 
         task = await claimer.claim_next()
         assert task is not None
         await task.append_frame("note", b"one", "c-1")
-        await task.append_frame_with_mode("note", b"two", "best_effort", ttl="5s")
+        await task.append_frame_with_mode("note", b"two", "best_effort", ttl="1m")
         read = await task.read_stream()
         assert [one.frame.payload for one in read.frames] == [b"one", b"two"]
         assert read.frames[0].frame.correlation_id == "c-1"

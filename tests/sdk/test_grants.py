@@ -21,7 +21,7 @@ async def granted(fabric: FlowFabric, claimer: Claimer) -> Grant:
     order = ClaimOrder(
         worker_id=claimer.options.worker_id,
         worker_instance_id=claimer.options.instance_id,
-        lease_ms=5_000,
+        lease_ms=60_000,
     )
     grant = await (await fabric.open()).worker.grant(order)
     assert grant is not None
@@ -45,7 +45,7 @@ async def reclaim_grant(fabric: FlowFabric, claimer: Claimer, run: Run[object]) 
             worker_id=claimer.options.worker_id,
             worker_instance_id=claimer.options.instance_id,
             lane_id="default",
-            grant_ttl_ms=5_000,
+            grant_ttl_ms=60_000,
         ),
     )
     assert isinstance(answer, wire.Granted)

@@ -51,7 +51,7 @@ async def worked(fabric: FlowFabric, url: str) -> Figures:
             stumbled.append(1)
             raise ValueError("once")
 
-    async with fabric, fabric.worker(lease="3s"):
+    async with fabric, fabric.worker():
         assert await greet.call("Ada") == "hello, Ada"
         await stumble.call()
         # A result may be heard of before its worker has the answer.

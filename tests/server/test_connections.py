@@ -58,7 +58,13 @@ async def long(call: Call[None, None]) -> Reply:
 
 
 @pytest.fixture
-async def connect() -> AsyncIterator[Connect]:
+def keep_alive_s() -> int:
+    """Longer than a test takes, however slow the machine is."""
+    return 600
+
+
+@pytest.fixture
+async def connect(keep_alive_s: int) -> AsyncIterator[Connect]:
     async with AsyncExitStack() as stack:
         booting = await stack.enter_async_context(booted(dev()))
         listening = bound_socket(booting.services.settings)
@@ -68,7 +74,7 @@ async def connect() -> AsyncIterator[Connect]:
             ws="none",
             lifespan="off",
             log_config=None,
-            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_keep_alive=keep_alive_s,
         )
         server = uvicorn.Server(config)
         config.load()
@@ -139,14 +145,16 @@ async def test_a_header_cannot_become_two(
     assert b"x-two" not in head
 
 
+@pytest.mark.parametrize("keep_alive_s", [KEEP_ALIVE_S])
 async def test_an_idle_connection_is_closed_and_a_busy_one_is_not(connect: Connect) -> None:
     reader, writer = await connect()
     loop = asyncio.get_running_loop()
+    began = loop.time()
     writer.write(get("/long"))
     assert (await answer(reader))[1] == b'"at last"'
-    idle_since = loop.time()
-    assert await reader.read() == b""
-    assert KEEP_ALIVE_S / 2 < loop.time() - idle_since < 5 * KEEP_ALIVE_S
+    async with asyncio.timeout(20):
+        assert await reader.read() == b""
+    assert loop.time() - began > 2 * KEEP_ALIVE_S
 
 
 def post(path: str, body: bytes) -> bytes:

@@ -120,8 +120,9 @@ async def test_a_drain_ends_every_wait_at_once_and_finishes_the_rest(tmp_path: P
         for followed in await asyncio.gather(sse, feed):
             assert "event: error" in followed.text
             assert '"kind":"unavailable"' in followed.text
-        assert await process.ended(20) == 0
-        assert time.monotonic() - started < 15
+        assert await process.ended(25) == 0
+        # Far less than the waits were to take.
+        assert time.monotonic() - started < 25
 
 
 async def _until_told(http: httpx.AsyncClient, *figures: str) -> None:
