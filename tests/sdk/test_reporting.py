@@ -8,7 +8,7 @@ import pytest
 from flowfabric.worker import reporting as reporting_module
 from flowfabric.worker.reporting import MOST_FINISHED, Ending, Reporting
 
-SOON_S = 10.0
+SOON_S = 30.0
 
 
 class Engine:
@@ -61,8 +61,9 @@ async def test_what_ends_in_one_turn_is_told_together_and_at_once(
 
 
 async def test_a_few_wait_for_the_report_that_is_under_way(
-    engine: Engine, reporting: Reporting
+    engine: Engine, reporting: Reporting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(reporting_module, "_LATEST_S", 600.0)
     put(reporting, 1)
     await engine.reports(1)
     put(reporting, 2)

@@ -23,7 +23,7 @@ async def test_a_task_runs_on_its_schedule(fabric: FlowFabric) -> None:
         async with aclosing(following) as events:
             ended = await anext(events)
         assert isinstance(ended, CompletionEvent)
-        assert await fabric.run(ended.execution_id).result(timeout="10s") == "Oslo 1"
+        assert await fabric.run(ended.execution_id).result(timeout="30s") == "Oslo 1"
     shown = await nightly.info()
     assert (shown.kind, shown.lane, shown.tags) == ("report", "reports", {"app.team": "red"})
     await nightly.delete()
@@ -43,9 +43,9 @@ async def test_a_schedule_is_looked_after_by_its_id(fabric: FlowFabric) -> None:
     assert not (await fabric.scheduled("hourly").resume()).paused
     async with fabric.worker():
         run = await again.trigger()
-        assert await run.result(timeout="10s") == 10
+        assert await run.result(timeout="30s") == 10
         runs = await again.backfill(NOON, NOON.replace(hour=14))
-        assert [await run.result(timeout="10s") for run in runs] == [10, 10, 10]
+        assert [await run.result(timeout="30s") for run in runs] == [10, 10, 10]
     repeated = await again.backfill(NOON, NOON.replace(hour=14))
     assert [run.id for run in repeated] == [run.id for run in runs]
 

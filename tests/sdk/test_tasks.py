@@ -35,7 +35,7 @@ async def test_a_task_runs_and_its_result_comes_back(fabric: FlowFabric) -> None
     async with fabric.worker():
         assert await add.call(1) == 3
         run = await add.submit(1, b=40)
-        assert await run.result(timeout="10s") == 41
+        assert await run.result(timeout="30s") == 41
         assert await run.state() == "completed"
 
 
@@ -90,7 +90,7 @@ async def test_a_failure_comes_back_with_its_traceback(fabric: FlowFabric) -> No
     async with fabric.worker():
         run = await fall.submit()
         with pytest.raises(ExecutionFailed) as caught:
-            await run.result(timeout="10s")
+            await run.result(timeout="30s")
     assert caught.value.reason == "outer: 'inner'"
     assert caught.value.category == "handler_error"
     assert "raise ValueError" in caught.value.traceback

@@ -49,7 +49,7 @@ class EventSource:
 
     async def __aexit__(self, *_: object) -> None:
         self._gone.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(15):
             await self._serving
 
     async def events(self) -> AsyncIterator[Sent]:
@@ -65,7 +65,7 @@ class EventSource:
     async def take(self, n: int) -> list[Sent]:
         """The next events, so many."""
         found: list[Sent] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(15):
             async for one in self.events():
                 found.append(one)
                 if len(found) == n:
@@ -73,7 +73,7 @@ class EventSource:
         return found
 
     async def _next(self) -> dict[str, Any]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(15):
             return await self._sent.get()
 
     async def _receive(self) -> dict[str, Any]:

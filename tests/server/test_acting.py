@@ -170,7 +170,7 @@ async def test_a_wait_for_the_end_is_answered_when_it_comes(served: Served) -> N
         asyncio.create_task(served.call(f"GET /v1/executions/{own}/result?wait_ms=20000")),
     ]
     await served.finish(held, complete={"result": "aGk="})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(15):
         state, result = await asyncio.gather(*waits)
     assert state.json() == "completed"
     assert result.content == b"hi"

@@ -63,12 +63,12 @@ async def test_a_waiting_tail_wakes_on_a_frame_and_on_the_close(served: Served) 
     path = f"GET {stream(held)}/tail?block_ms=20000"
     waiting = asyncio.create_task(served.done(path))
     await append(served, held, b"one")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(15):
         page = await waiting
     assert page["count"] == 1
     waiting = asyncio.create_task(served.done(f"{path}&after={page['next_after']}"))
     await served.finish(held, complete={})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(15):
         closed = await waiting
     assert closed["closed_reason"] == "attempt_success"
 
@@ -89,7 +89,7 @@ async def test_beyond_the_pool_tails_are_refused_at_once_and_streams_are_not(
     held = await served.held()
     path = f"GET {stream(held)}/tail?block_ms=20000"
     waiting = [asyncio.create_task(served.call(path)) for _ in range(5)]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(15):
         done, left = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         while len(done) < 3:
             done, left = await asyncio.wait(waiting, timeout=0.05)
@@ -225,7 +225,7 @@ async def test_events_are_read_in_pages_and_awaited(served: Served) -> None:
     )
     held = await served.held()
     await served.finish(held, complete={})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(15):
         page = await waiting
     (event,) = page["events"]
     assert (event["family"], event["outcome"]) == ("completion", "success")

@@ -73,7 +73,7 @@ async def answer(application: Http, scope: dict[str, Any], *received: dict[str, 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(15):
         await application(scope, receive, send)
     return sent
 

@@ -20,7 +20,7 @@ def finish(held: dict[str, Any], op: str = "", **outcome: Any) -> dict[str, Any]
 
 async def until_waiting(served: Served) -> None:
     """Until the server itself tells that a claim waits."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(15):
         while "ff_claim_waits 1.0" not in (await served.call("GET /metrics")).text:
             pass
 
@@ -85,7 +85,7 @@ async def test_a_claim_waits_for_work(served: Served) -> None:
     waiting = asyncio.create_task(served.claim(wait_ms=20_000))
     await until_waiting(served)
     own = await served.submit()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(15):
         claimed = await waiting
     assert claimed["execution_id"] == own
     assert claimed["policy"] == {}

@@ -6,7 +6,7 @@ import pytest
 
 from flowfabric.backend.bells import LocalBells, LocalListening
 
-SOON_S = 10.0
+SOON_S = 30.0
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from flowfabric.backend.sqlite.runner import SqliteRunner
 from flowfabric.backend.types import ConfigDocument
 
 Item = Callable[[Transaction], Any]
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 class Home(SqliteRunner):

@@ -91,7 +91,7 @@ async def test_a_process_that_lives_is_no_reason_to_check(file: Path, checks: li
         async with a_home(file):
             assert sorted(processes(file)) == sorted([os.getpid(), other.pid])
         assert processes(file) == [other.pid]
-        other.communicate("", timeout=10)
+        other.communicate("", timeout=30)
     assert processes(file) == []
     assert checks == []
 
@@ -147,7 +147,7 @@ def test_without_proc_a_process_is_known_by_its_number(
     monkeypatch.setattr(presence, "_BOOT", "/nowhere/boot_id")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         if not alive:
-            process.communicate(b"\n", timeout=10)
+            process.communicate(b"\n", timeout=30)
         assert presence._birth(process.pid) == (str(process.pid) if alive else "")
         if alive:
-            process.communicate(b"\n", timeout=10)
+            process.communicate(b"\n", timeout=30)

@@ -11,7 +11,7 @@ from flowfabric.backend.sqlite import open_sqlite, upkeep
 from flowfabric.backend.sqlite.connection import Durability, connect
 from flowfabric.backend.sqlite.upkeep import Upkeep
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 class Merging(sqlite3.Connection):

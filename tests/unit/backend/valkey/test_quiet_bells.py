@@ -11,7 +11,7 @@ from tests.valkey_server import ValkeyServer
 
 ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1")
 RUNG = "cmdstat_publish:calls="
-SOON_S = 10.0
+SOON_S = 30.0
 
 
 def rings(server: ValkeyServer) -> int:
