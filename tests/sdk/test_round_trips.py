@@ -1,11 +1,14 @@
 """How often a worker and a submitter ask the store, counted by a real server."""
 
 import re
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 
 from flowfabric import FlowFabric
+from flowfabric.backend.valkey import bells
+from flowfabric.engine import lanes
 from tests.sdk.backends import SETTINGS
 from tests.valkey_server import ValkeyServer, shared_server
 
@@ -65,3 +68,37 @@ async def test_work_is_finished_and_claimed_by_the_same_calls(
             assert not isinstance(run, Exception)
             assert await run.result(timeout="20s") == 2 * (tasks - 1)
     assert asked(server) <= tasks / 10 + BESIDES
+
+
+class Clock:
+    """The time, and an hour that may have passed."""
+
+    def __init__(self) -> None:
+        self.hours = 0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + 3_600 * self.hours
+
+
+async def test_a_worker_that_was_rung_for_asks_nothing_before_it_claims(
+    server: ValkeyServer, fabric: FlowFabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(lanes, "time", clock)
+    monkeypatch.setattr(bells, "time", clock)
+
+    async def double(n: int) -> int:
+        return 2 * n
+
+    url = f"valkey://127.0.0.1:{server.port}"
+    async with FlowFabric(url, settings=SETTINGS, duties=False) as working:
+        working.task()(double)
+        task = fabric.task()(double)
+        async with working.worker():
+            assert await task.call(1) == 2
+            server.run("CONFIG", "RESETSTAT")
+            for n in range(CALLS):
+                clock.hours += 1
+                assert await task.call(n) == 2 * n
+            # The lane of the submitter; then create, claim, finish and read.
+            assert asked(server) <= 5 * CALLS + BESIDES

@@ -18,6 +18,8 @@ class LocalBells:
         self._listeners: dict[str, OrderedDict[LocalListening, None]] = {}
         self._rings: dict[str, int] = {}
         self._unheard = 0
+        # When something last came on the way that all rings come, if they have one in common.
+        self.proven_at = 0.0
 
     def listen(self, *names: str) -> "LocalListening":
         listening = LocalListening(self, names)
@@ -88,6 +90,10 @@ class LocalListening:
         self.is_closed = False
         # Done as soon as rings of other processes are heard; None if they are already.
         self.heard: asyncio.Future[None] | None = None
+
+    @property
+    def proven_at(self) -> float:
+        return self._bells.proven_at
 
     def wake(self) -> None:
         self._is_confirmed_only = False

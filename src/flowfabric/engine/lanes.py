@@ -83,7 +83,8 @@ def _sets_document(namespace: str, lane: str) -> str:
 
 
 class Lanes:
-    """A cache of lane documents, at most a second old and dropped on every configuration change."""
+    """A cache of lane documents, dropped on every configuration change, and a second after it was
+    last certain that there had been none."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -240,7 +241,9 @@ class Lanes:
         if self._bell.take():
             self._cache.clear()
         found = self._cache.get(name)
-        if found is None or time.monotonic() - found.read_at > _FRESH_S:
+        if found is None:
+            return None
+        if time.monotonic() - max(found.read_at, self._bell.proven_at) > _FRESH_S:
             return None
         return found
 

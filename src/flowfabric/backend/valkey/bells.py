@@ -6,6 +6,7 @@ takes a moment, in which a ring would be missed: so its confirmation counts as a
 
 import asyncio
 import logging
+import time
 from typing import Any, Final, Protocol
 
 import libvalkey
@@ -144,6 +145,8 @@ class ValkeyBells:
         kind = push[0]
         if kind not in (b"message", b"subscribe"):
             return
+        # Whatever was rung before came before, or this would not have come.
+        self._local.proven_at = time.monotonic()
         name = push[1].decode().removeprefix(BELL)
         if kind == b"message":
             self._local.ring(name)
