@@ -22,6 +22,8 @@ REQUESTS_END_S: Final = 35
 # How long requests are still taken to be answered that nothing is taken any more: a client that is
 # told so goes elsewhere, one whose connection is cut cannot know what became of its request.
 FAREWELL_S: Final = 0.25
+# In parts, for a machine that stands still for longer must not have the clients cut off.
+_PARTS: Final = 10
 _KEEP_ALIVE_S: Final = 75
 _COLLECTED_EVERY: Final = (50_000, 20, 20)
 
@@ -72,10 +74,13 @@ def _stop_on_signals(application: Http, server: uvicorn.Server) -> None:
     def stop(name: str) -> None:
         _log.info("%s: draining", name)
         application.services.drain.begin()
-        loop.call_later(FAREWELL_S, leave)
+        leave(_PARTS)
 
-    def leave() -> None:
-        server.should_exit = True
+    def leave(parts: int) -> None:
+        if parts:
+            loop.call_later(FAREWELL_S / _PARTS, leave, parts - 1)
+        else:
+            server.should_exit = True
 
     loop = asyncio.get_running_loop()
     for one in (signal.SIGINT, signal.SIGTERM):
