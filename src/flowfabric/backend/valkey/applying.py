@@ -1,6 +1,5 @@
 """Mechanism `apply`: plans, and plans with a claim behind them."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +7,14 @@ import msgspec
 
 from flowfabric.backend.base import Answered
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, Finished
-from flowfabric.backend.valkey.calls import MOST_ITEMS, Calls, Reply, read_answer, unanswered
+from flowfabric.backend.valkey.calls import (
+    MOST_ITEMS,
+    Calls,
+    Reply,
+    read_answer,
+    side_by_side,
+    unanswered,
+)
 from flowfabric.backend.valkey.claiming import behind, both, claim_answer, pack_claim
 from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.packing import Args, flat_plan, record_from
@@ -55,7 +61,7 @@ class ApplyMechanism:
                 answers[place] = answer
             return claimed
 
-        *_, claimed = [None, *await asyncio.gather(*map(run, parts))]
+        *_, claimed = [None, *await side_by_side(run, parts)]
         return answers, claimed
 
     async def _apply(self, plans: Sequence[Plan], claim: ClaimRequest | None) -> _Applied:

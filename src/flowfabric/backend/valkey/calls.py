@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -131,11 +131,7 @@ class Calls:
                     answers[place] = read_answer(items[place], answer, reply, read)
                 left = unanswered(left, reply.head)
 
-        parts = self.parts(items, key, most)
-        if len(parts) == 1:
-            await run(parts[0])
-        else:
-            await asyncio.gather(*map(run, parts))
+        await side_by_side(run, self.parts(items, key, most))
         return answers
 
     def parts(
@@ -151,6 +147,13 @@ class Calls:
             for places in groups.values()
             for start in range(0, len(places), most)
         ]
+
+
+async def side_by_side(run: Callable[[I], Awaitable[A]], parts: Sequence[I]) -> list[A]:
+    """What comes of each part. One alone needs no task of its own."""
+    if len(parts) == 1:
+        return [await run(parts[0])]
+    return [*await asyncio.gather(*map(run, parts))]
 
 
 def unanswered(asked: Sequence[I], answers: Sequence[Any]) -> Sequence[I]:

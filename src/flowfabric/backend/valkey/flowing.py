@@ -1,7 +1,6 @@
 """Flows: whole graphs, edits, settling, and their reads."""
 
-import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -14,7 +13,7 @@ from flowfabric.backend.flowing import (
     MemberQuery,
 )
 from flowfabric.backend.limiting import Answered
-from flowfabric.backend.valkey.calls import MOST_ITEMS, Calls, Reply
+from flowfabric.backend.valkey.calls import MOST_ITEMS, Calls, Reply, side_by_side
 from flowfabric.backend.valkey.edge_lists import flat_lists
 from flowfabric.backend.valkey.fanning import ask_all
 from flowfabric.backend.valkey.graph_packing import (
@@ -62,18 +61,16 @@ class FlowMechanism:
     async def create_graph(
         self, items: Sequence[GraphBirth]
     ) -> list[Answered[GraphCreated | GraphRefused]]:
-        answers = await asyncio.gather(
-            *(
-                self._calls.batches(
-                    "graph",
-                    graphs,
-                    lambda one: self._flow_key(one.flow.flow_id),
-                    self._pack_graph,
-                    _graph_answer,
-                )
-                for graphs in _in_calls(items)
+        def create(graphs: list[GraphBirth]) -> Awaitable[list[Any]]:
+            return self._calls.batches(
+                "graph",
+                graphs,
+                lambda one: self._flow_key(one.flow.flow_id),
+                self._pack_graph,
+                _graph_answer,
             )
-        )
+
+        answers = await side_by_side(create, _in_calls(items))
         found = [answer for part in answers for answer in part]
         await attach(self._calls, _charged(items, found))
         return found
@@ -136,7 +133,7 @@ class FlowMechanism:
             for place, answer in zip(places, reply.head, strict=True):
                 answers[place] = read(items[place], answer)
 
-        await asyncio.gather(*map(run, self._calls.parts(items, key)))
+        await side_by_side(run, self._calls.parts(items, key))
         return answers
 
     async def flows(self, ids: Sequence[str]) -> list[Flow | None]:

@@ -1,6 +1,5 @@
 """Mechanisms `read`, `due`, `count` and `queues`."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,7 +13,7 @@ from flowfabric.backend.types import (
     Seen,
     With,
 )
-from flowfabric.backend.valkey.calls import Calls, Reply
+from flowfabric.backend.valkey.calls import Calls, Reply, side_by_side
 from flowfabric.backend.valkey.fanning import ask_all
 from flowfabric.backend.valkey.graph_packing import upstreams_of
 from flowfabric.backend.valkey.graph_rows import edge_of, flow_of, group_or_none
@@ -51,7 +50,7 @@ class ReadMechanism:
             for place, answer in zip(places, reply.head, strict=True):
                 answers[place] = _seen(answer, reply, beside) if answer else None
 
-        await asyncio.gather(*map(run, self._calls.parts(ids, execution_partition_key, _PER_CALL)))
+        await side_by_side(run, self._calls.parts(ids, execution_partition_key, _PER_CALL))
         return answers
 
     async def due(
