@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from flowfabric.backend.valkey.graph_layout import EDGE, FLOW, FLOW_PLAN, GROUP
 from flowfabric.backend.valkey.keys import FLOW_RANGE, FLOW_RANGES
+from flowfabric.backend.valkey.layout import PLAN
 from flowfabric.backend.valkey.packing import Args, pack_plan
 from flowfabric.core import flow_cancel, graph, settle
 from flowfabric.core.graph_chunks import ABANDONED_AFTER_MS
@@ -19,12 +20,16 @@ GRAPH_PLACES: Final = {"f": FLOW, "e": EDGE, "g": GROUP, "c": FLOW_PLAN}
 
 # Stands in a template for the words that are known only when it is used.
 _MARK: Final = "\x01"
+_STATES: Final = PLAN.index("states")
 # Where a flow counts its members in each public state.
 _COUNTED: Final = {name: place for place, name in enumerate(PUBLIC_STATES, len(FLOW) + 1)}
 
 
 def _template(plan: Plan) -> list[Any]:
-    return pack_plan(plan, Args(), frozenset())
+    packed = pack_plan(plan, Args(), frozenset())
+    # A set has another order in each process, and all are to write the same library.
+    packed[_STATES] = sorted(packed[_STATES])
+    return packed
 
 
 def _places(names: tuple[str, ...] | frozenset[str]) -> tuple[int, ...]:

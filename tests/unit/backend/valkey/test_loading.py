@@ -1,5 +1,9 @@
 """Which library is good enough."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from flowfabric.backend.valkey.library import library
@@ -20,3 +24,20 @@ def test_none_or_an_older_or_another_of_this_release_is_not(found: str) -> None:
 
 def test_a_test_s_library_is_another_one() -> None:
     assert library(test_mode=True)[1] != library(test_mode=False)[1]
+
+
+def test_every_process_writes_the_same_library() -> None:
+    """Or each that starts would load its own over that of the others."""
+    program = (
+        "from flowfabric.backend.valkey.library import library;print(library(test_mode=False)[1])"
+    )
+    versions = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(versions) == 1
