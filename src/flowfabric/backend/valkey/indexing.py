@@ -6,6 +6,7 @@ file `views`, in the same block, and uses what is local there.
 
 from typing import Final
 
+from flowfabric.backend.valkey.keys import OF_PARTITIONS
 from flowfabric.backend.valkey.layout import AT
 from flowfabric.core.views import VIEWS, View
 
@@ -16,9 +17,7 @@ _COUNTED: Final = "by_state"
 # whole shelf is one view and readers look at the namespace of what they find.
 _IMPLIED: Final = ("part", "namespace")
 _MEMBER: Final = "execution_id"
-# What is asked for by its partition, or is its flow's, lies with the partition even where others
-# share a shelf.
-_BY_PARTITION: Final = "partition"
+# The sets that lie with the record's partition.
 _OWN: Final = "sets_of(ff.tag_of(id))"
 # What a record never changes.
 _FIXED: Final = frozenset({"part", "namespace", "lane", "created_at", "execution_id"})
@@ -66,7 +65,7 @@ def _view(view: View) -> str:
 
 def _fixed(view: View) -> str:
     """A view in which a record stands in one place from its birth to its purge."""
-    sets = _OWN if view.name == _BY_PARTITION else "shelf"
+    sets = _OWN if view.name in OF_PARTITIONS else "shelf"
     return f"""-- {view.name}
 if not before then
 add(c, {sets}.{view.name}, {_order(view, "after")}, id)

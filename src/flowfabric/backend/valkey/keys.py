@@ -15,6 +15,8 @@ BELL: Final = "ff:bell:"
 SLOTS: Final = 16_384
 # The partition whose tag the views, counters and logs of all partitions have on a single server.
 SHELF: Final = 0
+# Views that lie with their partition even there, because they are asked for by partition or flow.
+OF_PARTITIONS: Final = frozenset({"flow", "partition"})
 
 
 def slot_of(key: str) -> int:

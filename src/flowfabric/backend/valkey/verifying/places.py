@@ -11,6 +11,7 @@ from flowfabric.backend.types import Discrepancy
 from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.keys import (
     FLOW_RANGES,
+    OF_PARTITIONS,
     partition_key,
     state_view,
     tag_of,
@@ -28,8 +29,6 @@ from flowfabric.core.record import Record
 from flowfabric.core.states import CLAIMABLE
 from flowfabric.core.views import Entry, bucket_of, entries, tag_entries
 
-# What lies with its partition even where others share a shelf.
-_OF_PARTITIONS: Final = frozenset({"flow", "partition"})
 # Views of budgets.
 _OTHERS: Final = frozenset({"budget_timers"})
 
@@ -64,7 +63,7 @@ class Places:
         for entry in (*entries(record), *tag_entries(record, self._calls.searchable)):
             # What waits stands in its lane's queues, which are in the lane's own order.
             if entry.view != "by_state" or not is_queued:
-                tag = own if entry.view in _OF_PARTITIONS else shelf
+                tag = own if entry.view in OF_PARTITIONS else shelf
                 expected[f"{tag}:{_name(entry)}"][record.execution_id] = _score(entry)
 
     def found(self, dumped: Dump) -> dict[str, dict[str, int]]:
