@@ -62,36 +62,37 @@ class Gatherer(Generic[I, A]):
         self._run = run
         self._most = most
         self._place = place
-        self._waiting: list[_Waiting[I, A]] = []
-        self._flights: set[asyncio.Task[Any]] = set()
+        # Batches that still take items, by their place, until they depart.
+        self._open: dict[object, list[_Waiting[I, A]]] = {}
+        # Whoever waits for it may go away; what has departed arrives.
+        self._flights: dict[int, asyncio.Task[Any]] = {}
 
     def submit(self, item: I) -> asyncio.Future[A]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[A] = loop.create_future()
+        place = self._place and self._place(item)
+        batch = self._open.get(place)
         # One departure for each full batch, so that none is overtaken by what was submitted later.
-        if len(self._waiting) % self._most == 0:
-            self._follow(loop.create_task(self._depart()))
-        self._waiting.append((item, future))
+        if batch is None or len(batch) == self._most:
+            batch = self._open[place] = []
+            self._flights[id(batch)] = loop.create_task(self._depart(place, batch))
+        batch.append((item, future))
         return future
 
-    async def _depart(self) -> None:
+    async def _depart(self, place: object, batch: list[_Waiting[I, A]]) -> None:
         """At the end of the turn, with as many as go together."""
-        batch = self._waiting[: self._most]
-        del self._waiting[: self._most]
-        if self._place is None:
-            await _fly(self._run, batch)
-            return
-        for group in _groups(batch, self._place):
-            self._follow(asyncio.ensure_future(_fly(self._run, group)))
+        if self._open.get(place) is batch:
+            del self._open[place]
+        await self._fly(self._run, batch)
 
     async def submit_all(self, items: Sequence[Answered[I]]) -> list[Answered[A]]:
         """What somebody has gathered already, with one answer or error for each; an item that is an
         error stays one."""
         good = [item for item in items if not isinstance(item, FlowFabricError)]
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[Answered[A]]] = loop.create_future()
-        self._follow(loop.create_task(_fly(self._run_all, [(good, future)])))
-        return in_places(items, await future)
+        batch = [(good, loop.create_future())]
+        self._flights[id(batch)] = loop.create_task(self._fly(self._run_all, batch))
+        return in_places(items, await batch[0][1])
 
     async def _run_all(self, gathered: Sequence[Sequence[I]]) -> list[Answered[list[Answered[A]]]]:
         (items,) = gathered
@@ -104,47 +105,32 @@ class Gatherer(Generic[I, A]):
                 answers += [fault] * len(part)
         return [answers]
 
-    def _follow(self, flight: asyncio.Task[Any]) -> None:
-        """Whoever waits for it may go away; what has departed arrives."""
-        self._flights.add(flight)
-        flight.add_done_callback(self._flights.discard)
-
-    async def drain(self) -> None:
-        """Wait until everything under way has been answered."""
-        while self._flights:
-            await asyncio.wait(self._flights)
-
-
-async def _fly(run: _Run[I, A], batch: list[_Waiting[I, A]]) -> None:
-    try:
-        answers = await run([item for item, _ in batch])
-    except BaseException as fault:
-        for _, future in batch:
-            if not future.done():
-                future.set_exception(fault)
-        if not isinstance(fault, Exception):
-            raise
-        return
-    for (_, future), answer in zip(batch, answers, strict=True):
-        if future.done():
-            continue
-        if isinstance(answer, FlowFabricError):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)
+    async def _fly(self, run: _Run[Any, Any], batch: list[_Waiting[Any, Any]]) -> None:
+        """Everybody who still waits then gets the answer of their item."""
+        try:
+            answers = await run([item for item, _ in batch])
+        except BaseException as fault:
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(fault)
+            if not isinstance(fault, Exception):
+                raise
+            return
+        finally:
+            del self._flights[id(batch)]
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if future.done():
+                continue
+            if isinstance(answer, FlowFabricError):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
 
 
 def in_places(items: Sequence[Answered[I]], answers: Iterable[A]) -> list[A | FlowFabricError]:
     """The answers of those items that could be sent, among the errors of the others."""
     found = iter(answers)
     return [item if isinstance(item, FlowFabricError) else next(found) for item in items]
-
-
-def _groups(waiting: list[_Waiting[I, A]], place: _Place[I]) -> Collection[list[_Waiting[I, A]]]:
-    placed: dict[object, list[_Waiting[I, A]]] = {}
-    for one in waiting:
-        placed.setdefault(place(one[0]), []).append(one)
-    return placed.values()
 
 
 class Store:
