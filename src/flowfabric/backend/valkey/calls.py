@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -101,7 +102,7 @@ class Calls:
     async def settled(self) -> None:
         """Wait for what follows behind calls."""
 
-    async def batches(
+    def batches(
         self,
         function: str,
         items: Sequence[I],
@@ -109,29 +110,39 @@ class Calls:
         pack: Callable[[I, Args], Any],
         read: Callable[[I, Any, Reply], A],
         most: int = MOST_ITEMS,
-    ) -> list[A | FlowFabricError]:
+    ) -> Awaitable[list[A | FlowFabricError]]:
         """Items in calls of one partition each (in a cluster) or of all (otherwise), in parts that
         are sent one behind the other; answers in the order of the items. A part that cannot
         reach its server does not spoil the others."""
-        answers: list[Any] = [None] * len(items)
+        if len(items) <= most and not self.topology.is_cluster:
+            return self._call(function, key, pack, read, items)
+        call = partial(self._call, function, key, pack, read)
+        return _joined(call, items, self.parts(items, key, most))
 
-        async def run(left: Sequence[int]) -> None:
-            while left:
-                args = Args()
-                request = [pack(items[place], args) for place in left]
-                try:
-                    reply = await self.run(function, key(items[left[0]]), request, args)
-                except TransportError as fault:
-                    if len(left) == len(items):
-                        raise
-                    for place in left:
-                        answers[place] = fault
-                    return
-                for place, answer in zip(left, reply.head, strict=False):
-                    answers[place] = read_answer(items[place], answer, reply, read)
-                left = unanswered(left, reply.head)
-
-        await side_by_side(run, self.parts(items, key, most))
+    async def _call(
+        self,
+        function: str,
+        key: Callable[[I], str],
+        pack: Callable[[I, Args], Any],
+        read: Callable[[I, Any, Reply], A],
+        items: Sequence[I],
+    ) -> list[A | FlowFabricError]:
+        """One call, or more if it takes long; what was answered is not lost to the failure of the
+        next."""
+        answers: list[A | FlowFabricError] = []
+        left = items
+        while left:
+            args = Args()
+            request = [pack(item, args) for item in left]
+            try:
+                reply = await self.run(function, key(left[0]), request, args)
+            except TransportError as fault:
+                if not answers:
+                    raise
+                return [*answers, *[fault] * len(left)]
+            for item, answer in zip(left, reply.head, strict=False):
+                answers.append(read_answer(item, answer, reply, read))
+            left = unanswered(left, reply.head)
         return answers
 
     def parts(
@@ -147,6 +158,29 @@ class Calls:
             for places in groups.values()
             for start in range(0, len(places), most)
         ]
+
+
+async def _joined(
+    call: Callable[[list[I]], Awaitable[list[A | FlowFabricError]]],
+    items: Sequence[I],
+    parts: Sequence[list[int]],
+) -> list[A | FlowFabricError]:
+    """The answers of all parts, in the order of the items."""
+    answers: list[Any] = [None] * len(items)
+
+    async def run(part: list[int]) -> None:
+        found: Sequence[A | FlowFabricError]
+        try:
+            found = await call([items[place] for place in part])
+        except TransportError as fault:
+            if len(parts) == 1:
+                raise
+            found = [fault] * len(part)
+        for place, answer in zip(part, found, strict=True):
+            answers[place] = answer
+
+    await side_by_side(run, parts)
+    return answers
 
 
 async def side_by_side(run: Callable[[I], Awaitable[A]], parts: Sequence[I]) -> list[A]:

@@ -1,7 +1,7 @@
 """Mechanism `claim`: the best waiting records of some lanes, or named ones."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -16,8 +16,8 @@ from flowfabric.backend.valkey.packing import Args, document_from, encode, recor
 from flowfabric.core.plan import Refused
 from flowfabric.errors import FlowFabricError, TransportError
 
-# A request and where it stands among all that were asked.
-_Placed = tuple[int, ClaimRequest]
+# Requests that are made in one call.
+_Call = list[ClaimRequest]
 
 
 class ClaimMechanism:
@@ -25,41 +25,36 @@ class ClaimMechanism:
 
     async def claim(self, requests: Sequence[ClaimRequest]) -> list[Answered[ClaimAnswer]]:
         """A few records a call; while there are more, the rest is asked for."""
-        found: dict[int, Answered[ClaimAnswer]] = {}
-        asked = dict(enumerate(requests))
-        while asked:
-            calls = _in_calls((place, _portion(one)) for place, one in asked.items())
-            # What was leased already must not be lost with a call that fails.
-            answers = await self._answers(calls, alone=len(calls) == 1 and not found)
-            rests: dict[int, ClaimRequest] = {}
-            for place, answer in answers:
-                found[place] = _joined(found[place], answer) if place in found else answer
-                if (rest := _rest(asked[place], answer)) is not None:
-                    rests[place] = rest
-            asked = rests
-        return [found[place] for place in range(len(requests))]
-
-    async def _answers(
-        self, calls: list[list[_Placed]], *, alone: bool
-    ) -> list[tuple[int, Answered[ClaimAnswer]]]:
+        portions = [_portion(request) for request in requests]
+        calls = _in_calls(portions)
         if len(calls) == 1:
-            answers = [await self._claim_in(calls[0], alone=alone)]
+            answers = await self._claim_once(portions)
         else:
-            answers = await asyncio.gather(*(self._claim_in(one, alone=False) for one in calls))
-        return [
-            (place, answer)
-            for call, answered in zip(calls, answers, strict=True)
-            for (place, _), answer in zip(call, answered, strict=True)
-        ]
+            answers = await self._claim_in(calls)
+        rests = _rests(enumerate(requests), answers)
+        while rests:
+            calls = _in_calls([_portion(rest) for rest in rests.values()])
+            # What was leased already must not be lost with a call that fails.
+            found = await self._claim_in(calls)
+            for place, answer in zip(rests, found, strict=True):
+                answers[place] = _joined(answers[place], answer)
+            rests = _rests(rests.items(), found)
+        return answers
 
-    async def _claim_in(self, call: list[_Placed], *, alone: bool) -> list[Answered[ClaimAnswer]]:
-        portions = [portion for _, portion in call]
-        try:
-            return [*await self._calls.batches("claim", portions, _key, pack_claim, claim_answer)]
-        except TransportError as fault:
-            if alone:
-                raise
-            return [fault] * len(portions)
+    def _claim_once(self, portions: _Call) -> Awaitable[list[Answered[ClaimAnswer]]]:
+        return self._calls.batches("claim", portions, _key, pack_claim, claim_answer)
+
+    async def _claim_in(self, calls: list[_Call]) -> list[Answered[ClaimAnswer]]:
+        answered = await asyncio.gather(*map(self._claim_once, calls), return_exceptions=True)
+        answers: list[Answered[ClaimAnswer]] = []
+        for call, found in zip(calls, answered, strict=True):
+            if isinstance(found, TransportError):
+                answers += [found] * len(call)
+            elif isinstance(found, BaseException):
+                raise found
+            else:
+                answers += found
+        return answers
 
     async def lease(self, claims: Sequence[NamedClaim]) -> list[Answered[Offer | Refused]]:
         return [*await self._calls.batches("lease", claims, _named_key, _pack_named, _read_named)]
@@ -71,11 +66,17 @@ def _portion(request: ClaimRequest) -> ClaimRequest:
     return msgspec.structs.replace(request, ids=request.ids[:MOST_ITEMS])
 
 
-def _rest(request: ClaimRequest, answer: Answered[ClaimAnswer]) -> ClaimRequest | None:
-    """What is left to ask for, if there is more than a call took."""
-    if isinstance(answer, FlowFabricError) or not (answer.more and answer.offers):
-        return None
-    return behind(request, answer)
+def _rests(
+    asked: Iterable[tuple[int, ClaimRequest]], answers: Sequence[Answered[ClaimAnswer]]
+) -> dict[int, ClaimRequest]:
+    """What is left to ask for, by its place, where there is more than a call took."""
+    rests: dict[int, ClaimRequest] = {}
+    for (place, request), answer in zip(asked, answers, strict=True):
+        if isinstance(answer, ClaimAnswer) and answer.more and answer.offers:
+            rest = behind(request, answer)
+            if rest is not None:
+                rests[place] = rest
+    return rests
 
 
 def behind(request: ClaimRequest, answer: ClaimAnswer) -> ClaimRequest | None:
@@ -85,15 +86,15 @@ def behind(request: ClaimRequest, answer: ClaimAnswer) -> ClaimRequest | None:
     return msgspec.structs.replace(request, ids=ids, room=room) if ids else None
 
 
-def _in_calls(portions: Iterable[_Placed]) -> list[list[_Placed]]:
+def _in_calls(portions: Sequence[ClaimRequest]) -> list[_Call]:
     """Portions in calls that take no more than a call may."""
-    calls: list[list[_Placed]] = []
+    calls: list[_Call] = []
     room = 0
-    for place, portion in portions:
+    for portion in portions:
         if len(portion.ids) > room or not calls:
             calls.append([])
             room = MOST_ITEMS
-        calls[-1].append((place, portion))
+        calls[-1].append(portion)
         room -= len(portion.ids)
     return calls
 

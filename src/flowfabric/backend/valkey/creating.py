@@ -20,9 +20,9 @@ class CreateMechanism:
     _calls: Calls
 
     async def create(self, items: Sequence[Birth]) -> list[Answered[CreateAnswer]]:
-        answers: list[Answered[CreateAnswer]] = [
-            *await self._calls.batches("create", items, _key, self._pack_birth, self._read_birth)
-        ]
+        answers = await self._calls.batches(
+            "create", items, _key, self._pack_birth, self._read_birth
+        )
         charged = [
             birth
             for birth, answer in zip(items, answers, strict=True)
