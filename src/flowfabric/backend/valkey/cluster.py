@@ -18,6 +18,8 @@ _log = logging.getLogger("flowfabric.backend.valkey")
 _REFRESH_S: Final = 1.0
 
 _Address = tuple[str, int]
+# The first and the last slot, and who has them.
+_Range = tuple[int, int, _Address]
 
 
 class Cluster:
@@ -61,10 +63,14 @@ class Cluster:
         return tuple({id(node): node for node in self._slots if node is not None}.values())
 
     async def refresh(self) -> None:
+        self.doubt()
+        if self._refreshing is not None:
+            await asyncio.shield(self._refreshing)
+
+    def doubt(self) -> None:
         if self._refreshing is None:
             self._refreshing = asyncio.ensure_future(self._refresh())
             self._refreshing.add_done_callback(self._refreshed)
-        await asyncio.shield(self._refreshing)
 
     def redirected(self, asked: Node, redirect: Redirect) -> Node:
         node = self._node((redirect.host or asked.host, redirect.port))
@@ -83,14 +89,14 @@ class Cluster:
 
     def _refreshed(self, task: asyncio.Task[None]) -> None:
         self._refreshing = None
-        if not task.cancelled():
+        if not task.cancelled() and (fault := task.exception()) is not None:
             # Those who wait are told; without any, the next surprise asks again.
-            task.exception()
+            _log.info("the slots of the cluster are not known anew: %s", fault)
 
     async def _refresh(self) -> None:
-        ranges = await self._first_map()
-        slots: list[Node | None] = [None] * SLOTS
-        for first, last, address in ranges:
+        # Of a slot that nobody names, whoever had it is the best one to ask.
+        slots = self._slots.copy()
+        for first, last, address in await self._best_map():
             slots[first : last + 1] = [self._node(address)] * (last - first + 1)
         if slots == self._slots:
             return
@@ -98,23 +104,29 @@ class Cluster:
         await self._forget_others()
         self._tell()
 
-    async def _first_map(self) -> list[tuple[int, int, _Address]]:
-        """The first whole answer of any server we know of."""
+    async def _best_map(self) -> list[_Range]:
+        """The first answer with all slots of any server we know of, or else that with most of them:
+        who has met the others only now knows of few."""
         asked = [asyncio.ensure_future(_map_of(node)) for node in self._nodes.values()]
         fault: FlowFabricError = ClusterFault("valkey: no server of the cluster answers")
+        best: list[_Range] = []
         try:
             for answer in asyncio.as_completed(asked, timeout=_REFRESH_S):
                 try:
-                    return await answer
+                    best = max(best, await answer, key=_size)
                 except TransportError as met:
                     fault = met
-            raise fault
+                if _size(best) == SLOTS:
+                    break
         except TimeoutError:
-            raise fault from None
+            pass
         finally:
             for task in asked:
                 task.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
+        if not best:
+            raise fault
+        return best
 
     def _node(self, address: _Address) -> Node:
         node = self._nodes.get(address)
@@ -134,7 +146,11 @@ class Cluster:
             changed()
 
 
-async def _map_of(node: Node) -> list[tuple[int, int, _Address]]:
+def _size(ranges: list[_Range]) -> int:
+    return sum(last - first + 1 for first, last, _ in ranges)
+
+
+async def _map_of(node: Node) -> list[_Range]:
     answer = await node.run("CLUSTER", "SLOTS")
     if isinstance(answer, libvalkey.ReplyError):
         raise fault_of(answer)
@@ -143,7 +159,7 @@ async def _map_of(node: Node) -> list[tuple[int, int, _Address]]:
     return [_range_of(one, node) for one in answer]
 
 
-def _range_of(one: list[Any], asked: Node) -> tuple[int, int, _Address]:
+def _range_of(one: list[Any], asked: Node) -> _Range:
     first, last, (host, port, *_), *_ = one
     # A server that does not tell its name is the one that was asked.
     name = host.decode() if host else ""

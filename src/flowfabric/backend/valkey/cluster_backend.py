@@ -12,7 +12,7 @@ from flowfabric.backend.valkey.cluster import Cluster
 from flowfabric.backend.valkey.cluster_bells import ClusterBells
 from flowfabric.backend.valkey.cluster_calls import ClusterCalls
 from flowfabric.backend.valkey.due_pages import merged
-from flowfabric.backend.valkey.fanning import ask_all, ask_tags
+from flowfabric.backend.valkey.fanning import ask_all, ask_reachable, ask_tags
 from flowfabric.backend.valkey.keys import CONFIG, lane_key
 from flowfabric.backend.valkey.reading import config_due
 from flowfabric.backend.valkey.spread_claims import SpreadClaims
@@ -29,7 +29,7 @@ class ClusterBackend(ValkeyBackend):
         calls = ClusterCalls(functions, opening.counts, opening.clock, opening.searchable)
         bells = ClusterBells(cluster, opening.counts, calls.tallies)
         super().__init__(calls, bells, opening)
-        self._claims = SpreadClaims(calls, bells.rung)
+        self._claims = SpreadClaims(calls, bells)
         self._retelling: asyncio.Task[None] | None = None
         self._retell_at = 0.0
 
@@ -63,7 +63,15 @@ class ClusterBackend(ValkeyBackend):
             )
         ]
         wanted = [tag for tag in tags if _is_wanted(tag, partitions)]
-        answers = await ask_tags(self._calls, "due", wanted, lambda share: (limit, *behind, share))
+        answers, faults = await ask_reachable(
+            self._calls, "due", wanted, lambda share: (limit, *behind, share)
+        )
+        for fault in faults.values():
+            if not answers:
+                raise fault
+            # Those whose servers are there do not wait for those whose are not.
+            _log.info("timers of %d partitions are left to the next look: %s", len(faults), fault)
+            break
         return merged([*pages, *map(self._due_page, answers)], limit)
 
     async def queues(self, namespace: str, lane: str) -> list[Queue]:

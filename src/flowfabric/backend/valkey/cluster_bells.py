@@ -34,7 +34,6 @@ class ClusterBells:
         self._local = LocalBells()
         self._rung: dict[str, set[str]] = {}
         self._keepers: dict[Node, asyncio.Task[None]] = {}
-        self._looking: asyncio.Task[None] | None = None
         self._is_started = False
         cluster.watch(self._follow)
 
@@ -64,8 +63,6 @@ class ClusterBells:
     async def close(self) -> None:
         self._is_started = False
         keepers, self._keepers = list(self._keepers.values()), {}
-        if self._looking is not None:
-            keepers.append(self._looking)
         for keeper in keepers:
             keeper.cancel()
         await asyncio.gather(*keepers, return_exceptions=True)
@@ -97,7 +94,7 @@ class ClusterBells:
                 connection = await connect(node.host, node.port, node.login, self._on_push)
             except FlowFabricError as fault:
                 _log.info("doorbells: %s; trying again", fault)
-                self._look_again_soon()
+                self._cluster.doubt()
                 await asyncio.sleep(_RETRY_S)
                 continue
             self._tallies.reconnects += is_again
@@ -114,7 +111,7 @@ class ClusterBells:
     def _on_push(self, push: Any) -> None:
         if isinstance(push, libvalkey.ReplyError) or push[0] == b"sunsubscribe":
             # A slot is not, or no longer, where we thought it was.
-            self._look_again_soon()
+            self._cluster.doubt()
         elif push[0] == b"smessage":
             self._hear(push[1].decode().removeprefix(BELL), push[2].decode())
         elif push[0] == b"ssubscribe":
@@ -126,13 +123,3 @@ class ClusterBells:
             if name.startswith(_LANE) and self._local.has_listener(name):
                 self._rung.setdefault(name, set()).add(tag)
             self._local.ring(name)
-
-    def _look_again_soon(self) -> None:
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(self._look_again())
-
-    async def _look_again(self) -> None:
-        try:
-            await self._cluster.refresh()
-        except FlowFabricError as fault:
-            _log.info("doorbells: %s", fault)

@@ -9,7 +9,7 @@ from flowfabric.backend.valkey.keys import key_of, partition_key
 from flowfabric.backend.valkey.loading import refreshed
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.patience import Patience
-from flowfabric.errors import ClusterFault, TransportFault
+from flowfabric.errors import ClusterFault, TransportError, TransportFault
 
 P = TypeVar("P")
 
@@ -24,14 +24,10 @@ async def ask_all(
 
 
 async def ask_tags(
-    calls: Calls,
-    function: str,
-    tags: Iterable[str],
-    request: Callable[[list[str]], Any],
-    patience: float | None = None,
+    calls: Calls, function: str, tags: Iterable[str], request: Callable[[list[str]], Any]
 ) -> list[Reply]:
     """What each node answers to the request about its share of the tags."""
-    return await ask_each(calls, function, [(tag, key_of(tag)) for tag in tags], request, patience)
+    return await ask_each(calls, function, [(tag, key_of(tag)) for tag in tags], request)
 
 
 async def ask_each(
@@ -39,14 +35,13 @@ async def ask_each(
     function: str,
     keyed: Iterable[tuple[P, str]],
     request: Callable[[list[P]], Any],
-    patience: float | None = None,
 ) -> list[Reply]:
     """What each node answers about its share of anything, which is found by its key. When slots
     move, shares are made anew: the same ones would not be answered however often they are sent."""
     found = list(keyed)
     if not calls.topology.is_cluster:
         return await _ask(calls, function, found, request)
-    trial = Patience(calls.functions.patience_s if patience is None else patience)
+    trial = Patience(calls.functions.patience_s)
     while True:
         try:
             return await _ask(calls, function, found, request)
@@ -54,6 +49,35 @@ async def ask_each(
             await refreshed(calls.topology)
             if not await trial.wait():
                 raise
+
+
+async def ask_reachable(
+    calls: Calls, function: str, tags: Iterable[str], request: Callable[[list[str]], Any]
+) -> tuple[list[Reply], dict[str, TransportError]]:
+    """What those nodes answer that can be asked now, and why the tags of others are left out."""
+    shares: dict[Node, list[str]] = {}
+    faults: dict[str, TransportError] = {}
+    for tag in tags:
+        try:
+            shares.setdefault(calls.topology.node_of(key_of(tag)), []).append(tag)
+        except ClusterFault as fault:
+            faults[tag] = fault
+    answers = await asyncio.gather(
+        *(
+            calls.run(function, key_of(share[0]), request(share), patience=0)
+            for share in shares.values()
+        ),
+        return_exceptions=True,
+    )
+    replies: list[Reply] = []
+    for share, answer in zip(shares.values(), answers, strict=True):
+        if isinstance(answer, TransportError):
+            faults |= dict.fromkeys(share, answer)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            replies.append(answer)
+    return replies, faults
 
 
 async def _ask(

@@ -198,7 +198,10 @@ class _Trial:
             node = self._topology.redirected(self._topology.node_of(self._key), redirect)
             self._asking = None if redirect.is_lasting else node
             return
-        if not _is_passing(problem) or not await self._patience.wait():
+        is_passing = _is_passing(problem)
+        if not is_passing or not await self._patience.wait():
+            if is_passing:
+                self._topology.doubt()
             raise problem if isinstance(problem, FlowFabricError) else fault_of(problem)
         await refreshed(self._topology)
 

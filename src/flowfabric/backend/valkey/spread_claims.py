@@ -1,9 +1,9 @@
 """Claims in a cluster: hints say which partition has the best work of a lane; it is asked there."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import nextafter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -12,8 +12,8 @@ from flowfabric.backend.types import ClaimAnswer, ClaimRequest, Offer
 from flowfabric.backend.valkey.calls import Reply, read_answer
 from flowfabric.backend.valkey.claiming import claim_answer, pack_claim
 from flowfabric.backend.valkey.cluster_calls import ClusterCalls
-from flowfabric.backend.valkey.fanning import ask_tags
-from flowfabric.backend.valkey.keys import key_of, lane_key
+from flowfabric.backend.valkey.fanning import ask_reachable
+from flowfabric.backend.valkey.keys import key_of, lane_key, tag_of
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.packing import Args
 from flowfabric.errors import ClusterFault, FlowFabricError, TransportError
@@ -22,6 +22,8 @@ from flowfabric.errors import ClusterFault, FlowFabricError, TransportError
 _MOST_ROUNDS: Final = 4
 # How long a partition that is being moved, or all of a server that is away, is left alone.
 _AWAY_S: Final = 0.5
+# How long hints are asked for. Without them work is found, too, by looking everywhere.
+_HINTS_S: Final = 0.1
 _UNKNOWN: Final = float("inf")
 # How many partitions are looked into when hints were too good.
 _WIDE: Final = 64
@@ -34,8 +36,16 @@ Heads = dict[str, float]
 _Place = tuple[float, str, str]
 # A lease id and an attempt id.
 Ids = tuple[str, str]
-# Partitions that have rung for a lane and were not looked at since, by the name of its bell.
-Rung = Callable[[str], set[str]]
+
+
+class LaneBells(Protocol):
+    """What claims want to know of the bells of lanes."""
+
+    def rung(self, name: str) -> set[str]:
+        """Partitions that have rung and were not looked at since."""
+        ...
+
+    def ring(self, *names: str) -> None: ...
 
 
 class _Share(msgspec.Struct, frozen=True):
@@ -47,28 +57,34 @@ class _Share(msgspec.Struct, frozen=True):
 
 
 class SpreadClaims:
-    def __init__(self, calls: ClusterCalls, rung: Rung) -> None:
+    def __init__(self, calls: ClusterCalls, bells: LaneBells) -> None:
         self._calls = calls
-        self._rung = rung
+        self._bells = bells
+        self._everywhere = [f"{{fp:{number}}}" for number in range(calls.counts.flow)]
         self._away: dict[Node | str, float] = {}
+        self._reminders: set[str] = set()
 
     async def claim(self, request: ClaimRequest) -> ClaimAnswer:
         """Lane by lane; in a lane the best partition first, as far as the hints are right."""
+        if self._away:
+            now = asyncio.get_running_loop().time()
+            self._away = {one: until for one, until in self._away.items() if until > now}
         ready = await asyncio.gather(*(self._heads(request, lane) for lane in request.lanes))
         search = _Search(request, max((now for _, now in ready), default=0))
         for lane, (heads, _) in zip(request.lanes, ready, strict=True):
             await self._look_in(lane, heads, search)
+        if search.is_missed and not search.now:
+            # Nobody has answered at all: servers are waited for as by any other call.
+            search.now = (await self._ready(request, request.lanes[0])).now
         return ClaimAnswer(tuple(search.offers), search.more, search.now)
 
     async def _heads(self, request: ClaimRequest, lane: str) -> tuple[Heads, int]:
-        rung = self._rung(lane_bell(request.namespace, lane))
-        asked = (request.namespace, lane, request.sets)
-        try:
-            reply = await self._calls.run("ready", lane_key(request.namespace, lane), asked)
-        except TransportError:
-            if not rung:
-                raise
-            return dict.fromkeys(rung, _UNKNOWN), 0
+        bell = lane_bell(request.namespace, lane)
+        rung = self._bells.rung(bell)
+        reply = await self._hints(request, lane)
+        if reply is None:
+            self._remind(bell)
+            return dict.fromkeys(self._everywhere, _UNKNOWN), 0
         heads: Heads = {}
         for _, *flat in reply.head:
             for tag, rank in zip(flat[::2], map(float, flat[1::2]), strict=True):
@@ -77,8 +93,28 @@ class SpreadClaims:
             heads.setdefault(tag, _UNKNOWN)
         return heads, reply.now
 
+    async def _hints(self, request: ClaimRequest, lane: str) -> Reply | None:
+        """None while they cannot be had."""
+        tag = tag_of(lane_key(request.namespace, lane))
+        if tag in self._away:
+            return None
+        try:
+            return await self._ready(request, lane, patience=_HINTS_S)
+        except TransportError as fault:
+            if not fault.retryable:
+                raise
+            self._away[tag] = asyncio.get_running_loop().time() + _AWAY_S
+            return None
+
+    async def _ready(
+        self, request: ClaimRequest, lane: str, patience: float | None = None
+    ) -> Reply:
+        asked = (request.namespace, lane, request.sets)
+        key = lane_key(request.namespace, lane)
+        return await self._calls.run("ready", key, asked, patience=patience)
+
     async def _look_in(self, lane: str, heads: Heads, search: "_Search") -> None:
-        self._leave_out_away(heads)
+        self._leave_out_away(lane, heads, search)
         found: list[Offer] = []
         for round_number in range(1 + _MOST_ROUNDS):
             if not heads or not search.ids:
@@ -98,15 +134,19 @@ class SpreadClaims:
     ) -> list[_Share]:
         """Who wants one follows the best hint. Who wants several, or met a hint that was too good,
         looks first what lies behind the hints, so that the order holds."""
-        wanted = len(search.ids)
-        if len(heads) == 1 or (wanted == 1 and not round_number):
+        wanted, is_hinted = len(search.ids), min(heads.values()) != _UNKNOWN
+        if len(heads) == 1 or (wanted == 1 and not round_number and is_hinted):
             return _best_alone(heads, search.ids)
         in_order = _in_order(heads)
-        size = max(wanted, _WIDE if round_number else 0)
+        size = max(wanted, _WIDE if round_number else 0) if is_hinted else len(heads)
         tags, others = in_order[:size], in_order[size:]
-        try:
-            best = await self._behind(tags, lane, search)
-        except TransportError:
+        best, faults = await self._behind(tags, lane, search)
+        for tag, fault in faults.items():
+            if not isinstance(fault, ClusterFault):
+                del heads[tag]
+                self._missed(tag, fault, lane, search)
+        if faults.keys() & heads.keys():
+            # Slots are on the move, perhaps others than these: each partition is asked by itself.
             return _blind(heads, search.ids)
         _correct(heads, tags, best)
         if others and round_number < _MOST_ROUNDS:
@@ -114,22 +154,26 @@ class SpreadClaims:
             best = [place for place in best if place[:2] < bound]
         return _shares_of(best[:wanted], search.ids)
 
-    async def _behind(self, tags: Sequence[str], lane: str, search: "_Search") -> list[_Place]:
+    async def _behind(
+        self, tags: Sequence[str], lane: str, search: "_Search"
+    ) -> tuple[list[_Place], dict[str, TransportError]]:
         request = search.request
         asked = (request.namespace, lane, request.sets, len(search.ids))
-        replies = await ask_tags(
-            self._calls, "peek", tags, lambda share: (*asked, *share), patience=0
+        replies, faults = await ask_reachable(
+            self._calls, "peek", tags, lambda share: (*asked, *share)
         )
-        return sorted(place for reply in replies for place in map(tuple, reply.head))
+        for reply in replies:
+            search.now = max(search.now, reply.now)
+        return sorted(place for reply in replies for place in map(tuple, reply.head)), faults
 
     def _heard(
         self, share: _Share, answer: Any, lane: str, heads: Heads, search: "_Search"
     ) -> Sequence[Offer]:
         """The offers of a partition; its head becomes what it is after them."""
         del heads[share.tag]
-        self._rung(lane_bell(search.request.namespace, lane)).discard(share.tag)
+        self._bells.rung(lane_bell(search.request.namespace, lane)).discard(share.tag)
         if isinstance(answer, TransportError):
-            self._leave_alone(share.tag, answer)
+            self._missed(share.tag, answer, lane, search)
             return ()
         if isinstance(answer, BaseException):
             raise answer
@@ -156,14 +200,29 @@ class SpreadClaims:
         until = asyncio.get_running_loop().time() + _AWAY_S
         self._away[tag if isinstance(fault, ClusterFault) else self._server_of(tag)] = until
 
-    def _leave_out_away(self, heads: Heads) -> None:
+    def _missed(self, tag: str, fault: TransportError, lane: str, search: "_Search") -> None:
+        self._leave_alone(tag, fault)
+        search.is_missed = True
+        self._remind(lane_bell(search.request.namespace, lane))
+
+    def _remind(self, bell: str) -> None:
+        """Have somebody look again when those that were left alone may be back."""
+        if bell not in self._reminders:
+            self._reminders.add(bell)
+            asyncio.get_running_loop().call_later(_AWAY_S, self._look_again, bell)
+
+    def _look_again(self, bell: str) -> None:
+        self._reminders.discard(bell)
+        self._bells.ring(bell)
+
+    def _leave_out_away(self, lane: str, heads: Heads, search: "_Search") -> None:
         if not self._away:
             return
-        now = asyncio.get_running_loop().time()
-        self._away = {one: until for one, until in self._away.items() if until > now}
         for tag in list(heads):
             if tag in self._away or self._server_of(tag) in self._away:
                 del heads[tag]
+                search.is_missed = True
+                self._remind(lane_bell(search.request.namespace, lane))
 
     def _server_of(self, tag: str) -> Node | str:
         """The partition itself while nobody knows."""
@@ -181,7 +240,10 @@ class _Search:
         self.ids = list(request.ids)
         self.offers: list[Offer] = []
         self.more = False
+        # Until somebody answers 0.
         self.now = now
+        # Whether a partition was left out because its server is away.
+        self.is_missed = False
 
     def took(self, share: _Share, claimed: ClaimAnswer) -> None:
         # A holder counts from here; with clocks that differ the shorter time is the safe one.
@@ -206,13 +268,15 @@ def _best_alone(heads: Heads, ids: list[Ids]) -> list[_Share]:
 def _correct(heads: Heads, tags: Sequence[str], places: Sequence[_Place]) -> None:
     """Put what was seen for what was hinted; places come in order."""
     for tag in tags:
-        del heads[tag]
+        heads.pop(tag, None)
     for rank, tag, _ in places:
         heads.setdefault(tag, rank)
 
 
 def _blind(heads: Heads, ids: list[Ids]) -> list[_Share]:
     """The best few partitions, each a part."""
+    if not heads:
+        return []
     chosen = _in_order(heads)[: len(ids)]
     each, over = divmod(len(ids), len(chosen))
     shares, at = [], 0

@@ -24,6 +24,10 @@ class Topology(Protocol):
         """Ask the servers anew who has what."""
         ...
 
+    def doubt(self) -> None:
+        """Have them asked, and wait for nobody."""
+        ...
+
     def redirected(self, asked: Node, redirect: Redirect) -> Node:
         """The server a redirect names; a lasting one is remembered."""
         ...
@@ -49,6 +53,9 @@ class Standalone:
         return (self._node,)
 
     async def refresh(self) -> None:
+        return None
+
+    def doubt(self) -> None:
         return None
 
     def redirected(self, asked: Node, redirect: Redirect) -> Node:
