@@ -60,7 +60,13 @@ async def test_a_step_settles_no_more_than_the_bound_and_says_what_is_left(
     flow = await driver.graph(fan(350))
     await abandon(driver, flow, "top", well=True)
     stored = await flow.flow()
-    assert stored.counts == {"completed": 1, "waiting": BOUND, "waiting_children": 350 - BOUND}
+    released = stored.counts["waiting"]
+    assert 0 < released <= BOUND, "a store that is slow may leave more to the next step"
+    assert stored.counts == {
+        "completed": 1,
+        "waiting": released,
+        "waiting_children": 350 - released,
+    }
     assert len(stored.unsettled) == 1
     assert stored.due_at == driver.clock()
     tally = await driver.sweep()

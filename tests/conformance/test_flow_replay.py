@@ -266,7 +266,7 @@ async def test_a_source_that_ends_again_beside_its_own_cut_off_end(driver: Drive
         await flow.fail("a")
         await driver.engine.replays.replay(flow.ids["a"])
     await flow.fail("a")
-    assert await driver.engine.replays.replay(flow.ids["t050"]) == "waiting_children"
+    assert await driver.engine.replays.replay(flow.ids["t005"]) == "waiting_children"
     await driver.sweep()
     assert (await flow.flow()).counts == {"failed": 1, "skipped": 249, "waiting_children": 1}
 

@@ -28,7 +28,7 @@ class Size(msgspec.Struct, frozen=True):
 ABANDONED_AFTER_MS: Final = 600_000
 ONE_STEP: Final = Size(1_000, 5_000, 8 * 1024 * 1024)
 # Smaller than need be: no step of a large graph is to hold up everybody else for long.
-CHUNK: Final = Size(100, 250, 1024 * 1024)
+CHUNK: Final = Size(50, 125, 1024 * 1024)
 
 
 class WholeGraph(msgspec.Struct, frozen=True):

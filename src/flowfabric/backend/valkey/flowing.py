@@ -99,7 +99,7 @@ class FlowMechanism:
                 pack_flow_plan(plan, args, self._calls.searchable),
             ),
             _flow_answer,
-            # Each cancel ends a hundred members, which is enough for one call.
+            # Each cancel ends many members, which is enough for one call.
             1 if any(plan.cancels for plan in plans) else MOST_ITEMS,
         )
 
@@ -110,7 +110,7 @@ class FlowMechanism:
             self._flow_key,
             lambda flow_id, _: (self._flow_tag(flow_id), flow_id),
             lambda _, answer, __: bool(answer[1]),
-            # Each settles up to a hundred edges, which is enough for one call.
+            # Each settles many edges, which is enough for one call.
             1,
         )
 

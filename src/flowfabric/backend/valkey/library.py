@@ -87,9 +87,18 @@ _PLACES: Final[dict[str, tuple[str, ...]]] = {
 }
 _TOLD_UNTIL_CLAIMED: Final = ("detail", "lost_at", "revoke_reason", "wake_at")
 _LEFT: Final = ("attempt_left_ms",)
-# After so many seconds of processor a call leaves further items, and the rest of a claim behind
-# them, to another one.
-LONG: Final = {"items": 0.002, "claim": 0.003}
+# After so many seconds of processor a call leaves further items, the rest of a claim behind them,
+# and the rest of a walk through a flow to another one; so many are done in any case. What is looked
+# at before a walk is part of it, and the losers of a race of fifty are cut in one step. Far below
+# what a call may take: it still has to write what it gathered, and may have to share its core.
+LONG: Final = {
+    "items": (0.001, 4),
+    "claim": (0.0015, 8),
+    "flows": (0.001, 1),
+    "foresight": (0.0005, 16),
+    "walk": (0.0015, 16),
+    "cut": (0.0015, 50),
+}
 _COMMENT: Final = re.compile(r"^ *--.*\n", re.MULTILINE)
 _PLACE: Final = re.compile(r"@(?:([a-z])\.)?([a-z_]+)")
 
@@ -101,7 +110,10 @@ def library(*, test_mode: bool) -> tuple[str, str]:
 
 @lru_cache
 def _library(
-    bounds: tuple[tuple[str, int], ...], long: tuple[tuple[str, float], ...], *, test_mode: bool
+    bounds: tuple[tuple[str, int], ...],
+    long: tuple[tuple[str, tuple[float, int]], ...],
+    *,
+    test_mode: bool,
 ) -> tuple[str, str]:
     blocks = [_file(name) if name == "prelude" else _block(_file(name)) for name in FILES]
     blocks[FILES.index("views")] = _block(f"{_file('views')}\n{render_reindex()}")

@@ -13,7 +13,7 @@ from flowfabric.engine.finishing import Completion, Finish
 from flowfabric.engine.outcomes import Done
 from flowfabric.errors import TransportFault
 from tests.conformance.driver import Driver
-from tests.conformance.graphs import chain
+from tests.conformance.graphs import Graph, chain, quorum
 
 MANY = 5
 ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1", n=MANY)
@@ -22,7 +22,7 @@ ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1", n=MANY)
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """By name, the functions that were called."""
-    monkeypatch.setattr(library, "LONG", {"items": 0.0, "claim": 0.0})
+    monkeypatch.setattr(library, "LONG", dict.fromkeys(library.LONG, (0.0, 1)))
     counted: Counter[str] = Counter()
     run = Calls.run
 
@@ -121,3 +121,56 @@ async def test_calls_of_one_claim_share_the_room_for_inputs(driver: Driver) -> N
         await driver.submit(input=bytes(1024 * 1024))
     claimed = await driver.engine.claims.claim(ORDER)
     assert [one.input_deferred for one in claimed] == [False] * 4 + [True]
+
+
+# ---- walks through a flow, a step for each member
+
+
+def fan() -> Graph:
+    return Graph(arrows=[("top", f"m{i}") for i in range(MANY)])
+
+
+async def test_everybody_behind_a_member_is_released(driver: Driver, asked: Counter[str]) -> None:
+    flow = await driver.graph(fan())
+    await flow.complete("top")
+    await flow.settled()
+    stored = await flow.flow()
+    assert stored.counts == {"completed": 1, "waiting": MANY}
+    assert (stored.unsettled, stored.due_at) == ((), 0)
+    assert asked["settle"] == MANY - 1
+
+
+async def test_everybody_behind_a_failure_is_skipped(driver: Driver, asked: Counter[str]) -> None:
+    ends = [(f"m{i}", "end") for i in range(MANY)]
+    flow = await driver.graph(Graph(arrows=[*fan().arrows, *ends]))
+    await flow.fail("top")
+    await flow.settled()
+    stored = await flow.flow()
+    assert stored.counts == {"failed": 1, "skipped": MANY + 1}
+    assert (stored.unsettled, stored.due_at) == ((), 0)
+    assert asked["settle"] >= MANY
+
+
+async def test_every_loser_of_a_race_is_cut(driver: Driver, asked: Counter[str]) -> None:
+    arrows = [(f"m{i}", "end") for i in range(MANY)]
+    groups = {"end": quorum(1, "cancel_remaining")}
+    flow = await driver.graph(Graph(arrows=arrows, groups=groups))
+    await flow.complete("m2")
+    await flow.settled()
+    stored = await flow.flow()
+    assert stored.counts == {"completed": 1, "cancelled": MANY - 1, "waiting": 1}
+    assert asked["settle"] >= MANY - 1
+
+
+async def test_every_member_of_a_cancelled_flow_ends(driver: Driver, asked: Counter[str]) -> None:
+    flow = await driver.graph(fan())
+    await driver.engine.flow_cancels.cancel_flow(flow.flow_id, wait=True)
+    assert (await flow.flow()).counts == {"cancelled": MANY + 1}
+    assert asked["settle"] == MANY
+
+
+async def test_graphs_that_share_a_call_are_all_stored(driver: Driver, asked: Counter[str]) -> None:
+    flows = await asyncio.gather(*(driver.graph(chain("a", "b")) for _ in range(MANY)))
+    assert asked["graph"] == MANY
+    for flow in flows:
+        assert (await flow.flow()).counts == {"waiting": 1, "waiting_children": 1}

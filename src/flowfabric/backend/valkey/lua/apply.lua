@@ -149,7 +149,7 @@ ff.register('apply', function(_, args)
   for at = 1, #values, STRIDE do
     local ok, answer = pcall(apply, c, values, at)
     answers[#answers + 1] = ok and answer or ff.bug(answer)
-    if ff.is_long(c, LONG.items) then break end
+    if ff.is_long(c, LONG.items, #answers) then break end
   end
   local claimed = false
   if c.request[2] then

@@ -330,7 +330,7 @@ function ff.claim(c, request)
     while #offers < asked and looks > 0 do
       looks = looks - 1
       -- In a cluster a claim has divided what it wants among partitions, by rank.
-      if #offers > 0 and not c.cluster and ff.is_long(c, LONG.claim) then break end
+      if not c.cluster and ff.is_long(c, LONG.claim, #offers) then break end
       local queue = next_queue(c, order, at)
       if not queue or bound and queue.best > bound then break end
       local id = queue.id

@@ -30,16 +30,20 @@ local function cancel_member(c, tag, id, state, plan)
   return 1
 end
 
+-- End members of one state; how many it was, and whether that is enough for a step.
 local function cancel_in(c, tag, flow_id, state, most, plan)
   local ended, after_at, after = 0, nil, nil
   for _ = 1, floor(BOUNDS.cancel_looks / BOUNDS.cancels) do
     ff.write_views(c)
     local places = ff.members_behind(tag, flow_id, state, after_at, after, most - ended)
-    for i = 1, #places, 2 do ended = ended + cancel_member(c, tag, places[i], state, plan) end
+    for i = 1, #places, 2 do
+      ended = ended + cancel_member(c, tag, places[i], state, plan)
+      if ff.is_full(c, LONG.walk, ended) then return ended, true end
+    end
     if ended >= most or #places == 0 then break end
     after, after_at = places[#places - 1], places[#places]
   end
-  return ended
+  return ended, ended >= most
 end
 
 -- End covered members without settling their edges; how many it was.
@@ -49,8 +53,9 @@ local function cancel_covered(c, tag, flow_id)
   if not states then return 0 end
   local plan, ended, most = ff.filled(CANCEL, flow[@f.cancel_reason]), 0, BOUNDS.cancels
   for i = 1, #states do
-    ended = ended + cancel_in(c, tag, flow_id, states[i], most - ended, plan)
-    if ended >= most then break end
+    local more, is_enough = cancel_in(c, tag, flow_id, states[i], most - ended, plan)
+    ended = ended + more
+    if is_enough then break end
   end
   return ended
 end
@@ -170,7 +175,7 @@ end
 
 ff.register('flows', function(_, args)
   local c = ff.open(args)
-  return ff.close(c, ff.each(c, c.request, apply_flow))
+  return ff.close(c, ff.each(c, c.request, apply_flow, LONG.flows))
 end)
 
 -- One more bounded step of what a flow has left to do. A cancel comes first: what it ends, nothing
@@ -193,5 +198,5 @@ end
 
 ff.register('settle', function(_, args)
   local c = ff.open(args)
-  return ff.close(c, ff.each(c, c.request, go_on))
+  return ff.close(c, ff.each(c, c.request, go_on, LONG.flows))
 end)

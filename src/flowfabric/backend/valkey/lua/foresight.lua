@@ -27,25 +27,28 @@ local function skipped_by(group, edge, outcome)
   return r and not FINAL[r[@state]] and r
 end
 
--- Look at the ends that follow from each other, until all are looked at or a step would be full.
+-- Look at the ends that follow from each other, until all are looked at or a step would be full; how many
+-- edges the step may settle.
 local function look_ahead(c, tag, flow_id, ends, edges)
-  local groups, left, at = {}, BOUNDS.edges, 1
-  while ends[at] and left > 0 do
+  local groups, looked, at = {}, 0, 1
+  while ends[at] and looked < BOUNDS.edges do
     local source, outcome, replays = unpack(ends[at])
     if at > 1 then
       local _
       _, edges = ff.first_edges(tag, flow_id, source)
     end
     for i = 1, #edges do
+      if ff.is_full(c, LONG.foresight, looked) then return looked end
+      looked = looked + 1
       local edge = edges[i]
       local counts = edge[@e.state] == 'open' and ff.outcome_counts(edge, outcome, replays)
       local group = counts and foreseen(c, groups, edge[@e.target])
       local skipped = group and group[@g.round] == edge[@e.round] and skipped_by(group, edge, outcome)
       if skipped then ends[#ends + 1] = { edge[@e.target], 'skipped', skipped[@replay_count] } end
     end
-    left = left - #edges
     at = at + 1
   end
+  return BOUNDS.edges
 end
 
 -- A single edge that is satisfied skips nobody: there is nothing to see behind it.
@@ -56,13 +59,13 @@ end
 
 -- Fail the item if settling the member's edges, or those of whoever is skipped by that, would meet such
 -- a group within one step. The flow is read too: one that cannot be read ends nobody. The first page
--- of edges is left for the settling itself.
+-- of edges is left for the settling itself, and how many of them it may settle.
 function ff.foresee(c, tag, id, before, state)
   c.turn = (c.turn or 0) + 1
   local flow_id = before[@flow_id]
   if FINAL[before[@state]] or not ff.flow(c, tag, flow_id) or not FINAL[state] then return end
   local outcome, ids, edges = OUTCOMES[state], ff.first_edges(tag, flow_id, id)
-  c.ahead = { id, ids, edges }
+  c.ahead = { id, ids, edges, BOUNDS.edges }
   if #edges == 1 and ff.is_satisfied(edges[1], outcome) then return look_at_one(c, edges[1]) end
-  look_ahead(c, tag, flow_id, { { id, outcome, before[@replay_count] } }, edges)
+  c.ahead[4] = look_ahead(c, tag, flow_id, { { id, outcome, before[@replay_count] } }, edges)
 end

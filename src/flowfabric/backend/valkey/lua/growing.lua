@@ -145,5 +145,5 @@ end
 
 ff.register('graph', function(_, args)
   local c = ff.open(args)
-  return ff.close(c, ff.each(c, c.request, create_graph))
+  return ff.close(c, ff.each(c, c.request, create_graph, LONG.flows))
 end)

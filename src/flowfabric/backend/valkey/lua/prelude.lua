@@ -163,25 +163,31 @@ end
 -- What each view that a call has changed will take at its end.
 local WRITING_S = 0.00002
 
--- Whether a call keeps others out for so long already, or will by what it has gathered, that it should
--- leave the rest to another one. Behind a change that was repeated nobody looks: it took less than a look at
--- the clock is worth.
-function ff.is_long(c, most_s)
+-- Whether a call keeps others out for so long already, or will by what it has gathered, that it should leave
+-- the rest to another one. A bound is so many seconds, and how much is done whatever the time, or a slow
+-- server would not get on.
+function ff.is_full(c, bound, done)
+  return done >= bound[2] and processor_s() - c.began + WRITING_S * #c.changed_sets >= bound[1]
+end
+
+-- The same between items that may be alike. Behind a change that was repeated nobody looks: it took less than
+-- a look at the clock is worth.
+function ff.is_long(c, bound, done)
   if c.is_repeating then
     c.is_repeating = false
     return false
   end
-  return processor_s() - c.began + WRITING_S * #c.changed_sets >= most_s
+  return ff.is_full(c, bound, done)
 end
 
 -- Do each item by itself: one that fails is answered by `{'bug', text}` and the others proceed. With a
--- bound, items behind it are not answered; the first always is.
-function ff.each(c, items, run, most_s)
+-- bound, items behind it are not answered.
+function ff.each(c, items, run, bound)
   local answers = {}
   for i = 1, #items do
     local ok, answer = pcall(run, c, items[i])
     answers[i] = ok and answer or ff.bug(answer)
-    if most_s and ff.is_long(c, most_s) then break end
+    if bound and ff.is_long(c, bound, i) then break end
   end
   return answers
 end

@@ -1,8 +1,8 @@
 -- Settling: what the end of a member does to the graph behind it, in the same step.
 --
 -- Edges are settled first, breadth first, and siblings are cut when no edge is left. A step does so
--- many edges, copies so many bytes and takes so many looks; what is left over is remembered on the
--- flow as {work, member, after, note, within} and taken up again newest first.
+-- many edges, copies so many bytes, takes so many looks and lasts so long; what is left over is remembered on
+-- the flow as {work, member, after, note, within} and taken up again newest first.
 
 local PAGE = BOUNDS.page
 local WORK, MEMBER, AFTER, NOTE, WITHIN = 1, 2, 3, 4, 5
@@ -104,8 +104,8 @@ end
 
 -- ---- the walk
 
-local function has_room(w)
-  return w.edges > 0 and w.bytes > 0 and w.looks > 0
+local function has_room(c, w, bound)
+  return w.edges > 0 and w.bytes > 0 and w.looks > 0 and not ff.is_full(c, bound, w.most - w.edges)
 end
 
 -- The next page of a list: one edge more than is settled tells whether there are others.
@@ -124,7 +124,7 @@ end
 local function outgoing_page(c, w, work)
   local ahead = c.ahead
   c.ahead = nil
-  if not ahead or ahead[1] ~= work[MEMBER] or work[AFTER] ~= '' or w.edges < BOUNDS.edges then
+  if not ahead or ahead[1] ~= work[MEMBER] or work[AFTER] ~= '' or w.edges < w.most then
     return page_of(w, ff.outgoing(work[MEMBER]), work, w.edges)
   end
   local limit = w.edges < PAGE and w.edges or PAGE
@@ -145,7 +145,7 @@ local function settle_member(c, w, work)
   local ids, edges, size = outgoing_page(c, w, work)
   local after, changed = work[AFTER], {}
   for i = 1, size do
-    if not has_room(w) then break end
+    if not has_room(c, w, LONG.walk) then break end
     w.looks = w.looks - 1
     after = ids[i]
     local edge = edges[i]
@@ -185,7 +185,7 @@ local function gather(c, w, work)
   local ids, edges, size = page_of(w, ff.incoming(work[MEMBER]), work, w.looks)
   local after, changed = work[AFTER], {}
   for i = 1, size do
-    if not has_room(w) then break end
+    if not has_room(c, w, LONG.walk) then break end
     w.looks = w.looks - 1
     after = ids[i]
     if gather_edge(c, w, edges[i], replayed) then
@@ -261,7 +261,7 @@ local function cut_next(c, w)
   local ids, edges, size = page_of(w, ff.incoming(work[MEMBER]), work, w.edges)
   local after, within = work[AFTER], work[WITHIN]
   for i = 1, size do
-    if not has_room(w) then break end
+    if not has_room(c, w, LONG.cut) then break end
     w.edges = w.edges - 1
     local looked = cut_source(c, w, edges[i], work[NOTE], within)
     if looked then
@@ -289,10 +289,11 @@ end
 
 -- `left` holds what earlier steps left, the newest last; `fresh` what this one came upon, in the
 -- order of breadth; `ended` who has ended in it; `cuts` whose sources are to be cut once neither has anything.
-local function open_walk(tag, flow_id, work)
+local function open_walk(tag, flow_id, work, most)
+  most = most or BOUNDS.edges
   local w = {
     tag = tag, flow_id = flow_id, left = {}, fresh = {}, first = 1, cuts = {}, ended = {},
-    edges = BOUNDS.edges, bytes = BOUNDS.bytes, looks = BOUNDS.looks,
+    most = most, edges = most, bytes = BOUNDS.bytes, looks = BOUNDS.looks,
   }
   for i = 1, #work do
     local list = work[i][WORK] == 'cut' and w.cuts or w.left
@@ -325,7 +326,7 @@ local function run(c, w)
   local may_cut = true
   local unsettled = flow[@f.unsettled]
   for i = 1, #unsettled do may_cut = may_cut and unsettled[i][WORK] == 'cut' end
-  while has_room(w) do
+  while has_room(c, w, LONG.walk) do
     if #w.left > 0 or w.first <= #w.fresh then
       settle_next(c, w)
     elseif #w.cuts > 0 and may_cut then
@@ -339,9 +340,10 @@ end
 
 -- ---- what others call
 
--- Settle the edges that leave a member that just ended.
+-- Settle the edges that leave a member that just ended, no more of them than were looked at before.
 function ff.settle_from(c, tag, flow_id, id, ended)
-  local w = open_walk(tag, flow_id, { work_of('settle', id) })
+  local ahead = c.ahead
+  local w = open_walk(tag, flow_id, { work_of('settle', id) }, ahead and ahead[1] == id and ahead[4])
   w.ended[id] = ended
   run(c, w)
 end
