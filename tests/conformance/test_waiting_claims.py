@@ -102,6 +102,34 @@ async def test_what_an_idle_claim_got_first_survives_a_fault_behind_it(driver: D
     await engine.close()
 
 
+async def test_a_claim_cancelled_while_it_looks_hands_back_what_it_finds(driver: Driver) -> None:
+    """However often it is told to go."""
+    watched = Watched(driver.engine.deps.store.backend)
+    has_leased, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def claim(found: Any, *given: Any) -> Any:
+        answers = await found(*given)
+        if answers[0].offers:
+            has_leased.set()
+            await may_answer.wait()
+        return answers
+
+    watched.answers["claim"] = claim
+    engine = engine_on(watched)
+    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", wait_ms=PATIENT_MS)
+    task = asyncio.create_task(engine.claims.claim(order))
+    execution_id = await driver.submit()
+    await has_leased.wait()
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0)
+    may_answer.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ids(await driver.claim_all()) == [execution_id]
+    await engine.close()
+
+
 async def test_a_claim_that_ends_without_work_passes_its_ring_on(driver: Driver) -> None:
     first = await waiting_claim(driver)
     second = await waiting_claim(driver, worker_instance_id="pool-2")

@@ -65,7 +65,7 @@ class Gatherer(Generic[I, A]):
         # Batches that still take items, by their place, until they depart.
         self._open: dict[object, list[_Waiting[I, A]]] = {}
         # Whoever waits for it may go away; what has departed arrives.
-        self._flights: dict[int, asyncio.Task[Any]] = {}
+        self._flights: dict[int, asyncio.Task[Any] | None] = {}
 
     def submit(self, item: I) -> asyncio.Future[A]:
         loop = asyncio.get_running_loop()
@@ -78,6 +78,20 @@ class Gatherer(Generic[I, A]):
             self._flights[id(batch)] = loop.create_task(self._depart(place, batch))
         batch.append((item, future))
         return future
+
+    async def submit_promptly(self, item: I) -> A:
+        """Without waiting for others to come along, unless some are under way. Only for tasks that
+        nobody cancels: they are the flight."""
+        if self._flights:
+            return await self.submit(item)
+        self._flights[id(item)] = None
+        try:
+            (answer,) = await self._run([item])
+        finally:
+            del self._flights[id(item)]
+        if isinstance(answer, FlowFabricError):
+            raise answer
+        return answer
 
     async def _depart(self, place: object, batch: list[_Waiting[I, A]]) -> None:
         """At the end of the turn, with as many as go together."""
@@ -156,9 +170,10 @@ class Store:
         self._flow_plans = Gatherer[FlowPlan, FlowAnswer](
             backend.apply_flows, place=(lambda plan: plan.flow_id) if self._is_spread else None
         )
-        self.claim = Gatherer[ClaimRequest, ClaimAnswer](
+        claims = Gatherer[ClaimRequest, ClaimAnswer](
             backend.claim, most_claims, (lambda one: one) if self._is_spread else None
-        ).submit
+        )
+        self.claim, self.claim_promptly = claims.submit, claims.submit_promptly
         self.lease = Gatherer[NamedClaim, Offer | Refused](
             backend.lease, most_claims, at(lambda named: named.execution_id)
         ).submit

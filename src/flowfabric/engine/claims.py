@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -103,6 +103,23 @@ class Claimed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 # What a look found, and whether it saw everything there was.
 _Looked = tuple[list[Claimed], bool]
+_Ask = Callable[[ClaimRequest], Awaitable[ClaimAnswer]]
+
+
+class _Found(asyncio.Future[list[Claimed]]):
+    """What comes of a wait. Whoever wants to leave ends it, but stays until the look under way is
+    over: its work would be leased by nobody."""
+
+    # Held here, because the loop does not hold it.
+    waiting: asyncio.Task[None]
+
+    def __init__(self, listening: Listening) -> None:
+        super().__init__()
+        self._listening = listening
+
+    def cancel(self, msg: Any = None) -> bool:
+        self._listening.close()
+        return False
 
 
 class Claims:
@@ -120,18 +137,17 @@ class Claims:
         """
         order = checked(order)
         if not order.wait_ms:
-            return (await self._claim_now(order))[0]
+            return (await self._claim_now(order, self._deps.store.claim))[0]
         bells = [lane_bell(order.namespace, lane) for lane in order.lanes]
         listening = self._deps.store.backend.bells().listen(*bells)
-        waiting = asyncio.ensure_future(self._wait(order, listening))
+        found = _Found(listening)
+        found.waiting = asyncio.ensure_future(self._wait(order, listening, found))
         if leaving is not None:
             leaving.add_done_callback(lambda _: listening.close())
         try:
-            return await asyncio.shield(waiting)
+            return await found
         except asyncio.CancelledError:
-            # What a look under way finds is handed back at once.
-            listening.close()
-            await asyncio.gather(*map(self._hand_back, await waiting))
+            await asyncio.gather(*map(self._hand_back, found.result()))
             raise
         finally:
             listening.close()
@@ -175,24 +191,35 @@ class Claims:
             )
         return [claimed_from(offer) for offer in leased]
 
-    async def _wait(self, order: ClaimOrder, listening: Listening) -> list[Claimed]:
-        """A task of its own from the start, so that after a ring nothing comes before the look."""
+    async def _wait(self, order: ClaimOrder, listening: Listening, found: _Found) -> None:
+        """A task of its own, so that nobody who leaves cancels a look, and from the start, so that
+        after a ring nothing comes before it."""
+        try:
+            found.set_result(await self._found(order, listening))
+        except BaseException as fault:
+            found.set_exception(fault)
+
+    async def _found(self, order: ClaimOrder, listening: Listening) -> list[Claimed]:
         loop = asyncio.get_running_loop()
         end = loop.time() + order.wait_ms / 1000
-        is_idle = await self.is_idle(order)
-        claim = self._claim_now
-        while True:
-            # Listening began before the look, so nothing that comes behind it goes unheard.
-            claimed, is_everything = ([], True) if is_idle else await claim(order)
-            is_idle, claim = False, self._claim_few_first
+        claimed, is_everything = await self._first_look(order)
+        while not claimed:
             left = end - loop.time()
-            if claimed or left <= 0:
-                return claimed
+            if left <= 0:
+                break
             if is_everything:
                 nap = SAFETY_NET_S * (0.75 + self._deps.chance() / 2)
                 await listening.wait(min(left, nap))
             if listening.is_closed:
-                return []
+                break
+            claimed, is_everything = await self._claim_few_first(order)
+        return claimed
+
+    async def _first_look(self, order: ClaimOrder) -> _Looked:
+        """Listening began before the look, so nothing that comes behind it goes unheard."""
+        if await self.is_idle(order):
+            return [], True
+        return await self._claim_now(order, self._deps.store.claim_promptly)
 
     async def is_idle(self, order: ClaimOrder) -> bool:
         """Whether a look would find nothing, as far as is known here."""
@@ -209,18 +236,19 @@ class Claims:
             _log.exception("%s was not handed back; its lease runs out", held.execution_id)
 
     async def _claim_few_first(self, order: ClaimOrder) -> _Looked:
+        ask = self._deps.store.claim_promptly
         few = msgspec.structs.replace(order, n=min(order.n, FEW))
-        claimed, is_everything = await self._claim_now(few)
+        claimed, is_everything = await self._claim_now(few, ask)
         if len(claimed) < few.n or few.n == order.n:
             return claimed, is_everything
         try:
-            rest, _ = await self._claim_now(msgspec.structs.replace(order, n=order.n - few.n))
+            rest, _ = await self._claim_now(msgspec.structs.replace(order, n=order.n - few.n), ask)
         except FlowFabricError as fault:
             _log.warning("no more claimed behind the first %d: %s", few.n, fault)
             rest = []
         return claimed + rest, True
 
-    async def _claim_now(self, order: ClaimOrder) -> _Looked:
+    async def _claim_now(self, order: ClaimOrder, ask: _Ask) -> _Looked:
         """One look, repeated only while all it met was work to be ended or turned away instead of
         run; and whether it saw everything there was."""
         for _ in range(_ROUNDS):
@@ -228,7 +256,7 @@ class Claims:
             if not request.lanes:
                 return [], True
             look = self._idleness.begin(request)
-            answer = await self._deps.store.claim(request)
+            answer = await ask(request)
             self._idleness.end(look, request, answer)
             claimed = await self.take(order, answer)
             if claimed or not answer.offers:
