@@ -56,8 +56,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--loop",
         choices=["asyncio", "uvloop"],
-        default="asyncio",
-        help="uvloop is what servers and workers of the command line run on",
+        default="asyncio" if sys.platform == "win32" else "uvloop",
+        help="uvloop, where there is one, is what servers and workers of the command line run on",
     )
     parser.add_argument("--cycles", type=int, default=6_000, help="cycles per concurrent measure")
     parser.add_argument("--rounds", type=int, default=3, help="engine and baseline alternate")
