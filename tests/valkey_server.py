@@ -1,8 +1,10 @@
 """Real Valkey servers for tests: started on free loopback ports, ended with the test run."""
 
 import atexit
+import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -122,6 +124,13 @@ class ValkeyServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def freeze(self) -> None:
+        """Stop the process where it is: its connections stay, and nothing is answered."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
 
     def end(self) -> None:
         self.kill()

@@ -138,7 +138,7 @@ class ValkeyBells:
                 await asyncio.shield(connection.closed)
             finally:
                 self._connection = None
-                connection.close()
+                connection.abort()
                 await connection.closed
 
     def _on_push(self, push: list[Any]) -> None:

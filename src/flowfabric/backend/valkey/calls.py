@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from flowfabric.backend.valkey.connection import Late
 from flowfabric.backend.valkey.keys import SHELF
 from flowfabric.backend.valkey.loading import Functions
 from flowfabric.backend.valkey.packing import Args, decode, encode
@@ -71,10 +72,16 @@ class Calls:
         request: Any,
         args: Args | None = None,
         patience: float | None = None,
+        late: Late | None = None,
     ) -> Reply:
         packed = encode((self.now(), self.partition(key), request))
         bodies = args.bodies if args else ()
-        answer = await self.functions.call(function, key, packed, *bodies, patience=patience)
+        call = self.functions.call
+        return self.reply_in(
+            await call(function, key, packed, *bodies, patience=patience, late=late)
+        )
+
+    def reply_in(self, answer: list[Any]) -> Reply:
         head = decode(answer[0])
         self.note(head)
         return Reply(head[0], head[1], answer, head[HINTS] if len(head) > HINTS else [])

@@ -30,6 +30,7 @@ class Cluster:
 
     def __init__(self, seed: Node) -> None:
         self._seed = seed
+        seed.on_silence = self.doubt
         self._nodes: dict[_Address, Node] = {(seed.host, seed.port): seed}
         self._slots: list[Node | None] = [None] * SLOTS
         self._refreshing: asyncio.Task[None] | None = None
@@ -132,13 +133,16 @@ class Cluster:
         node = self._nodes.get(address)
         if node is None:
             node = self._nodes[address] = Node(*address, self.login)
+            node.on_silence = self.doubt
         return node
 
     async def _forget_others(self) -> None:
+        """Whoever waits for a server that has no slots any more asks the one that has them."""
         used = {id(node) for node in self.primaries()}
         for address, node in list(self._nodes.items()):
-            if id(node) not in used and node is not self._seed:
-                del self._nodes[address]
+            if id(node) not in used:
+                if node is not self._seed:
+                    del self._nodes[address]
                 await node.close()
 
     def _tell(self) -> None:

@@ -105,7 +105,7 @@ class ClusterBells:
                 connection.write(b"".join(map(libvalkey.pack_command, words)))
                 await asyncio.shield(connection.closed)
             finally:
-                connection.close()
+                connection.abort()
                 await connection.closed
 
     def _on_push(self, push: Any) -> None:

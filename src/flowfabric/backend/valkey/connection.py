@@ -18,7 +18,11 @@ from flowfabric.errors import ProtocolFault, StoreTimeout, TransportFault
 
 CONNECT_S: Final = 10.0
 REQUEST_S: Final = 5.0
+# A server that has not answered for so long may be busy, or will never answer again.
+SILENT_S: Final = 1.0
 _NOT_YET: Final = object()
+# What is done with an answer that came when nobody waited for it any more.
+Late = Callable[[Any], None]
 
 
 class Login(msgspec.Struct, frozen=True):
@@ -40,23 +44,33 @@ def _hello(login: Login) -> tuple[str, ...]:
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, on_push: Callable[[list[Any]], None] | None = None) -> None:
+    def __init__(self, name: str = "", on_push: Callable[[list[Any]], None] | None = None) -> None:
+        self._name = name
         self._loop = asyncio.get_running_loop()
         self._reader = libvalkey.Reader(notEnoughData=_NOT_YET)
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
+        # Each with the instant it was sent.
+        self._waiting: deque[tuple[asyncio.Future[Any], float, Late | None]] = deque()
         self._outgoing: list[bytes] = []
         self._is_held = False
         self._watch: asyncio.TimerHandle | None = None
         self._on_push = on_push
+        # Called every now and then while the server is silent.
+        self.on_silence: Callable[[], None] | None = None
         self.is_open = False
+        self.has_timed_out = False
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
-    def send(self, request: bytes) -> asyncio.Future[Any]:
-        """The future answer; an error of the server is a result, a lost connection is raised."""
+    def send(self, request: bytes, late: Late | None = None) -> asyncio.Future[Any]:
+        """The future answer; an error of the server is a result, a lost connection is raised.
+
+        Who says what to do with a late answer does not wait for a server that is silent."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if not self.is_open:
-            future.set_exception(TransportFault("valkey: the connection is closed"))
+            future.set_exception(self._lost("the connection is closed"))
+            return future
+        if late is not None and self._is_silent():
+            future.set_exception(self._silence())
             return future
         # The first request of a turn goes out at once, so that the server works on it while the
         # next ones are being made; those go out together.
@@ -66,9 +80,9 @@ class Connection(asyncio.Protocol):
             self._is_held = True
             self._loop.call_soon(self._flush)
             self.write(request)
-        self._waiting.append((future, self._loop.time() + REQUEST_S))
+        self._waiting.append((future, self._loop.time(), late))
         if self._watch is None:
-            self._watch = self._loop.call_later(REQUEST_S, self._look_at_time)
+            self._watch = self._loop.call_later(SILENT_S, self._look_at_time)
         return future
 
     def write(self, request: bytes) -> None:
@@ -80,6 +94,11 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def abort(self) -> None:
+        """Close without waiting until the server has taken what was sent."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def _flush(self) -> None:
         self._is_held = False
         outgoing, self._outgoing = self._outgoing, []
@@ -87,17 +106,44 @@ class Connection(asyncio.Protocol):
             self.write(b"".join(outgoing))
 
     def _look_at_time(self) -> None:
-        """An answer that is late ends the connection: what follows would come in wrong order."""
-        self._watch = None
+        """An answer that is very late ends the connection: what follows would come in wrong
+        order."""
+        planned, self._watch = self._watch, None
         if not self._waiting:
             return
-        left = self._waiting[0][1] - self._loop.time()
-        if left > 0:
-            self._watch = self._loop.call_later(left, self._look_at_time)
+        now = self._loop.time()
+        age = now - self._waiting[0][1]
+        # Who has slept itself has not heard answers that may be there.
+        has_slept = planned is not None and now - planned.when() > SILENT_S / 2
+        if age >= REQUEST_S and not has_slept:
+            self.has_timed_out = True
+            self._fail(StoreTimeout(f"valkey {self._name}: no answer within {REQUEST_S:g} s"))
+            self.abort()
             return
-        self._fail(StoreTimeout(f"valkey: no answer within {REQUEST_S:g} s"))
-        if self._transport is not None:
-            self._transport.abort()
+        if age >= SILENT_S and not has_slept:
+            self._give_up_waiting(now - SILENT_S)
+        after = SILENT_S - age if age < SILENT_S else SILENT_S
+        self._watch = self._loop.call_later(after, self._look_at_time)
+
+    def _give_up_waiting(self, since: float) -> None:
+        """Tell those who do not wait for a silent server. Answers still come in order."""
+        for future, sent, late in self._waiting:
+            if sent > since:
+                break
+            if late is not None and not future.done():
+                future.set_exception(self._silence())
+                future.exception()
+        if self.on_silence is not None:
+            self.on_silence()
+
+    def _is_silent(self) -> bool:
+        return bool(self._waiting) and self._waiting[0][1] < self._loop.time() - SILENT_S
+
+    def _silence(self) -> StoreTimeout:
+        return StoreTimeout(f"valkey {self._name}: no answer for {SILENT_S:g} s, it may be frozen")
+
+    def _lost(self, why: object) -> TransportFault:
+        return TransportFault(f"valkey {self._name}: {why}")
 
     # ---- asyncio
 
@@ -114,13 +160,15 @@ class Connection(asyncio.Protocol):
         try:
             while (reply := reader.gets()) is not _NOT_YET:
                 if self._waiting:
-                    future, _ = self._waiting.popleft()
+                    future, _, late = self._waiting.popleft()
                     if not future.done():
                         future.set_result(reply)
+                    elif late is not None:
+                        late(reply)
                 elif self._on_push is not None:
                     self._on_push(reply)
         except libvalkey.ProtocolError as fault:
-            self._fail(TransportFault(f"valkey: {fault}"))
+            self._fail(self._lost(fault))
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -128,13 +176,13 @@ class Connection(asyncio.Protocol):
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
-        self._fail(TransportFault(f"valkey: {exc or 'the server closed the connection'}"))
+        self._fail(self._lost(exc or "the server closed the connection"))
         if not self.closed.done():
             self.closed.set_result(None)
 
     def _fail(self, fault: Exception) -> None:
         waiting, self._waiting = self._waiting, deque()
-        for future, _ in waiting:
+        for future, *_ in waiting:
             if not future.done():
                 future.set_exception(fault)
                 # A caller may have gone away; its failure is nobody's surprise.
@@ -165,11 +213,11 @@ async def connect(
         context = _tls(login) if login.tls else None
         async with asyncio.timeout(CONNECT_S):
             _, connection = await loop.create_connection(
-                lambda: Connection(on_push), host, port, ssl=context
+                lambda: Connection(f"{host}:{port}", on_push), host, port, ssl=context
             )
             answer = await _entered(connection, login)
     except TimeoutError as fault:
-        raise StoreTimeout(f"valkey: no connection within {CONNECT_S:g} s") from fault
+        raise StoreTimeout(f"valkey {host}:{port}: no connection within {CONNECT_S:g} s") from fault
     except ssl.SSLCertVerificationError as fault:
         raise ProtocolFault(
             f"valkey: {host}:{port}: its certificate is not trusted: {fault.verify_message}; "
@@ -177,7 +225,7 @@ async def connect(
         ) from fault
     except OSError as fault:
         why = os.strerror(fault.errno) if fault.errno else str(fault)
-        raise TransportFault(f"valkey: {host}:{port}: {why}") from fault
+        raise TransportFault(f"valkey {host}:{port}: {why}") from fault
     if isinstance(answer, libvalkey.ReplyError):
         connection.close()
         raise fault_of(answer)

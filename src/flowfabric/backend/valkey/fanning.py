@@ -9,7 +9,7 @@ from flowfabric.backend.valkey.keys import key_of, partition_key
 from flowfabric.backend.valkey.loading import refreshed
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.patience import Patience
-from flowfabric.errors import ClusterFault, TransportError, TransportFault
+from flowfabric.errors import ClusterFault, StoreTimeout, TransportError, TransportFault
 
 P = TypeVar("P")
 
@@ -45,7 +45,7 @@ async def ask_each(
     while True:
         try:
             return await _ask(calls, function, found, request)
-        except (ClusterFault, TransportFault):
+        except (ClusterFault, StoreTimeout, TransportFault):
             await refreshed(calls.topology)
             if not await trial.wait():
                 raise

@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any, Final, Literal
 
 import libvalkey
 
 from flowfabric.backend.tallies import Tallies
+from flowfabric.backend.valkey.connection import REQUEST_S, Late
 from flowfabric.backend.valkey.faults import (
     fault_of,
     is_missing_function,
@@ -27,6 +28,7 @@ from flowfabric.errors import (
     FlowFabricError,
     ProtocolFault,
     ScriptNotLoaded,
+    StoreTimeout,
     TransportError,
     TransportFault,
 )
@@ -40,6 +42,7 @@ _MOST_REDIRECTS: Final = 5
 Loads = Literal["missing", "always", "never"]
 # An error a server answered, or what kept it from answering.
 _Problem = Exception
+_UNHEARD: Final = (TransportFault, ClusterFault, StoreTimeout)
 
 
 class Functions:
@@ -79,9 +82,14 @@ class Functions:
             await self.load(node)
 
     def call(
-        self, function: str, key: str, *args: Word, patience: float | None = None
+        self,
+        function: str,
+        key: str,
+        *args: Word,
+        patience: float | None = None,
+        late: Late | None = None,
     ) -> Awaitable[list[Any]]:
-        answer = self.ask(key, self.packed(function, key, *args), patience)
+        answer = self.ask(key, self.packed(function, key, *args), patience, late)
         if self._replication is None or function not in REPLICATED:
             return answer
         return self._confirmed(self._replication, key, answer)
@@ -98,31 +106,36 @@ class Functions:
         keys = (2, key, guard_of(key)) if self.topology.is_cluster else (1, key)
         return libvalkey.pack_command(("FCALL", f"ff{INTERFACE}_{function}", *keys, *args))
 
-    async def ask(self, key: str, request: bytes, patience: float | None = None) -> Any:
-        """The answer to a packed request of one slot; errors are raised as ours."""
-        try:
-            answer = await self.topology.node_of(key).send(request)
-        except (TransportFault, ClusterFault) as fault:
-            return await self._persist(key, request, fault, patience)
-        if isinstance(answer, libvalkey.ReplyError):
-            return await self._persist(key, request, answer, patience)
-        return answer
-
-    async def _persist(
-        self, key: str, request: bytes, problem: _Problem, patience: float | None
+    async def ask(
+        self, key: str, request: bytes, patience: float | None = None, late: Late | None = None
     ) -> Any:
+        """The answer to a packed request of one slot; errors are raised as ours. Who has less
+        patience than others does not wait for a silent server either."""
+        if patience is not None and late is None:
+            late = _ignore
+        try:
+            answer = await self.topology.node_of(key).send(request, late)
+        except _UNHEARD as fault:
+            answer = fault
+        if not isinstance(answer, Exception):
+            return answer
+        seconds = self.patience_s if patience is None else patience
+        if isinstance(answer, StoreTimeout):
+            seconds -= REQUEST_S
+        return await self._persist(request, answer, _Trial(self.topology, key, seconds, late))
+
+    async def _persist(self, request: bytes, problem: _Problem, trial: "_Trial") -> Any:
         """Repeat a request that met a surprise: whatever we send may safely be done twice."""
-        trial = _Trial(self.topology, key, self.patience_s if patience is None else patience)
         while True:
             try:
                 if self._may_load and is_missing_function(problem) and not trial.has_loaded:
                     # It cannot have run.
-                    await self._load_once(self.topology.node_of(key))
+                    await self._load_once(trial.node)
                     trial.has_loaded = True
                 else:
                     await trial.prepare(problem)
                 answer = await trial.send(request)
-            except (TransportFault, ClusterFault) as fault:
+            except _UNHEARD as fault:
                 if fault is problem:
                     raise
                 problem = fault
@@ -141,15 +154,16 @@ class Functions:
         await asyncio.shield(load)
 
     async def _reload(self, node: Node) -> None:
-        await self.load(node)
+        # Callers are waiting; each has patience of its own.
+        await self.load(node, pauses=())
         self.tallies.reloads += 1
 
-    async def load(self, node: Node) -> None:
+    async def load(self, node: Node, pauses: Sequence[float] = _PAUSES_S) -> None:
         await self._check_number(node)
-        for pause in (*_PAUSES_S, None):
+        for pause in (*pauses, None):
             try:
                 answer = await node.run("FUNCTION", "LOAD", "REPLACE", self._text)
-            except TransportFault as fault:
+            except (TransportFault, StoreTimeout) as fault:
                 answer = fault
             if not isinstance(answer, Exception):
                 return
@@ -182,20 +196,27 @@ class Functions:
 class _Trial:
     """The repeats of one request: where it goes next, and how long it still may."""
 
-    def __init__(self, topology: Topology, key: str, patience: float) -> None:
+    def __init__(
+        self, topology: Topology, key: str, patience: float, late: Late | None = None
+    ) -> None:
         self.has_loaded = False
         self._topology = topology
         self._key = key
+        self._late = late
         self._patience = Patience(patience)
         self._redirects = 0
         self._asking: Node | None = None
+
+    @property
+    def node(self) -> Node:
+        return self._topology.node_of(self._key)
 
     async def prepare(self, problem: _Problem) -> None:
         """Follow a redirect at once, wait for what passes, raise what does not."""
         redirect = redirect_of(problem)
         if redirect is not None and self._redirects < _MOST_REDIRECTS:
             self._redirects += 1
-            node = self._topology.redirected(self._topology.node_of(self._key), redirect)
+            node = self._topology.redirected(self.node, redirect)
             self._asking = None if redirect.is_lasting else node
             return
         is_passing = _is_passing(problem)
@@ -209,7 +230,11 @@ class _Trial:
         node, self._asking = self._asking, None
         if node is not None:
             return await node.send_asking(request)
-        return await self._topology.node_of(self._key).send(request)
+        return await self.node.send(request, self._late)
+
+
+def _ignore(_: Any) -> None:
+    """What a late answer to a question of the moment is good for."""
 
 
 async def refreshed(topology: Topology) -> None:

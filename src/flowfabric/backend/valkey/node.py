@@ -1,12 +1,13 @@
 """One server: a shared connection that is made when it is needed and made again when it is lost."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import libvalkey
 
-from flowfabric.backend.valkey.connection import Connection, Login, connect
+from flowfabric.backend.valkey.connection import SILENT_S, Connection, Late, Login, connect
+from flowfabric.errors import StoreTimeout, TransportFault
 
 Word = str | bytes | int
 
@@ -18,8 +19,11 @@ class Node:
         self.host = host
         self.port = port
         self.login = login
+        # Called while it does not answer.
+        self.on_silence: Callable[[], None] | None = None
         self._connection: Connection | None = None
-        self._connecting: asyncio.Lock = asyncio.Lock()
+        self._connecting: asyncio.Task[Connection] | None = None
+        self._is_silent = False
 
     def __repr__(self) -> str:
         return f"Node({self.host}:{self.port})"
@@ -28,17 +32,24 @@ class Node:
         """The answer of one command; an error of the server is returned, not raised."""
         return await self.send(libvalkey.pack_command(words))
 
-    def send(self, request: bytes) -> Awaitable[Any]:
-        """The answer of a packed request; a lost connection is raised."""
-        return self.post(request) or self._send_connected(request)
+    def send(self, request: bytes, late: Late | None = None) -> Awaitable[Any]:
+        """The answer of a packed request; a lost connection is raised. Who says what to do with a
+        late answer does not wait for a server that is silent."""
+        return self.post(request, late) or self._send_connected(request, late)
 
-    def post(self, request: bytes) -> asyncio.Future[Any] | None:
+    def post(self, request: bytes, late: Late | None = None) -> asyncio.Future[Any] | None:
         """Send right now, before anything that is sent later; None without a connection."""
         connection = self._connection
-        return connection.send(request) if connection and connection.is_open else None
+        return connection.send(request, late) if connection and connection.is_open else None
 
-    async def _send_connected(self, request: bytes) -> Any:
-        return await (await self._connected()).send(request)
+    async def _send_connected(self, request: bytes, late: Late | None) -> Any:
+        connecting = self._connecting or self._begin()
+        if late is not None:
+            await asyncio.wait((connecting,), timeout=0 if self._is_silent else SILENT_S)
+            if not connecting.done():
+                self._is_silent = True
+                raise StoreTimeout(f"valkey {self.host}:{self.port}: it lets nobody in")
+        return await (await self._made(connecting)).send(request, late)
 
     async def send_asking(self, request: bytes) -> Any:
         """Ask for a slot that is just being moved to this server."""
@@ -47,15 +58,42 @@ class Node:
         return answer
 
     async def _connected(self) -> Connection:
-        async with self._connecting:
-            connection = self._connection
-            if connection is None or not connection.is_open:
-                connection = await connect(self.host, self.port, self.login)
-                self._connection = connection
+        connection = self._connection
+        if connection is not None and connection.is_open:
             return connection
+        return await self._made(self._connecting or self._begin())
+
+    def _begin(self) -> asyncio.Task[Connection]:
+        """One connection for all who wait for it, and if it cannot be made, for none of them."""
+        connection = self._connection
+        self._is_silent |= connection is not None and connection.has_timed_out
+        self._connecting = asyncio.ensure_future(self._connect())
+        self._connecting.add_done_callback(self._ended)
+        return self._connecting
+
+    async def _made(self, connecting: asyncio.Task[Connection]) -> Connection:
+        await asyncio.wait((connecting,))
+        if connecting.cancelled():
+            raise TransportFault(f"valkey {self.host}:{self.port}: the server is left alone")
+        return connecting.result()
+
+    async def _connect(self) -> Connection:
+        connection = await connect(self.host, self.port, self.login)
+        connection.on_silence = self.on_silence
+        self._connection, self._is_silent = connection, False
+        return connection
+
+    def _ended(self, connecting: asyncio.Task[Connection]) -> None:
+        self._connecting = None
+        if not connecting.cancelled():
+            # Whoever waits is told.
+            self._is_silent |= isinstance(connecting.exception(), StoreTimeout)
 
     async def close(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.gather(self._connecting, return_exceptions=True)
         connection, self._connection = self._connection, None
         if connection is not None and connection.is_open:
-            connection.close()
+            connection.abort()
             await connection.closed

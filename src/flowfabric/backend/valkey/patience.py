@@ -1,10 +1,14 @@
-"""How long something is tried again while servers are away or slots move, and how often."""
+"""How long something is tried while servers are away or slots move, and how often.
+
+All of it takes longer than a single request may, so that what a frozen server did not answer is
+asked of the one that took over.
+"""
 
 import asyncio
 import random
 from typing import Final
 
-PATIENCE_S: Final = 5.0
+PATIENCE_S: Final = 10.0
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
 

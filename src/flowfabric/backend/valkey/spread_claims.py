@@ -14,6 +14,7 @@ from flowfabric.backend.valkey.claiming import claim_answer, pack_claim
 from flowfabric.backend.valkey.cluster_calls import ClusterCalls
 from flowfabric.backend.valkey.fanning import ask_reachable
 from flowfabric.backend.valkey.keys import key_of, lane_key, tag_of
+from flowfabric.backend.valkey.late_claims import LateClaims
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.packing import Args
 from flowfabric.errors import ClusterFault, FlowFabricError, TransportError
@@ -63,12 +64,15 @@ class SpreadClaims:
         self._everywhere = [f"{{fp:{number}}}" for number in range(calls.counts.flow)]
         self._away: dict[Node | str, float] = {}
         self._reminders: set[str] = set()
+        self._late = LateClaims()
 
     async def claim(self, request: ClaimRequest) -> ClaimAnswer:
         """Lane by lane; in a lane the best partition first, as far as the hints are right."""
         if self._away:
             now = asyncio.get_running_loop().time()
             self._away = {one: until for one, until in self._away.items() if until > now}
+        if late := self._late.take(request):
+            return late
         ready = await asyncio.gather(*(self._heads(request, lane) for lane in request.lanes))
         search = _Search(request, max((now for _, now in ready), default=0))
         for lane, (heads, _) in zip(request.lanes, ready, strict=True):
@@ -191,9 +195,23 @@ class SpreadClaims:
         own = msgspec.structs.replace(request, lanes=(lane,), ids=share.ids)
         args = Args()
         packed = pack_claim(own, args, share.bound)
+
+        def late(raw: Any) -> None:
+            self._keep_late(own, raw)
+
         # A partition that is away is left alone rather than waited for.
-        reply = await self._calls.run("claim", key_of(share.tag), [packed], args, patience=0)
+        key = key_of(share.tag)
+        reply = await self._calls.run("claim", key, [packed], args, patience=0, late=late)
         return reply, read_answer(own, reply.head[0], reply, claim_answer)
+
+    def _keep_late(self, request: ClaimRequest, raw: Any) -> None:
+        if isinstance(raw, Exception):
+            return
+        reply = self._calls.reply_in(raw)
+        answer = read_answer(request, reply.head[0], reply, claim_answer)
+        if isinstance(answer, ClaimAnswer) and answer.offers:
+            self._late.keep(request, answer)
+            self._bells.ring(lane_bell(request.namespace, request.lanes[0]))
 
     def _leave_alone(self, tag: str, fault: TransportError) -> None:
         """A partition that is being moved, or all of a server that is away."""

@@ -1,0 +1,160 @@
+"""A server that is stopped where it is: its connections stay, and it answers nothing. Whoever does
+not need it goes on; whoever does is served by it when it goes on, or by the one that took over."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from flowfabric.backend.valkey import connection, loading
+from flowfabric.duties.sweep import TimerSweep
+from flowfabric.engine import Engine, claims
+from flowfabric.engine.executions import Submission
+from flowfabric.errors import StoreTimeout
+from tests.chaos.test_valkey_failover import finished_one, keys_at, take_over, victim_of
+from tests.chaos.valkey_load import (
+    Load,
+    completions,
+    engine_at,
+    lost_and_doubled,
+    may_meet,
+    settings_for,
+)
+from tests.valkey_server import ValkeyCluster, ValkeyServer, await_server
+
+SOON_S = 20.0
+# Longer than any test: nobody is helped by giving up a connection, or by a look by chance.
+NEVER_S = 600.0
+
+
+@pytest.fixture
+def cluster() -> Iterator[ValkeyCluster]:
+    options = ("--cluster-require-full-coverage", "no", "--cluster-replica-no-failover", "yes")
+    started = ValkeyCluster(*options, replicas=True)
+    yield started
+    started.end()
+
+
+@pytest.fixture
+async def engine(cluster: ValkeyCluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
+    monkeypatch.setattr(connection, "REQUEST_S", NEVER_S)
+    monkeypatch.setattr(claims, "SAFETY_NET_S", NEVER_S)
+    async with engine_at(settings_for(cluster.primaries[0], cluster=True)) as opened:
+        yield opened
+
+
+async def delayed(engine: Engine, key: str) -> str:
+    due_at = await engine.deps.store.backend.now() + 100
+    order = Submission(kind="k", idempotency_key=key, delay_until=due_at)
+    return (await engine.executions.create(order)).execution_id
+
+
+@asynccontextmanager
+async def sweeping(engine: Engine) -> AsyncIterator[None]:
+    async def sweep() -> None:
+        while True:
+            await timers.visit()
+
+    timers = TimerSweep(engine)
+    task = asyncio.ensure_future(sweep())
+    yield
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_the_others_go_on_while_a_primary_is_frozen(
+    cluster: ValkeyCluster, engine: Engine
+) -> None:
+    victim = victim_of(cluster, has_hints=False)
+    alive, frozen = keys_at(cluster, victim, at=False), keys_at(cluster, victim, at=True)
+    load = Load(engine)
+    late = {await load.submit(next(frozen)), await delayed(engine, next(frozen))}
+    victim.freeze()
+    stuck = asyncio.ensure_future(load.submit(next(frozen)))
+    async with asyncio.timeout(SOON_S), sweeping(engine):
+        # The first asks the frozen one for its work, which is older; the answer comes late.
+        for n in (1, 5) * 10:
+            own = await load.submit(next(alive))
+            assert await finished_one(engine, n) == own
+        own = await delayed(engine, next(alive))
+        assert await finished_one(engine) == own
+    assert not stuck.done()
+    waiting = asyncio.ensure_future(finished_one(engine))
+    victim.thaw()
+    async with asyncio.timeout(SOON_S), sweeping(engine):
+        late.add(await stuck)
+        found = {await waiting, await finished_one(engine), await finished_one(engine)}
+    assert found == late
+    assert set((await completions(engine)).values()) == {1}
+    assert await engine.deps.store.backend.verify() == []
+
+
+async def test_who_takes_over_for_a_frozen_primary_has_what_was_asked_of_it(
+    cluster: ValkeyCluster, engine: Engine
+) -> None:
+    victim = victim_of(cluster, has_hints=True)
+    load = Load(engine)
+    load.start()
+    await load.more(50)
+    acknowledged = list(load.submitted)
+    assert (await asyncio.to_thread(victim.run, "WAIT", "1", "5000")).startswith(b":1")
+    victim.freeze()
+    stuck = asyncio.ensure_future(load.submit(next(keys_at(cluster, victim, at=True))))
+    await asyncio.to_thread(take_over, cluster, victim)
+    await load.more(50)
+    await stuck
+    victim.thaw()
+    await asyncio.to_thread(await_server, has_no_slots, victim)
+    await load.more(50)
+    await load.stop()
+    await load.finish()
+    told = await completions(engine)
+    assert [one for one in acknowledged if told[one] != 1] == []
+    assert set(told.values()) == {1}
+    assert [fault for fault in load.faults if not may_meet(fault)] == []
+    assert await engine.deps.store.backend.verify() == []
+
+
+def has_no_slots(server: ValkeyServer) -> bool:
+    """It has heard that another one took over."""
+    nodes = server.run("CLUSTER", "NODES").decode().splitlines()
+    (own,) = (line for line in nodes if "myself" in line)
+    return own.endswith("connected")
+
+
+# ---- without anybody to take over
+
+
+@pytest.fixture
+def server() -> Iterator[ValkeyServer]:
+    started = ValkeyServer("--appendfsync", "always")
+    yield started
+    started.end()
+
+
+async def test_a_frozen_server_is_asked_again_and_told_of_in_the_end(
+    server: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (connection, loading):
+        monkeypatch.setattr(module, "REQUEST_S", 1.0)
+    async with engine_at(settings_for(server)) as engine:
+        functions = engine.deps.store.backend._functions  # type: ignore[attr-defined]
+        functions.patience_s = 2.0
+        server.freeze()
+        with pytest.raises(StoreTimeout, match=rf"127.0.0.1:{server.port}: no answer within 1 s"):
+            await engine.executions.create(Submission(kind="k"))
+        load = Load(engine)
+        load.start(callers=2, workers=2)
+        stuck = asyncio.ensure_future(load.submit())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(stuck), 1.5)
+        server.thaw()
+        await stuck
+        await load.more(50)
+        await load.stop()
+        await load.finish()
+        assert list(lost_and_doubled(load, await completions(engine))) == []
+        assert load.faults == []
+        assert await engine.deps.store.backend.verify() == []
