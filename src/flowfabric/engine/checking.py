@@ -24,7 +24,7 @@ def integer(value: object, field: str) -> int:
 
 def body(value: object, field: str, most: int) -> bytes:
     """Bytes as they are; nothing on the way looks inside."""
-    if not isinstance(value, bytes | bytearray | memoryview):
+    if not isinstance(value, (bytes, bytearray, memoryview)):
         raise InvalidInput(f"{field}: expected bytes, got {_kind(value)}")
     if len(value) > most:
         raise PayloadTooLarge(f"{field}: at most {most} bytes, got {len(value)}")

@@ -1,7 +1,9 @@
 """Mechanism `create`."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from flowfabric.backend.base import Answered
 from flowfabric.backend.types import CreateAnswer, Created, Duplicate
@@ -13,7 +15,21 @@ from flowfabric.backend.valkey.packing import Args, decode, encode, row_of, stat
 from flowfabric.core.birth import Birth, first_state
 from flowfabric.core.flow_plan import FlowRefused
 from flowfabric.core.graph import Flow
+from flowfabric.core.record import Record
 from flowfabric.errors import Bug
+
+
+class _Shape(msgspec.Struct, frozen=True):
+    """What births have in common, and most of their static text."""
+
+    # Held, because its identity names the shape.
+    record: Record
+    packed: bytes
+    static: str
+
+
+_MOST_SHAPES: Final = 256
+_shapes: Final[dict[tuple[int, tuple[Any, ...]], _Shape]] = {}
 
 
 class CreateMechanism:
@@ -33,7 +49,14 @@ class CreateMechanism:
         return answers
 
     def _pack_birth(self, birth: Birth, args: Args) -> list[Any]:
-        return pack_birth(birth, args, self._calls.searchable)
+        shape = _shape_of(birth, self._calls.searchable)
+        return [
+            birth.execution_id,
+            args.put_once(shape.packed),
+            static_text(birth.execution_id, shape.static),
+            args.put(birth.input) if birth.input else 0,
+            birth.record.idempotency_key,
+        ]
 
     def _read_birth(self, birth: Birth, answer: Any, reply: Reply) -> CreateAnswer:
         if answer is True:
@@ -55,26 +78,20 @@ def _key(birth: Birth) -> str:
     return execution_partition_key(birth.execution_id)
 
 
-def pack_birth(birth: Birth, args: Args, searchable: frozenset[str]) -> list[Any]:
-    shape, static = _shared(birth, args, searchable)
-    return [
-        birth.execution_id,
-        shape,
-        static_text(birth.execution_id, static),
-        args.put(birth.input) if birth.input else 0,
-        birth.record.idempotency_key,
-    ]
-
-
-def _shared(birth: Birth, args: Args, searchable: frozenset[str]) -> tuple[int, str]:
-    """The argument of a birth's shape and most of its static text, made once for all births of a
-    batch that share a record and its terms."""
+def _shape_of(birth: Birth, searchable: frozenset[str]) -> _Shape:
+    """Made once for all births that share a record and its terms, as those submitted alike do
+    unless they have something of their own."""
     record, terms = birth.record, _terms(birth)
-    found = args.shared.get((id(record), terms))
-    if found is None:
-        shape = args.put_once(encode(pack_shape(birth, searchable)))
-        found = args.shared[id(record), terms] = shape, static_rest(record)
-    return found
+    shape = _shapes.get((id(record), terms))
+    if shape is not None:
+        return shape
+    packed = encode(pack_shape(birth, searchable))
+    shape = _Shape(record, packed, static_rest(record))
+    if not (record.flow_id or record.idempotency_key or record.tags):
+        if len(_shapes) >= _MOST_SHAPES:
+            _shapes.clear()
+        _shapes[id(record), terms] = shape
+    return shape
 
 
 def pack_shape(birth: Birth, searchable: frozenset[str]) -> tuple[Any, ...]:
