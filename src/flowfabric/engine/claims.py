@@ -14,18 +14,18 @@ from flowfabric.core.capabilities import worker_capabilities
 from flowfabric.core.fence import Fence
 from flowfabric.core.handles import BACKEND_TAGS, Backend, Handle, HandleKind
 from flowfabric.core.ids import check_lane, check_namespace, check_worker_id
-from flowfabric.core.plan import Applied, Timer
+from flowfabric.core.plan import Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import delay
-from flowfabric.core.rules.operators import cancel, exhaust
 from flowfabric.core.suspension_documents import read_suspension
 from flowfabric.core.suspensions import How, how_ended
 from flowfabric.engine.admission import Admissions, Let
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.holding import Held, held_by
-from flowfabric.engine.idleness import Idleness, sought_in
-from flowfabric.engine.lanes import Lanes
+from flowfabric.engine.idleness import Idleness
+from flowfabric.engine.lanes import Lanes, Route
+from flowfabric.engine.unclaimable import end_unclaimable
 from flowfabric.errors import FlowFabricError, InvalidInput
 
 _log = logging.getLogger("flowfabric.claims")
@@ -155,7 +155,12 @@ class Claims:
     async def request(self, order: ClaimOrder) -> ClaimRequest:
         """What to ask the store for on behalf of a worker; no lanes when none may be claimed from
         now."""
-        route = await self._lanes.route(order.namespace, order.lanes, order.capabilities)
+        return self._request(order, await self._route(order))
+
+    def _route(self, order: ClaimOrder) -> Awaitable[Route]:
+        return self._lanes.route(order.namespace, order.lanes, order.capabilities)
+
+    def _request(self, order: ClaimOrder, route: Route) -> ClaimRequest:
         mint = self._deps.mint
         return ClaimRequest(
             worker_id=order.worker_id,
@@ -203,16 +208,16 @@ class Claims:
         loop = asyncio.get_running_loop()
         end = loop.time() + order.wait_ms / 1000
         claimed, is_everything = await self._first_look(order)
-        while not claimed:
-            left = end - loop.time()
-            if left <= 0:
-                break
+        few = msgspec.structs.replace(order, n=min(order.n, FEW))
+        while not claimed and (left := end - loop.time()) > 0:
             if is_everything:
                 nap = SAFETY_NET_S * (0.75 + self._deps.chance() / 2)
                 await listening.wait(min(left, nap))
             if listening.is_closed:
                 break
-            claimed, is_everything = await self._claim_few_first(order)
+            claimed, is_everything = await self._claim_now(few, self._deps.store.claim_promptly)
+            if few.n < order.n and few.n == len(claimed):
+                claimed += await self._rest(order, few.n)
         return claimed
 
     async def _first_look(self, order: ClaimOrder) -> _Looked:
@@ -223,8 +228,7 @@ class Claims:
 
     async def is_idle(self, order: ClaimOrder) -> bool:
         """Whether a look would find nothing, as far as is known here."""
-        route = await self._lanes.route(order.namespace, order.lanes, order.capabilities)
-        return self._idleness.covers(sought_in(order.namespace, route.lanes, route.sets))
+        return self._idleness.covers((await self._route(order)).sought)
 
     async def _hand_back(self, claimed: Claimed) -> None:
         held = claimed.held
@@ -235,29 +239,25 @@ class Claims:
         except FlowFabricError:
             _log.exception("%s was not handed back; its lease runs out", held.execution_id)
 
-    async def _claim_few_first(self, order: ClaimOrder) -> _Looked:
-        ask = self._deps.store.claim_promptly
-        few = msgspec.structs.replace(order, n=min(order.n, FEW))
-        claimed, is_everything = await self._claim_now(few, ask)
-        if len(claimed) < few.n or few.n == order.n:
-            return claimed, is_everything
+    async def _rest(self, order: ClaimOrder, first: int) -> list[Claimed]:
+        rest = msgspec.structs.replace(order, n=order.n - first)
         try:
-            rest, _ = await self._claim_now(msgspec.structs.replace(order, n=order.n - few.n), ask)
+            return (await self._claim_now(rest, self._deps.store.claim_promptly))[0]
         except FlowFabricError as fault:
-            _log.warning("no more claimed behind the first %d: %s", few.n, fault)
-            rest = []
-        return claimed + rest, True
+            _log.warning("no more claimed behind the first %d: %s", first, fault)
+            return []
 
     async def _claim_now(self, order: ClaimOrder, ask: _Ask) -> _Looked:
         """One look, repeated only while all it met was work to be ended or turned away instead of
         run; and whether it saw everything there was."""
         for _ in range(_ROUNDS):
-            request = await self.request(order)
-            if not request.lanes:
+            route = await self._route(order)
+            if not route.lanes:
                 return [], True
-            look = self._idleness.begin(request)
-            answer = await ask(request)
-            self._idleness.end(look, request, answer)
+            mark = self._idleness.mark(route.sought)
+            answer = await ask(self._request(order, route))
+            is_empty = not answer.more and len(answer.offers) < order.n
+            self._idleness.note(route.sought, mark, is_empty=is_empty)
             claimed = await self.take(order, answer)
             if claimed or not answer.offers:
                 return claimed, True
@@ -313,30 +313,6 @@ class Claims:
         if isinstance(answer, Offer):
             await end_unclaimable(self._deps, answer)
         return None
-
-
-async def end_unclaimable(deps: Deps, offer: Offer) -> None:
-    """End a record a claim met at its reclaim cap, or one whose flow was cancelled."""
-    record = offer.record
-    plan = exhaust(record)
-    if offer.fate == "covered":
-        (flow,) = await deps.store.backend.flows([record.flow_id])
-        reason = flow.cancel_reason if flow else ""
-        plan = cancel(record.execution_id, reason, "flow_cascade", None)
-    try:
-        answer = await deps.store.apply(plan)
-    except FlowFabricError:
-        _log.exception("ending %s (%s) failed; the next claim tries again", *_named(offer))
-        return
-    if isinstance(answer, Applied):
-        if record.gated:
-            await deps.slots.follow(plan, answer, record)
-    else:
-        _log.debug("%s (%s) was changed by somebody else", *_named(offer))
-
-
-def _named(offer: Offer) -> tuple[str, str]:
-    return offer.record.execution_id, offer.fate
 
 
 def claimed_from(offer: Offer) -> Claimed:

@@ -31,10 +31,10 @@ from flowfabric.engine.claims import (
     ClaimOrder,
     checked,
     claimed_from,
-    end_unclaimable,
 )
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.lanes import Lanes
+from flowfabric.engine.unclaimable import end_unclaimable
 from flowfabric.errors import (
     CapabilityMismatch,
     ExecutionNotFound,

@@ -1,13 +1,9 @@
 """Which lanes were found empty, for as long as no doorbell says otherwise."""
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Final, NamedTuple
 
-import msgspec
-
 from flowfabric.backend.base import Bells, lane_bell
-from flowfabric.backend.types import ClaimAnswer, ClaimRequest
 
 Mark = tuple[int, ...]
 # Of so many orders it is remembered; then all of it is forgotten, and the next ones look again.
@@ -22,16 +18,8 @@ class Sought(NamedTuple):
     sets: tuple[str, ...]
 
 
-@lru_cache(maxsize=1024)
 def sought_in(namespace: str, lanes: tuple[str, ...], sets: tuple[str, ...]) -> Sought:
     return Sought(tuple(sorted(lane_bell(namespace, lane) for lane in lanes)), sets)
-
-
-class Look(msgspec.Struct, frozen=True):
-    """What is sought, and what its bells had rung before."""
-
-    sought: Sought
-    mark: Mark | None
 
 
 class Idleness:
@@ -41,22 +29,20 @@ class Idleness:
         self._bells = bells
         self._empty: dict[Sought, Mark] = {}
 
-    def begin(self, request: ClaimRequest) -> Look:
-        """To be called before the look."""
-        sought = sought_in(request.namespace, request.lanes, request.sets)
-        return Look(sought, self._bells().mark(*sought.bells))
+    def mark(self, sought: Sought) -> Mark | None:
+        """What the bells had rung before a look."""
+        return self._bells().mark(*sought.bells)
 
-    def end(self, look: Look, request: ClaimRequest, answer: ClaimAnswer) -> None:
+    def note(self, sought: Sought, mark: Mark | None, *, is_empty: bool) -> None:
         """What a look has left behind."""
-        is_empty = not answer.more and len(answer.offers) < len(request.ids)
-        if look.mark is None or not is_empty:
-            self._empty.pop(look.sought, None)
+        if mark is None or not is_empty:
+            self._empty.pop(sought, None)
             return
         if len(self._empty) >= _MOST:
             self._empty.clear()
-        self._empty[look.sought] = look.mark
+        self._empty[sought] = mark
 
     def covers(self, sought: Sought) -> bool:
         """Whether a look would find nothing."""
         mark = self._empty.get(sought)
-        return mark is not None and mark == self._bells().mark(*sought.bells)
+        return mark is not None and mark == self.mark(sought)

@@ -14,6 +14,7 @@ from flowfabric.core.capabilities import satisfied
 from flowfabric.core.ids import check_lane, check_namespace, check_text
 from flowfabric.core.record import Record, queued_since
 from flowfabric.engine.checking import whole
+from flowfabric.engine.idleness import Sought, sought_in
 from flowfabric.errors import Corruption, InvalidInput, ResourceExhausted, RetryExhausted
 
 _log = logging.getLogger("flowfabric.lanes")
@@ -41,6 +42,7 @@ class Route(msgspec.Struct, frozen=True):
 
     lanes: tuple[str, ...]
     sets: tuple[str, ...]
+    sought: Sought
 
 
 class WaitingSet(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +139,8 @@ class Lanes:
         sets: dict[str, tuple[str, ...]] = {}
         for _, found in claimable:
             sets.update(found.sets)
-        route = Route(tuple(lane for lane, _ in claimable), satisfied(sets, capabilities))
+        claimed, met = tuple(lane for lane, _ in claimable), satisfied(sets, capabilities)
+        route = Route(claimed, met, sought_in(namespace, claimed, met))
         if len(self._routes) >= _MOST_ROUTES:
             self._routes.clear()
         self._routes[asked] = route

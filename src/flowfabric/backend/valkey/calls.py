@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -147,8 +148,7 @@ class Calls:
                 if not answers:
                     raise
                 return [*answers, *[fault] * len(left)]
-            for item, answer in zip(left, reply.head, strict=False):
-                answers.append(read_answer(item, answer, reply, read))
+            answers += map(read_answer, left, reply.head, repeat(reply), repeat(read))
             left = unanswered(left, reply.head)
         return answers
 

@@ -73,12 +73,13 @@ class Connection(asyncio.Protocol):
             future.set_exception(self._silence())
             return future
         # The first request of a turn goes out at once, so that the server works on it while the
-        # next ones are being made; those go out together.
+        # next ones are being made; those go out together. Behind a lone one mostly nothing follows.
         if self._is_held:
             self._outgoing.append(request)
         else:
-            self._is_held = True
-            self._loop.call_soon(self._flush)
+            if self._waiting:
+                self._is_held = True
+                self._loop.call_soon(self._flush)
             self.write(request)
         self._waiting.append((future, self._loop.time(), late))
         if self._watch is None:

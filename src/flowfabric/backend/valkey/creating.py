@@ -41,8 +41,8 @@ class CreateMechanism:
         )
         charged = [
             birth
-            for birth, answer in zip(items, answers, strict=True)
-            if birth.record.budget_ids and isinstance(answer, Created)
+            for place, birth in enumerate(items)
+            if birth.record.budget_ids and isinstance(answers[place], Created)
         ]
         if charged:
             await attach(self._calls, charged)

@@ -1,0 +1,35 @@
+"""What a claim comes upon that is to be ended instead of run."""
+
+import logging
+
+from flowfabric.backend.types import Offer
+from flowfabric.core.plan import Applied
+from flowfabric.core.rules.operators import cancel, exhaust
+from flowfabric.engine.deps import Deps
+from flowfabric.errors import FlowFabricError
+
+_log = logging.getLogger("flowfabric.claims")
+
+
+async def end_unclaimable(deps: Deps, offer: Offer) -> None:
+    """End a record a claim met at its reclaim cap, or one whose flow was cancelled."""
+    record = offer.record
+    plan = exhaust(record)
+    if offer.fate == "covered":
+        (flow,) = await deps.store.backend.flows([record.flow_id])
+        reason = flow.cancel_reason if flow else ""
+        plan = cancel(record.execution_id, reason, "flow_cascade", None)
+    try:
+        answer = await deps.store.apply(plan)
+    except FlowFabricError:
+        _log.exception("ending %s (%s) failed; the next claim tries again", *_named(offer))
+        return
+    if isinstance(answer, Applied):
+        if record.gated:
+            await deps.slots.follow(plan, answer, record)
+    else:
+        _log.debug("%s (%s) was changed by somebody else", *_named(offer))
+
+
+def _named(offer: Offer) -> tuple[str, str]:
+    return offer.record.execution_id, offer.fate
