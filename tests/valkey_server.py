@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import resource
 import secrets
 import shutil
 import signal
@@ -82,6 +83,8 @@ class ValkeyServer:
                 *("--loglevel", "warning", *self._options),
             ],
             stdout=subprocess.DEVNULL,
+            # A file that is too large is then an error to the server instead of its end.
+            restore_signals=False,
         )
         end = time.monotonic() + _PATIENCE_S
         while not self._answers():
@@ -131,6 +134,16 @@ class ValkeyServer:
 
     def thaw(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
+
+    def fill_disk(self) -> None:
+        """From now on no file of the server grows."""
+        self._limit_files(0)
+
+    def free_disk(self) -> None:
+        self._limit_files(resource.RLIM_INFINITY)
+
+    def _limit_files(self, size: int) -> None:
+        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
     def end(self) -> None:
         self.kill()

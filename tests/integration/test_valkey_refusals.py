@@ -135,7 +135,10 @@ async def test_a_full_server_refuses_a_change_before_it_begins(
     server.expect("CONFIG", "SET", "maxmemory", "1")
     with pytest.raises(ResourceExhausted) as caught:
         await CHANGES[change](stage)
-    assert caught.value.detail == "valkey_memory"
+    assert caught.value.details == {"resource": "valkey_memory"}
+    assert caught.value.detail.startswith(
+        f"valkey_memory: valkey 127.0.0.1:{server.port} has reached its maxmemory"
+    )
     assert server.run("DEBUG", "DIGEST") == before
     server.expect("CONFIG", "SET", "maxmemory", "0")
     await CHANGES[change](stage)

@@ -61,29 +61,35 @@ def redirect_of(error: Exception) -> Redirect | None:
     return Redirect(int(words[0]), host, int(port), code == "MOVED")
 
 
-def fault_of(error: Exception) -> FlowFabricError:
-    """A server's error as ours."""
+def fault_of(error: Exception, server: str = "valkey") -> FlowFabricError:
+    """An error of a server, which is called what its messages begin with, as ours."""
     code, text = code_of(error), str(error)
     if is_missing_function(error):
-        return ScriptNotLoaded(f"valkey: {text}")
+        return ScriptNotLoaded(f"{server}: {text}")
     if code in _AUTH:
-        return AuthFault(f"valkey: {text}")
+        return AuthFault(f"{server}: {text}")
     if code == "LOADING":
-        return BusyLoading(f"valkey: {text}")
+        return BusyLoading(f"{server}: {text}")
     if code in ("MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN"):
-        return ClusterFault(f"valkey: {text}")
+        return ClusterFault(f"{server}: {text}")
     if code == "READONLY" or code in _TURNED_AWAY or _FULL in text:
-        return TransportFault(f"valkey: {text}")
+        return TransportFault(f"{server}: {text}")
     if code == "OOM":
-        return ResourceExhausted("valkey_memory")
+        return _exhausted("valkey_memory", f"{server} has reached its maxmemory: give it more")
     if code == "MISCONF":
-        return ResourceExhausted("valkey_disk")
+        why = text.removeprefix("MISCONF ")
+        return _exhausted("valkey_disk", f"{server} cannot write to its disk: make room: {why}")
     if code == "CROSSSLOT":
-        return Bug(f"valkey: keys of one call lie in several slots: {text}")
+        return Bug(f"{server}: keys of one call lie in several slots: {text}")
     if "non local key" in text:
-        return ClusterFault(f"valkey: a slot is being moved: {text}")
+        return ClusterFault(f"{server}: a slot is being moved: {text}")
     if code == "WRONGTYPE" or "unknown command" in text.lower() or code == "NOPROTO":
-        return ProtocolFault(f"valkey: {text}")
+        return ProtocolFault(f"{server}: {text}")
     if "user_function" in text or "script" in text.lower():
-        return Bug(f"valkey: {text}")
-    return OtherFault(f"valkey: {text}")
+        return Bug(f"{server}: {text}")
+    return OtherFault(f"{server}: {text}")
+
+
+def _exhausted(resource: str, what: str) -> ResourceExhausted:
+    """Nothing was changed: a server refuses a call that would write before it begins."""
+    return ResourceExhausted(f"{resource}: {what}", resource=resource)

@@ -168,7 +168,7 @@ class Functions:
             if not isinstance(answer, Exception):
                 return
             if pause is None or not _is_passing(answer):
-                raise _load_fault(answer)
+                raise _load_fault(answer, node)
             await asyncio.sleep(pause)
             await refreshed(self.topology)
 
@@ -176,11 +176,11 @@ class Functions:
         """Leave a library alone that has left our number behind: others use it."""
         answer = await node.run("FUNCTION", "LIST", "LIBRARYNAME", NAME)
         if isinstance(answer, libvalkey.ReplyError):
-            raise fault_of(answer)
+            raise fault_of(answer, node.name)
         found = {int(number) for number in _NUMBERS.findall(repr(answer))}
         if found and INTERFACE not in found and max(found) > INTERFACE:
             raise ProtocolFault(
-                f"valkey {node.host}:{node.port}: its functions have number {max(found)}, this "
+                f"{node.name}: its functions have number {max(found)}, this "
                 f"release calls number {INTERFACE}; upgrade this process"
             )
 
@@ -189,7 +189,7 @@ class Functions:
         if isinstance(answer, libvalkey.ReplyError):
             if is_missing_function(answer):
                 return ""
-            raise fault_of(answer)
+            raise fault_of(answer, node.name)
         return bytes(answer).decode()
 
 
@@ -223,7 +223,9 @@ class _Trial:
         if not is_passing or not await self._patience.wait():
             if is_passing:
                 self._topology.doubt()
-            raise problem if isinstance(problem, FlowFabricError) else fault_of(problem)
+            if isinstance(problem, FlowFabricError):
+                raise problem
+            raise fault_of(problem, self.node.name)
         await refreshed(self._topology)
 
     async def send(self, request: bytes) -> Any:
@@ -266,13 +268,13 @@ def _release(version: str) -> tuple[int, ...]:
 def _absent(node: Node, found: str, wanted: str) -> FlowFabricError:
     what = f"its library is {found}" if found else "it has no library of ours"
     return ScriptNotLoaded(
-        f"valkey {node.host}:{node.port}: {what}, this process needs {wanted} and may not load it "
+        f"{node.name}: {what}, this process needs {wanted} and may not load it "
         "(skip_library_load); load it with `flowfabric migrate`"
     )
 
 
-def _load_fault(problem: _Problem) -> FlowFabricError:
-    fault = problem if isinstance(problem, FlowFabricError) else fault_of(problem)
+def _load_fault(problem: _Problem, node: Node) -> FlowFabricError:
+    fault = problem if isinstance(problem, FlowFabricError) else fault_of(problem, node.name)
     return (
         type(fault)(f"library load: {problem}") if fault.retryable else Bug(f"library: {problem}")
     )

@@ -19,6 +19,8 @@ class Node:
         self.host = host
         self.port = port
         self.login = login
+        # What messages about it begin with.
+        self.name = f"valkey {host}:{port}"
         # Called while it does not answer.
         self.on_silence: Callable[[], None] | None = None
         self._connection: Connection | None = None
@@ -48,7 +50,7 @@ class Node:
             await asyncio.wait((connecting,), timeout=0 if self._is_silent else SILENT_S)
             if not connecting.done():
                 self._is_silent = True
-                raise StoreTimeout(f"valkey {self.host}:{self.port}: it lets nobody in")
+                raise StoreTimeout(f"{self.name}: it lets nobody in")
         return await (await self._made(connecting)).send(request, late)
 
     async def send_asking(self, request: bytes) -> Any:
@@ -74,7 +76,7 @@ class Node:
     async def _made(self, connecting: asyncio.Task[Connection]) -> Connection:
         await asyncio.wait((connecting,))
         if connecting.cancelled():
-            raise TransportFault(f"valkey {self.host}:{self.port}: the server is left alone")
+            raise TransportFault(f"{self.name}: the server is left alone")
         return connecting.result()
 
     async def _connect(self) -> Connection:
