@@ -74,14 +74,7 @@ class ValkeyServer:
 
     def start(self) -> None:
         self._process = subprocess.Popen(
-            [
-                *self._under,
-                _binary(),
-                *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", self._directory),
-                *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
-                *("--cluster-port", str(self.bus_port), "--repl-diskless-sync-delay", "0"),
-                *("--loglevel", "warning", *self._options),
-            ],
+            [*self._under, _binary(), *self._words()],
             stdout=subprocess.DEVNULL,
             # A file that is too large is then an error to the server instead of its end.
             restore_signals=False,
@@ -90,6 +83,14 @@ class ValkeyServer:
         while not self._answers():
             if time.monotonic() > end or self._process.poll() is not None:
                 raise RuntimeError("the Valkey server did not start")
+
+    def _words(self) -> list[str]:
+        return [
+            *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", self._directory),
+            *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
+            *("--cluster-port", str(self.bus_port), "--repl-diskless-sync-delay", "0"),
+            *("--loglevel", "warning", *self._options),
+        ]
 
     @property
     def pid(self) -> int:

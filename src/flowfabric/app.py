@@ -53,21 +53,22 @@ def backend_of(settings: Settings, clock: Clock | None = None) -> Backend:
 
 def _valkey(settings: Settings, clock: Clock | None) -> Backend:
     try:
-        from flowfabric.backend.valkey import Demands, Login, Opening, open_valkey
+        from flowfabric.backend.valkey import Demands, Login, Opening, Sentinels, open_valkey
     except ModuleNotFoundError as fault:
         raise UnsupportedStore(
             f"valkey needs the package {fault.name}: install flowfabric[valkey]"
         ) from None
     store = settings.store
-    switched = {name for name in ("tls", "cluster", "allow_volatile") if _is_on(store, name)}
+    options = ("tls", "cluster", "allow_volatile", "sentinel_auth")
+    switched = {name for name in options if _is_on(store, name)}
+    tls, ca_file = "tls" in switched, store.options.get("tls_ca", "")
+    login = Login(store.user, store.password.reveal(), tls, ca_file)
+    anybody = Login(tls=tls, ca_file=ca_file)
+    entering = login if "sentinel_auth" in switched else anybody
+    sentinels = store.sentinels and Sentinels(store.sentinels, store.path, entering)
     return open_valkey(
-        (store.host, store.port),
-        Login(
-            store.user,
-            store.password.reveal(),
-            tls="tls" in switched,
-            ca_file=store.options.get("tls_ca", ""),
-        ),
+        sentinels or (store.host, store.port),
+        login,
         Opening(
             counts=settings.counts,
             searchable=settings.searchable_tags,

@@ -133,6 +133,20 @@ def test_where_a_store_is_says_nothing_of_who_logs_in() -> None:
     assert settings_from({"FF_SQLITE_PATH": "x.db"}).store.where == "sqlite x.db"
 
 
+def test_sentinels_are_several_and_know_a_primary_by_name() -> None:
+    url = "valkeys+sentinel://user:secret@a,b:7,[::1]:8/orders"
+    store = settings_from({"FF_URL": url}).store
+    assert (store.path, store.user, store.password.reveal()) == ("orders", "user", "secret")
+    assert store.sentinels == (("a", 26379), ("b", 7), ("::1", 8))
+    assert store.where == "valkey orders by sentinels a:26379,b:7,::1:8 tls"
+
+
+@pytest.mark.parametrize("end", ["", "/", "/a/b"])
+def test_sentinels_without_a_name_are_refused(end: str) -> None:
+    (problem,) = problems_of({"FF_URL": f"valkey+sentinel://h:26379{end}"})
+    assert "write valkey+sentinel://host:26379/name" in problem
+
+
 def test_seconds_take_fractions() -> None:
     given = settings_from({"FF_RETENTION_TRIMMER_INTERVAL_S": "1.5"})
     assert given.retention_trimmer_interval_s == 1.5

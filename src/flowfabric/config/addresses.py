@@ -1,10 +1,15 @@
 """Addresses of stores and servers."""
 
+from typing import Final
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+
+import msgspec
 
 from flowfabric.config.settings import StoreUrl
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import InvalidInput
+
+_SENTINEL_PORT: Final = 26379
 
 
 def parse_store_url(text: str) -> StoreUrl:
@@ -25,6 +30,8 @@ def parse_store_url(text: str) -> StoreUrl:
             return StoreUrl("sqlite", path, options)
         case "valkey" | "valkeys" | "valkey+cluster" | "valkeys+cluster":
             return _valkey_url(parts, options)
+        case "valkey+sentinel" | "valkeys+sentinel":
+            return _sentinel_url(parts, options)
         case "postgresql" | "postgres":
             return _server_url("postgres", parts, options, 5432)
         case "http" | "https" if parts.username is not None or parts.password is not None:
@@ -45,11 +52,28 @@ def postgres_url(text: str) -> StoreUrl:
     return store
 
 
-def _valkey_url(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
-    scheme, _, cluster = parts.scheme.partition("+")
-    switched = {"cluster": bool(cluster), "tls": scheme == "valkeys"}
+def _valkey_url(parts: SplitResult, options: dict[str, str], usual_port: int = 6379) -> StoreUrl:
+    scheme, _, kind = parts.scheme.partition("+")
+    switched = {"cluster": kind == "cluster", "tls": scheme == "valkeys"}
     chosen = {name: "true" for name, is_on in switched.items() if is_on}
-    return _server_url("valkey", parts._replace(path=""), options | chosen, 6379)
+    return _server_url("valkey", parts._replace(path=""), options | chosen, usual_port)
+
+
+def _sentinel_url(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
+    """Several addresses, and the name of what they watch."""
+    name = unquote(parts.path.removeprefix("/"))
+    if not name or "/" in name:
+        raise InvalidInput(
+            "url: sentinels watch a primary by a name; write valkey+sentinel://host:26379/name"
+        )
+    entering, at, places = parts.netloc.rpartition("@")
+    found = [
+        _valkey_url(parts._replace(netloc=f"{entering}{at}{place}"), options, _SENTINEL_PORT)
+        for place in places.split(",")
+    ]
+    return msgspec.structs.replace(
+        found[0], path=name, sentinels=tuple((one.host, one.port) for one in found)
+    )
 
 
 def _server_url(

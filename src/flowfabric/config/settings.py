@@ -28,13 +28,18 @@ class StoreUrl(msgspec.Struct, frozen=True):
     port: int = 6379
     user: str = ""
     password: Secret = Secret("")
+    # Those who know where the server is that they call by the name in the path.
+    sentinels: tuple[tuple[str, int], ...] = ()
 
     @property
     def where(self) -> str:
         """For people and logs: never who logs in, nor with what."""
+        switched = [name for name in ("tls", "cluster") if name in self.options]
         match self.scheme:
+            case "valkey" if self.sentinels:
+                places = ",".join(f"{host}:{port}" for host, port in self.sentinels)
+                return " ".join([f"valkey {self.path} by sentinels {places}", *switched])
             case "valkey" | "postgres":
-                switched = [name for name in ("tls", "cluster") if name in self.options]
                 return " ".join([f"{self.scheme} {self.host}:{self.port}", *switched])
             case "http" | "https":
                 return self.path

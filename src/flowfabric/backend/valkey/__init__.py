@@ -6,14 +6,17 @@ from flowfabric.backend.valkey.cluster import Cluster
 from flowfabric.backend.valkey.cluster_backend import ClusterBackend
 from flowfabric.backend.valkey.connection import Login
 from flowfabric.backend.valkey.node import Node
+from flowfabric.backend.valkey.sentinels import Sentinels, WatchedNode
 
-__all__ = ["Demands", "Login", "Opening", "ValkeyBackend", "open_valkey"]
+__all__ = ["Demands", "Login", "Opening", "Sentinels", "ValkeyBackend", "open_valkey"]
 
 
 def open_valkey(
-    address: tuple[str, int], login: Login, opening: Opening, *, cluster: bool = False
+    address: tuple[str, int] | Sentinels, login: Login, opening: Opening, *, cluster: bool = False
 ) -> ValkeyBackend:
-    """A store on one server, or on the cluster this server belongs to. `prepare` connects, checks
-    the servers and loads the functions."""
+    """A store on one server, on the one that sentinels name, or on the cluster this server belongs
+    to. `prepare` connects, checks the servers and loads the functions."""
+    if isinstance(address, Sentinels):
+        return standalone(WatchedNode(address, login), opening)
     seed = Node(*address, login)
     return ClusterBackend(Cluster(seed), opening) if cluster else standalone(seed, opening)

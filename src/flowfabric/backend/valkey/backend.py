@@ -25,6 +25,7 @@ from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.presence import PresenceMechanism
 from flowfabric.backend.valkey.reading import ReadMechanism
 from flowfabric.backend.valkey.replication import Replication
+from flowfabric.backend.valkey.sentinels import Watched, WatchedNode
 from flowfabric.backend.valkey.streaming import StreamMechanism
 from flowfabric.backend.valkey.topology import Standalone, Topology
 from flowfabric.backend.valkey.upkeep import UpkeepMechanism
@@ -58,8 +59,9 @@ def functions_of(topology: Topology, opening: Opening) -> Functions:
 
 
 def standalone(node: Node, opening: Opening) -> "ValkeyBackend":
-    """A store on one server."""
-    functions = functions_of(Standalone(node), opening)
+    """A store on one server, whichever that is."""
+    topology = Watched(node) if isinstance(node, WatchedNode) else Standalone(node)
+    functions = functions_of(topology, opening)
     calls = Calls(functions, opening.counts, opening.clock, opening.searchable)
     return ValkeyBackend(calls, ValkeyBells(node, calls.tallies), opening)
 

@@ -14,7 +14,7 @@ import libvalkey
 from flowfabric.backend.base import Bells
 from flowfabric.backend.bells import LocalBells, LocalListening
 from flowfabric.backend.tallies import Tallies
-from flowfabric.backend.valkey.connection import Connection, connect
+from flowfabric.backend.valkey.connection import Connection
 from flowfabric.backend.valkey.keys import BELL
 from flowfabric.backend.valkey.node import Node
 from flowfabric.errors import FlowFabricError
@@ -124,7 +124,7 @@ class ValkeyBells:
         node, is_again = self._node, False
         while True:
             try:
-                connection = await connect(node.host, node.port, node.login, self._on_push)
+                connection = await node.connect(self._on_push)
             except FlowFabricError as fault:
                 _log.info("doorbells: %s; trying again", fault)
                 await asyncio.sleep(_RETRY_S)

@@ -9,6 +9,7 @@ import libvalkey
 
 from flowfabric.backend.valkey.connection import Login
 from flowfabric.backend.valkey.faults import Redirect, fault_of
+from flowfabric.backend.valkey.inquiry import Inquiry
 from flowfabric.backend.valkey.keys import SLOTS, slot_of
 from flowfabric.backend.valkey.node import Node
 from flowfabric.errors import ClusterFault, FlowFabricError, TransportError
@@ -33,7 +34,7 @@ class Cluster:
         seed.on_silence = self.doubt
         self._nodes: dict[_Address, Node] = {(seed.host, seed.port): seed}
         self._slots: list[Node | None] = [None] * SLOTS
-        self._refreshing: asyncio.Task[None] | None = None
+        self._inquiry = Inquiry(self._refresh)
         self._watchers: list[Callable[[], None]] = []
 
     @property
@@ -64,14 +65,10 @@ class Cluster:
         return tuple({id(node): node for node in self._slots if node is not None}.values())
 
     async def refresh(self) -> None:
-        self.doubt()
-        if self._refreshing is not None:
-            await asyncio.shield(self._refreshing)
+        await self._inquiry.answered()
 
     def doubt(self) -> None:
-        if self._refreshing is None:
-            self._refreshing = asyncio.ensure_future(self._refresh())
-            self._refreshing.add_done_callback(self._refreshed)
+        self._inquiry.begin()
 
     def redirected(self, asked: Node, redirect: Redirect) -> Node:
         node = self._node((redirect.host or asked.host, redirect.port))
@@ -81,18 +78,10 @@ class Cluster:
         return node
 
     async def close(self) -> None:
-        if self._refreshing is not None:
-            self._refreshing.cancel()
-            await asyncio.gather(self._refreshing, return_exceptions=True)
+        await self._inquiry.close()
         nodes, self._nodes = self._nodes, {}
         for node in nodes.values():
             await node.close()
-
-    def _refreshed(self, task: asyncio.Task[None]) -> None:
-        self._refreshing = None
-        if not task.cancelled() and (fault := task.exception()) is not None:
-            # Those who wait are told; without any, the next surprise asks again.
-            _log.info("the slots of the cluster are not known anew: %s", fault)
 
     async def _refresh(self) -> None:
         # Of a slot that nobody names, whoever had it is the best one to ask.

@@ -13,7 +13,6 @@ import libvalkey
 from flowfabric.backend.bells import LocalBells, LocalListening
 from flowfabric.backend.tallies import Tallies
 from flowfabric.backend.valkey.cluster import Cluster
-from flowfabric.backend.valkey.connection import connect
 from flowfabric.backend.valkey.keys import BELL, key_of
 from flowfabric.backend.valkey.node import Node
 from flowfabric.core.partitions import PartitionCounts
@@ -91,7 +90,7 @@ class ClusterBells:
     async def _keep(self, node: Node, is_again: bool) -> None:
         while True:
             try:
-                connection = await connect(node.host, node.port, node.login, self._on_push)
+                connection = await node.connect(self._on_push)
             except FlowFabricError as fault:
                 _log.info("doorbells: %s; trying again", fault)
                 self._cluster.doubt()

@@ -23,6 +23,8 @@ SILENT_S: Final = 1.0
 _NOT_YET: Final = object()
 # What is done with an answer that came when nobody waited for it any more.
 Late = Callable[[Any], None]
+# What is done with what the server says by itself.
+OnPush = Callable[[list[Any]], None]
 
 
 class Login(msgspec.Struct, frozen=True):
@@ -44,7 +46,7 @@ def _hello(login: Login) -> tuple[str, ...]:
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, name: str = "", on_push: Callable[[list[Any]], None] | None = None) -> None:
+    def __init__(self, name: str = "", on_push: OnPush | None = None) -> None:
         self._name = name
         self._loop = asyncio.get_running_loop()
         self._reader = libvalkey.Reader(notEnoughData=_NOT_YET)
@@ -205,9 +207,7 @@ def _tls(login: Login) -> ssl.SSLContext:
         raise ProtocolFault(f"valkey: tls_ca: {login.ca_file}: {fault}") from fault
 
 
-async def connect(
-    host: str, port: int, login: Login, on_push: Callable[[list[Any]], None] | None = None
-) -> Connection:
+async def connect(host: str, port: int, login: Login, on_push: OnPush | None = None) -> Connection:
     """Connect and enter; a refused login is final, everything else may be tried again."""
     loop = asyncio.get_running_loop()
     try:

@@ -6,7 +6,14 @@ from typing import Any, Final
 
 import libvalkey
 
-from flowfabric.backend.valkey.connection import SILENT_S, Connection, Late, Login, connect
+from flowfabric.backend.valkey.connection import (
+    SILENT_S,
+    Connection,
+    Late,
+    Login,
+    OnPush,
+    connect,
+)
 from flowfabric.errors import StoreTimeout, TransportFault
 
 Word = str | bytes | int
@@ -79,8 +86,12 @@ class Node:
             raise TransportFault(f"{self.name}: the server is left alone")
         return connecting.result()
 
+    async def connect(self, on_push: OnPush | None = None) -> Connection:
+        """A connection of the caller's own."""
+        return await connect(self.host, self.port, self.login, on_push)
+
     async def _connect(self) -> Connection:
-        connection = await connect(self.host, self.port, self.login)
+        connection = await self.connect()
         connection.on_silence = self.on_silence
         self._connection, self._is_silent = connection, False
         return connection

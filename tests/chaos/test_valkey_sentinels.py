@@ -1,0 +1,110 @@
+"""The primary that sentinels name changes under load."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from flowfabric.backend.base import lane_bell
+from flowfabric.backend.valkey.keys import BELL
+from flowfabric.config import Settings, StoreUrl
+from flowfabric.core.tokens import Secret
+from flowfabric.engine.claims import ClaimOrder
+from flowfabric.errors import AuthFault, ProtocolFault, TransportFault
+from tests.chaos.valkey_load import Load, completions, engine_at, may_meet
+from tests.valkey_sentinel import NAME, WatchedPair
+from tests.valkey_server import ValkeyServer, await_server
+
+SOON_S = 20.0
+
+
+@pytest.fixture
+def pair() -> Iterator[WatchedPair]:
+    started = WatchedPair()
+    yield started
+    started.end()
+
+
+def settings_for(*ports: int, name: str = NAME, **options: str) -> Settings:
+    places = tuple(("127.0.0.1", port) for port in ports)
+    store = StoreUrl("valkey", name, options, password=Secret("open"), sentinels=places)
+    return Settings(store=store, waitpoint_secret=Secret("5e" * 32), boot_patience_s=0.0)
+
+
+@pytest.mark.parametrize(
+    "befall",
+    [lambda _: None, ValkeyServer.kill, ValkeyServer.freeze],
+    ids=["well", "killed", "frozen"],
+)
+async def test_work_goes_on_at_the_new_primary(
+    pair: WatchedPair, befall: Callable[[ValkeyServer], None]
+) -> None:
+    async with engine_at(settings_for(pair.sentinel.port)) as engine:
+        load = Load(engine)
+        load.start()
+        await load.more(100)
+        acknowledged = list(load.submitted)
+        assert (await asyncio.to_thread(pair.primary.run, "WAIT", "1", "5000")).startswith(b":1")
+        befall(pair.primary)
+        await asyncio.to_thread(pair.fail_over)
+        await load.more(200)
+        await load.stop()
+        await load.finish()
+        told = await completions(engine)
+        assert [one for one in acknowledged if told[one] != 1] == []
+        assert set(told.values()) == {1}
+        assert [fault for fault in load.faults if not may_meet(fault)] == []
+        assert await engine.deps.store.backend.verify() == []
+
+
+def has_listener(server: ValkeyServer) -> bool:
+    return b":1" in server.run("PUBSUB", "NUMSUB", f"{BELL}{lane_bell('default', 'default')}")
+
+
+async def test_who_waits_is_rung_by_the_new_primary(pair: WatchedPair) -> None:
+    order = ClaimOrder(worker_id="w", worker_instance_id="w1", wait_ms=30_000)
+    async with engine_at(settings_for(pair.sentinel.port)) as engine:
+        load = Load(engine)
+        waiting = asyncio.ensure_future(engine.claims.claim(order))
+        await asyncio.to_thread(await_server, has_listener, pair.primary)
+        pair.primary.freeze()
+        await asyncio.to_thread(pair.fail_over)
+        own = await load.submit()
+        async with asyncio.timeout(SOON_S):
+            (claimed,) = await waiting
+        assert claimed.execution_id == own
+
+
+async def test_sentinels_that_are_away_keep_nobody_waiting(pair: WatchedPair) -> None:
+    gone = ValkeyServer()
+    gone.end()
+    frozen = ValkeyServer()
+    frozen.freeze()
+    places = (gone.port, frozen.port, pair.sentinel.port)
+    async with engine_at(settings_for(*places)) as engine:
+        assert await Load(engine).submit()
+    frozen.end()
+
+
+async def test_without_a_sentinel_the_primary_is_not_found() -> None:
+    gone = ValkeyServer()
+    gone.end()
+    with pytest.raises(TransportFault, match=f"no sentinel tells where '{NAME}' is.*{gone.port}"):
+        async with engine_at(settings_for(gone.port)):
+            pass
+
+
+async def test_a_name_no_sentinel_knows_is_refused(pair: WatchedPair) -> None:
+    with pytest.raises(ProtocolFault, match="no sentinel knows a primary called 'other'"):
+        async with engine_at(settings_for(pair.sentinel.port, name="other")):
+            pass
+
+
+async def test_sentinels_that_want_a_password_get_it_if_they_are_to(pair: WatchedPair) -> None:
+    """A server that wants none takes any."""
+    pair.sentinel.expect("ACL", "SETUSER", "default", "resetpass", ">open")
+    with pytest.raises(AuthFault):
+        async with engine_at(settings_for(pair.sentinel.port)):
+            pass
+    async with engine_at(settings_for(pair.sentinel.port, sentinel_auth="true")) as engine:
+        assert await Load(engine).submit()
