@@ -2,17 +2,19 @@
 not need it goes on; whoever does is served by it when it goes on, or by the one that took over."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from flowfabric.backend.valkey import connection, loading
+from flowfabric.backend.valkey.keys import slot_of
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, claims
 from flowfabric.engine.executions import Submission
 from flowfabric.errors import StoreTimeout
-from tests.chaos.test_valkey_failover import finished_one, keys_at, take_over, victim_of
+from tests.chaos.test_valkey_failover import HINTS, finished_one, keys_at, take_over, victim_of
 from tests.chaos.valkey_load import (
     Load,
     completions,
@@ -28,10 +30,10 @@ SOON_S = 20.0
 NEVER_S = 600.0
 
 
-@pytest.fixture
-def cluster() -> Iterator[ValkeyCluster]:
+@pytest.fixture(params=["alone"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[ValkeyCluster]:
     options = ("--cluster-require-full-coverage", "no", "--cluster-replica-no-failover", "yes")
-    started = ValkeyCluster(*options, replicas=True)
+    started = ValkeyCluster(*options, replicas=request.param == "with replicas")
     yield started
     started.end()
 
@@ -42,10 +44,13 @@ async def engine(cluster: ValkeyCluster, monkeypatch: pytest.MonkeyPatch) -> Asy
     monkeypatch.setattr(claims, "SAFETY_NET_S", NEVER_S)
     async with engine_at(settings_for(cluster.primaries[0], cluster=True)) as opened:
         yield opened
+        for server in cluster.servers:
+            server.thaw()
 
 
 async def delayed(engine: Engine, key: str) -> str:
-    due_at = await engine.deps.store.backend.now() + 100
+    # Servers of this machine have its clock.
+    due_at = time.time_ns() // 1_000_000 + 200
     order = Submission(kind="k", idempotency_key=key, delay_until=due_at)
     return (await engine.executions.create(order)).execution_id
 
@@ -64,10 +69,14 @@ async def sweeping(engine: Engine) -> AsyncIterator[None]:
         await task
 
 
+@pytest.mark.parametrize("has", ["executions", "hints", "configuration"])
 async def test_the_others_go_on_while_a_primary_is_frozen(
-    cluster: ValkeyCluster, engine: Engine
+    cluster: ValkeyCluster, engine: Engine, has: str
 ) -> None:
-    victim = victim_of(cluster, has_hints=False)
+    """Each primary has executions; one has hints, too, and one the configuration."""
+    config, hints = (cluster.owner(slot_of(key)) for key in HINTS)
+    (other,) = {*cluster.primaries} - {config, hints}
+    victim = {"executions": other, "hints": hints, "configuration": config}[has]
     alive, frozen = keys_at(cluster, victim, at=False), keys_at(cluster, victim, at=True)
     load = Load(engine)
     late = {await load.submit(next(frozen)), await delayed(engine, next(frozen))}
@@ -91,6 +100,7 @@ async def test_the_others_go_on_while_a_primary_is_frozen(
     assert await engine.deps.store.backend.verify() == []
 
 
+@pytest.mark.parametrize("cluster", ["with replicas"], indirect=True)
 async def test_who_takes_over_for_a_frozen_primary_has_what_was_asked_of_it(
     cluster: ValkeyCluster, engine: Engine
 ) -> None:

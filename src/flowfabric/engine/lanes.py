@@ -15,7 +15,13 @@ from flowfabric.core.ids import check_lane, check_namespace, check_text
 from flowfabric.core.record import Record, queued_since
 from flowfabric.engine.checking import whole
 from flowfabric.engine.idleness import Sought, sought_in
-from flowfabric.errors import Corruption, InvalidInput, ResourceExhausted, RetryExhausted
+from flowfabric.errors import (
+    Corruption,
+    InvalidInput,
+    ResourceExhausted,
+    RetryExhausted,
+    TransportError,
+)
 
 _log = logging.getLogger("flowfabric.lanes")
 
@@ -24,6 +30,10 @@ MOST_SHARDS: Final = 256
 MOST_LISTED: Final = 1_000
 LANE_STATES: Final = ("active", "paused", "draining", "disabled")
 _FRESH_S: Final = 1.0
+# How long a store that does not tell of a lane is waited for, and how long what was known of the
+# lane may serve instead.
+_SOON_S: Final = 1.0
+_STALE_S: Final = 60.0
 _TRIES: Final = 8
 _MOST_ROUTES: Final = 1_000
 
@@ -95,6 +105,8 @@ class Lanes:
         # Answers derived from the cache; they go whenever a lane is read anew.
         self._routes: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Route] = {}
         self._reads: dict[Name, asyncio.Task[_Known]] = {}
+        # Since when the store was asked without an answer.
+        self._unread_since: dict[Name, float] = {}
         self._registering: set[asyncio.Task[None]] = set()
 
     def known(self, namespace: str, lane: str) -> Lane | None:
@@ -107,8 +119,8 @@ class Lanes:
         return found.lane if found else None
 
     async def look_up(self, namespace: str, lane: str) -> Lane:
-        """The lane as stored."""
-        return (await self._read((namespace, lane))).lane
+        """The lane as stored, or, while the store does not tell, as it last was."""
+        return (await self._read_soon((namespace, lane))).lane
 
     def used(self, namespace: str, lane: str) -> None:
         """Make a lane known that got its first work. Doing it twice is harmless."""
@@ -251,15 +263,35 @@ class Lanes:
         return found
 
     async def _fresh(self, name: Name) -> _Known:
-        return self._cached(name) or await self._read(name)
+        return self._cached(name) or await self._read_soon(name)
+
+    async def _read_soon(self, name: Name) -> _Known:
+        stale = self._cache.get(name)
+        if stale is None or time.monotonic() - stale.read_at > _STALE_S:
+            return await self._read(name)
+        reading = self._reading(name)
+        left = self._unread_since[name] + _SOON_S - time.monotonic()
+        await asyncio.wait((reading,), timeout=max(0.0, left))
+        if not reading.done() or isinstance(reading.exception(), TransportError):
+            return stale
+        return reading.result()
 
     async def _read(self, name: Name) -> _Known:
+        return await asyncio.shield(self._reading(name))
+
+    def _reading(self, name: Name) -> asyncio.Task[_Known]:
         """Read once however many ask at the same time."""
         task = self._reads.get(name)
         if task is None:
+            self._unread_since.setdefault(name, time.monotonic())
             task = self._reads[name] = asyncio.ensure_future(self._read_documents(name))
-            task.add_done_callback(lambda _: self._reads.pop(name, None))
-        return await asyncio.shield(task)
+            task.add_done_callback(lambda done: self._has_read(name, done))
+        return task
+
+    def _has_read(self, name: Name, reading: asyncio.Task[_Known]) -> None:
+        self._reads.pop(name, None)
+        if not reading.cancelled() and reading.exception() is None:
+            self._unread_since.pop(name, None)
 
     async def _read_documents(self, name: Name) -> _Known:
         lane, sets = await self._backend.config_get([_lane_document(*name), _sets_document(*name)])

@@ -15,8 +15,8 @@ from flowfabric.backend.valkey.due_pages import merged
 from flowfabric.backend.valkey.fanning import ask_all, ask_reachable, ask_tags
 from flowfabric.backend.valkey.keys import CONFIG, lane_key
 from flowfabric.backend.valkey.reading import config_due
-from flowfabric.backend.valkey.spread_claims import SpreadClaims
-from flowfabric.errors import FlowFabricError
+from flowfabric.backend.valkey.spread_claims import HINTS_S, SpreadClaims
+from flowfabric.errors import FlowFabricError, TransportError
 
 _log = logging.getLogger("flowfabric.backend.valkey")
 # How often a process that looks after timers has all heads told once more.
@@ -50,27 +50,43 @@ class ClusterBackend(ValkeyBackend):
     ) -> DuePage:
         """Two trips: which partitions have something due, and what it is."""
         self._retell(partitions)
-        behind = after or (False, "")
-        reply = await self._calls.run("timers", CONFIG, (limit, *behind))
-        tags, config, next_due, next_id = reply.head
-        pages = [
-            DuePage(
-                (),
-                (),
-                reply.now,
-                (next_due, next_id) if next_id else None,
-                config=config_due(config, reply),
-            )
-        ]
+        asked = (limit, *(after or (False, "")))
+        tags, pages = self._timer_tags(), list[DuePage]()
+        try:
+            tags, page = await self._hinted(asked, HINTS_S)
+            pages.append(page)
+        except TransportError as fault:
+            if not fault.retryable:
+                raise
+            _log.info("timers are looked for everywhere: %s", fault)
         wanted = [tag for tag in tags if _is_wanted(tag, partitions)]
         answers, faults = await ask_reachable(
-            self._calls, "due", wanted, lambda share: (limit, *behind, share)
+            self._calls, "due", wanted, lambda share: (*asked, share)
         )
         if faults:
             # Those whose servers are there do not wait for those whose are not.
             why = next(iter(faults.values()))
             _log.info("timers of %d partitions are left to the next look: %s", len(faults), why)
+        if not pages and not answers:
+            # Nobody is there: servers are waited for as by any other call.
+            pages.append((await self._hinted(asked))[1])
         return merged([*pages, *map(self._due_page, answers)], limit)
+
+    async def _hinted(
+        self, asked: tuple[Any, ...], patience: float | None = None
+    ) -> tuple[list[str], DuePage]:
+        """Partitions that have something due, and what is due beside them."""
+        reply = await self._calls.run("timers", CONFIG, asked, patience=patience)
+        tags, config, next_due, next_id = reply.head
+        end = (next_due, next_id) if next_id else None
+        return tags, DuePage((), (), reply.now, end, config=config_due(config, reply))
+
+    def _timer_tags(self) -> list[str]:
+        counts = self._calls.counts
+        return [
+            *(f"{{fp:{number}}}" for number in range(counts.flow)),
+            *(f"{{b:{number}}}" for number in range(counts.budget)),
+        ]
 
     async def queues(self, namespace: str, lane: str) -> list[Queue]:
         asked = (namespace, lane, False)

@@ -9,7 +9,7 @@ from typing import Any
 import libvalkey
 
 from flowfabric.backend.valkey.keys import CONFIG, lane_key, tag_of
-from flowfabric.backend.valkey.loading import Functions
+from flowfabric.backend.valkey.loading import Functions, ignore
 from flowfabric.backend.valkey.packing import encode
 from flowfabric.errors import FlowFabricError
 
@@ -27,6 +27,8 @@ class Hints:
         self._functions = functions
         self._clock = clock
         self._under_way: set[asyncio.Future[Any]] = set()
+        # By the key of servers that are away: the last of each partition and queue.
+        self._unsent: dict[str, dict[tuple[Any, ...], Hint]] = {}
 
     def send(self, hints: list[Hint]) -> None:
         by_key: dict[str, list[Hint]] = {}
@@ -37,31 +39,53 @@ class Hints:
             self._post(key, some)
 
     def _post(self, key: str, hints: list[Hint]) -> None:
-        now = self._clock() if self._clock else 0
-        packed = encode((now, tag_of(key), hints))
-        request = self._functions.packed("hint", key, packed)
+        if key in self._unsent:
+            self._send_later(key, hints)
+            return
         try:
-            answer = self._functions.topology.node_of(key).post(request)
+            node = self._functions.topology.node_of(key)
+            answer = node.post(self._packed(key, hints), ignore)
         except FlowFabricError:
             answer = None
         if answer is None:
-            self._keep(asyncio.ensure_future(self._persist(key, request)))
+            self._send_later(key, hints)
             return
         self._keep(answer)
-        answer.add_done_callback(lambda done: self._look_at(done, key, request))
+        answer.add_done_callback(lambda done: self._look_at(done, key, hints))
 
-    def _look_at(self, answer: asyncio.Future[Any], key: str, request: bytes) -> None:
+    def _packed(self, key: str, hints: list[Hint]) -> bytes:
+        now = self._clock() if self._clock else 0
+        return self._functions.packed("hint", key, encode((now, tag_of(key), hints)))
+
+    def _look_at(self, answer: asyncio.Future[Any], key: str, hints: list[Hint]) -> None:
         if answer.cancelled():
             return
         failed = answer.exception() or isinstance(answer.result(), libvalkey.ReplyError)
         if failed:
-            self._keep(asyncio.ensure_future(self._persist(key, request)))
+            self._send_later(key, hints)
 
-    async def _persist(self, key: str, request: bytes) -> None:
+    def _send_later(self, key: str, hints: list[Hint]) -> None:
+        """One caller sends for all of them: however long a server is away, there are not more than
+        it has partitions and queues."""
+        if key not in self._unsent:
+            self._unsent[key] = {}
+            self._keep(asyncio.ensure_future(self._persist(key)))
+        unsent = self._unsent[key]
+        for hint in hints:
+            kind, tag, number, _, *queue = hint
+            known = unsent.get((kind, tag, *queue))
+            if known is None or known[2] < number:
+                unsent[kind, tag, *queue] = hint
+
+    async def _persist(self, key: str) -> None:
         try:
-            await self._functions.ask(key, request)
+            while hints := [*self._unsent[key].values()]:
+                self._unsent[key] = {}
+                await self._functions.ask(key, self._packed(key, hints))
         except FlowFabricError as fault:
-            _log.info("a hint was lost: %s", fault)
+            _log.info("hints were lost: %s", fault)
+        finally:
+            del self._unsent[key]
 
     def _keep(self, future: asyncio.Future[Any]) -> None:
         self._under_way.add(future)

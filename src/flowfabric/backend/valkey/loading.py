@@ -112,7 +112,7 @@ class Functions:
         """The answer to a packed request of one slot; errors are raised as ours. Who has less
         patience than others does not wait for a silent server either."""
         if patience is not None and late is None:
-            late = _ignore
+            late = ignore
         try:
             answer = await self.topology.node_of(key).send(request, late)
         except _UNHEARD as fault:
@@ -235,7 +235,7 @@ class _Trial:
         return await self.node.send(request, self._late)
 
 
-def _ignore(_: Any) -> None:
+def ignore(_: Any) -> None:
     """What a late answer to a question of the moment is good for."""
 
 

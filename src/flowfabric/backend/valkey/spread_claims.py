@@ -24,7 +24,7 @@ _MOST_ROUNDS: Final = 4
 # How long a partition that is being moved, or all of a server that is away, is left alone.
 _AWAY_S: Final = 0.5
 # How long hints are asked for. Without them work is found, too, by looking everywhere.
-_HINTS_S: Final = 0.1
+HINTS_S: Final = 0.1
 _UNKNOWN: Final = float("inf")
 # How many partitions are looked into when hints were too good.
 _WIDE: Final = 64
@@ -103,7 +103,7 @@ class SpreadClaims:
         if tag in self._away:
             return None
         try:
-            return await self._ready(request, lane, patience=_HINTS_S)
+            return await self._ready(request, lane, patience=HINTS_S)
         except TransportError as fault:
             if not fault.retryable:
                 raise
