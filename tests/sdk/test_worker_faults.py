@@ -148,3 +148,29 @@ async def test_all_leases_are_renewed_in_one_call_and_ends_reported_in_few(
     assert 20 in renewed
     assert sum(finished) == 20
     assert len(finished) <= 4
+
+
+async def test_a_round_of_renewals_without_an_answer_does_not_hold_up_the_next(
+    fabric: FlowFabric,
+) -> None:
+    rounds = 0
+    is_renewed = asyncio.Event()
+
+    async def renew(found: Any, args: tuple[Any, ...]) -> Any:
+        nonlocal rounds
+        if args[1]:
+            rounds += 1
+            if rounds == 1:
+                await asyncio.Event().wait()
+            is_renewed.set()
+        return await found(*args)
+
+    silent = await meddling(await long_leased(fabric), "renew", renew)
+
+    @silent.task
+    async def hold() -> str:
+        await is_renewed.wait()
+        return "held"
+
+    async with silent.worker(lease="1s"):
+        assert await (await hold.submit()).result(timeout="20s") == "held"

@@ -28,8 +28,17 @@ class Renewals:
         self._worker = worker
         self._lease_ms = lease_ms
         self._jobs = jobs
+        self._rounds: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
+        try:
+            await self._run()
+        finally:
+            for one in self._rounds:
+                one.cancel()
+            await asyncio.gather(*self._rounds, return_exceptions=True)
+
+    async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         period = self._lease_ms / 3000
         due = loop.time() + period
@@ -43,7 +52,17 @@ class Renewals:
                     late,
                 )
             due = loop.time() + period
-            await self.renew()
+            await self._begin_round(period)
+
+    async def _begin_round(self, period: float) -> None:
+        """Where one lease cannot be renewed for long, because its server is away, the others are
+        renewed in time all the same."""
+        begun = asyncio.ensure_future(self.renew())
+        self._rounds.add(begun)
+        begun.add_done_callback(self._rounds.discard)
+        await asyncio.wait((begun,), timeout=period)
+        if begun.done():
+            begun.result()
 
     async def renew(self) -> None:
         """One round; without work it is only the worker's heartbeat."""
