@@ -5,6 +5,7 @@ Nobody waits on it for anything but an answer; subscriptions have connections of
 
 import asyncio
 import os
+import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -20,6 +21,9 @@ CONNECT_S: Final = 10.0
 REQUEST_S: Final = 5.0
 # A server that has not answered for so long may be busy, or will never answer again.
 SILENT_S: Final = 1.0
+# After how many seconds a host that is gone without a word is noticed though nobody asks it
+# anything, as on a connection that only listens; where the system lets us say so.
+_ALIVE: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 _NOT_YET: Final = object()
 # What is done with an answer that came when nobody waited for it any more.
 Late = Callable[[Any], None]
@@ -155,6 +159,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         # uvloop writes at once only what is above the limit.
         self._transport.set_write_buffer_limits(high=0)
+        _keep_alive(transport.get_extra_info("socket"))
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
@@ -190,6 +195,15 @@ class Connection(asyncio.Protocol):
                 future.set_exception(fault)
                 # A caller may have gone away; its failure is nobody's surprise.
                 future.exception()
+
+
+def _keep_alive(plug: socket.socket | None) -> None:
+    if plug is None:
+        return
+    plug.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _ALIVE.items():
+        if option := getattr(socket, name, None):
+            plug.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 async def _entered(connection: Connection, login: Login) -> Any:
