@@ -46,6 +46,8 @@ FILES: Final = (
     "edges",
     "graph",
     "members",
+    "walk",
+    "cut",
     "settle",
     "foresight",
     "settle_plan",

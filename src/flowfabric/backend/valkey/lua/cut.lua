@@ -1,0 +1,76 @@
+-- Cutting: what a group that has fired does to the siblings it no longer wants. None is cut while an edge is left to
+-- settle: only then is it known whom nobody needs.
+
+local PAGE = BOUNDS.page
+local MEMBER, AFTER, NOTE, WITHIN = 2, 3, 4, 5
+
+-- Whether the group an edge leads to has not fired and still waits for it.
+local function is_needed(c, edge)
+  if edge[@e.state] ~= 'open' and edge[@e.state] ~= 'staged' then return false end
+  local group = ff.group(c, edge[@e.target])
+  return group and group[@g.state] == 'pending' and group[@g.round] == edge[@e.round]
+end
+
+local function cut_for(c, reason)
+  c.cuts = c.cuts or {}
+  c.cuts[reason] = c.cuts[reason] or ff.filled(CUT, reason)
+  return c.cuts[reason]
+end
+
+-- Cut one sibling unless somebody needs it; how far its edges were looked at when the step became
+-- full before that was known.
+function ff.cut_source(c, w, edge, reason, within)
+  local id = edge[@e.source]
+  local source, row
+  if edge[@e.state] ~= 'staged' then source, row = ff.load_once(c, id) end
+  if not source or FINAL[source[@state]] then
+    if edge[@e.state] == 'open' then ff.count_sibling(c, source and 'already_terminal' or 'not_found') end
+    return nil
+  end
+  local after = within
+  while true do
+    local ids, edges = ff.edges(w.tag, w.flow_id, ff.outgoing(id), after, PAGE)
+    for i = 1, #edges do
+      if is_needed(c, edges[i]) then return nil end
+    end
+    if #ids == 0 then break end
+    after = ids[#ids]
+    w.looks = w.looks - #ids
+    if #ids < PAGE then break end
+    if w.looks <= 0 then return after end
+  end
+  w.ended[id] = ff.write_member(c, w, id, row, source, cut_for(c, reason))
+  ff.count_sibling(c, reason)
+  w.fresh[#w.fresh + 1] = ff.work_of('settle', id)
+  return nil
+end
+
+local function take_first(list)
+  local first = list[1]
+  for i = 1, #list do list[i] = list[i + 1] end
+  return first
+end
+
+local function put_first(list, one)
+  for i = #list, 1, -1 do list[i + 1] = list[i] end
+  list[1] = one
+end
+
+-- Cut the sources of the first group that wants it.
+function ff.cut_next(c, w)
+  local work = take_first(w.cuts)
+  w.looks = w.looks - 1
+  local ids, edges, size = ff.page_of(w, ff.incoming(work[MEMBER]), work, w.edges)
+  local after, within = work[AFTER], work[WITHIN]
+  for i = 1, size do
+    if not ff.has_room(c, w, LONG.cut) then break end
+    w.edges = w.edges - 1
+    local looked = ff.cut_source(c, w, edges[i], work[NOTE], within)
+    if looked then
+      put_first(w.cuts, ff.gone_on(work, after, looked))
+      return
+    end
+    after, within = ids[i], ''
+  end
+  if #ids > 0 and after ~= ids[#ids] then put_first(w.cuts, ff.gone_on(work, after, '')) end
+end

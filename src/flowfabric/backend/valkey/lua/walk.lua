@@ -1,0 +1,62 @@
+-- A walk through a flow: the work that settling and cutting have to do, one step after the other. A step does so
+-- many edges, copies so many bytes, takes so many looks and lasts so long; what is left over is remembered on the
+-- flow as {work, member, after, note, within} and taken up again newest first.
+
+local PAGE = BOUNDS.page
+local WORK, MEMBER, AFTER, NOTE, WITHIN = 1, 2, 3, 4, 5
+
+function ff.work_of(kind, member, note)
+  return { kind, member, '', note or '', '' }
+end
+
+function ff.gone_on(work, after, within)
+  return { work[WORK], work[MEMBER], after, work[NOTE], within or work[WITHIN] }
+end
+
+-- Perform one of the plans that settling writes by itself.
+function ff.write_member(c, w, id, row, before, plan)
+  local after = ff.perform_again(c, id, row, before, plan, ff.take_group(c, id))
+  if after[@flow_id] ~= '' then ff.member_moved(c, w.tag, id, before, after) end
+  return after
+end
+
+-- Whether a step may do more.
+function ff.has_room(c, w, bound)
+  return w.edges > 0 and w.bytes > 0 and w.looks > 0 and not ff.is_full(c, bound, w.most - w.edges)
+end
+
+-- The next page of a list: one edge more than is settled tells whether there are others.
+function ff.page_of(w, list, work, most)
+  local limit = most < PAGE and most or PAGE
+  local ids, edges = ff.edges(w.tag, w.flow_id, list, work[AFTER], limit + 1)
+  return ids, edges, #ids < limit and #ids or limit
+end
+
+-- Keep what is left on the flow, which wakes its timer; whether anything is left.
+function ff.remember(c, w)
+  local flow = ff.flow(c, w.tag, w.flow_id)
+  local before = flow[@f.unsettled]
+  if #w.left + #w.fresh - w.first + 1 + #w.cuts == 0 then return #before > 0 end
+  local left = w.cuts
+  for i = 1, #before do left[#left + 1] = before[i] end
+  for i = 1, #w.left do left[#left + 1] = w.left[i] end
+  for i = w.first, #w.fresh do left[#left + 1] = w.fresh[i] end
+  flow[@f.unsettled] = left
+  ff.keep_flow(c, w.tag, w.flow_id, flow)
+  return true
+end
+
+-- `left` holds what earlier steps left, the newest last; `fresh` what this one came upon, in the
+-- order of breadth; `ended` who has ended in it; `cuts` whose sources are to be cut once neither has anything.
+function ff.begin_walk(tag, flow_id, work, most)
+  most = most or BOUNDS.edges
+  local w = {
+    tag = tag, flow_id = flow_id, left = {}, fresh = {}, first = 1, cuts = {}, ended = {},
+    most = most, edges = most, bytes = BOUNDS.bytes, looks = BOUNDS.looks,
+  }
+  for i = 1, #work do
+    local list = work[i][WORK] == 'cut' and w.cuts or w.left
+    list[#list + 1] = work[i]
+  end
+  return w
+end
