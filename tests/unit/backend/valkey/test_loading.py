@@ -1,8 +1,10 @@
-"""Which library is good enough."""
+"""Which library is good enough, and what must be true of ours."""
 
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -41,3 +43,12 @@ def test_every_process_writes_the_same_library() -> None:
         for seed in ("1", "2", "3")
     }
     assert len(versions) == 1
+
+
+def test_no_file_takes_the_name_that_another_offers() -> None:
+    """The later one would replace the earlier, for everybody."""
+    text, _ = library(test_mode=False)
+    names = re.findall(r"^(?:function ff\.(\w+)|ff\.(\w+) =)", text, re.MULTILINE)
+    offered = Counter("".join(name) for name in names)
+    assert offered["perform"] == 1
+    assert [name for name, times in offered.items() if times > 1] == []
