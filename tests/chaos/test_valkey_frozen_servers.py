@@ -17,6 +17,7 @@ from flowfabric.errors import StoreTimeout
 from tests.chaos.test_valkey_failover import HINTS, finished_one, keys_at, take_over, victim_of
 from tests.chaos.valkey_load import (
     Load,
+    be_patient,
     completions,
     engine_at,
     lost_and_doubled,
@@ -150,8 +151,7 @@ async def test_a_frozen_server_is_asked_again_and_told_of_in_the_end(
     for module in (connection, loading):
         monkeypatch.setattr(module, "REQUEST_S", 1.0)
     async with engine_at(settings_for(server)) as engine:
-        functions = engine.deps.store.backend._functions  # type: ignore[attr-defined]
-        functions.patience_s = 2.0
+        be_patient(engine, 2.0)
         server.freeze()
         with pytest.raises(StoreTimeout, match=rf"127.0.0.1:{server.port}: no answer within 1 s"):
             await engine.executions.create(Submission(kind="k"))

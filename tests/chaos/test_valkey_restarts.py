@@ -15,6 +15,7 @@ from flowfabric.engine.executions import Submission
 from flowfabric.errors import FlowFabricError, LeaseExpired
 from tests.chaos.valkey_load import (
     Load,
+    be_patient,
     completions,
     engine_at,
     lost_and_doubled,
@@ -133,6 +134,7 @@ async def test_connections_cut_in_the_middle_of_calls_lose_nothing(
 
 
 async def test_a_server_that_stays_away_is_told_as_retryable(home: Home, engine: Engine) -> None:
+    be_patient(engine, 1.0)
     for server in home.servers:
         server.kill()
     with pytest.raises(FlowFabricError) as caught:

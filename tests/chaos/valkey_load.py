@@ -47,9 +47,9 @@ def may_meet(fault: FlowFabricError) -> bool:
     return fault.retryable or isinstance(fault, (LeaseExpired, StaleLease, ExecutionNotActive))
 
 
-def be_patient(engine: Engine) -> None:
+def be_patient(engine: Engine, seconds: float = PATIENCE_S) -> None:
     """Let callers wait for their servers, however slow this machine is."""
-    engine.deps.store.backend._functions.patience_s = PATIENCE_S  # type: ignore[attr-defined]
+    engine.deps.store.backend._functions.patience_s = seconds  # type: ignore[attr-defined]
 
 
 class Load:
