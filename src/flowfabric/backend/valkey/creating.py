@@ -42,7 +42,7 @@ class CreateMechanism:
         charged = [
             birth
             for place, birth in enumerate(items)
-            if birth.record.budget_ids and isinstance(answers[place], Created)
+            if birth.record.budget_ids and _is_stored(birth, answers[place])
         ]
         if charged:
             await attach(self._calls, charged)
@@ -72,6 +72,11 @@ class CreateMechanism:
 
 def _flow(birth: Birth, number: int, reply: Reply) -> Flow | None:
     return flow_of(birth.record.flow_id, decode(reply.bodies[number])) if number else None
+
+
+def _is_stored(birth: Birth, answer: Answered[CreateAnswer]) -> bool:
+    """By this call, or by one before it whose answer was lost."""
+    return isinstance(answer, (Created, Duplicate)) and answer.execution_id == birth.execution_id
 
 
 def _key(birth: Birth) -> str:
