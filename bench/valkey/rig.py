@@ -1,6 +1,7 @@
 """A Valkey server for one suite, and what a run costs on both sides of the connection."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,8 +23,17 @@ SLOW_MS = 5
 _OPTIONS = ("--auto-aof-rewrite-percentage", "0", "--slowlog-max-len", "4096")
 _LOOKS = 1_000
 _LOOK_S = 0.02
-_NOTHING = """#!lua name=nothing
-server.register_function('nothing', function() return 1 end)"""
+_LIBRARY = """#!lua name=baseline
+server.register_function('nothing', function() return 1 end)
+server.register_function('counting', function(_, args)
+  local sum = 0
+  for i = 1, tonumber(args[1]) do sum = sum + i end
+  return sum
+end)"""
+# As long as calls of ours take, and as many as a suite has of them.
+_COUNTING_S = 0.0015
+COUNTINGS = 1_000
+_GUESS = 100_000
 
 
 class Slow(msgspec.Struct, frozen=True):
@@ -35,11 +45,6 @@ class Slow(msgspec.Struct, frozen=True):
     @property
     def is_ours(self) -> bool:
         return self.name.startswith("ff")
-
-    @property
-    def is_baseline(self) -> bool:
-        """Whether only the machine can have made it slow."""
-        return self.name in ("nothing", "HSET", "HGET", "XADD")
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -62,7 +67,7 @@ class Rig:
 
     async def prepare(self) -> None:
         await self.run("CONFIG", "SET", "slowlog-log-slower-than", SLOW_MS * 1_000)
-        await self.run("FUNCTION", "LOAD", "REPLACE", _NOTHING)
+        await self.run("FUNCTION", "LOAD", "REPLACE", _LIBRARY)
 
     async def run(self, *words: str | bytes | int) -> Any:
         answer = await self.node.run(*words)
@@ -134,6 +139,25 @@ class Rig:
         await self.run("SLOWLOG", "RESET")
         found = [Slow(_called(words), taken / 1_000) for _, _, taken, words, *_ in entries]
         return sorted(found, key=lambda one: -one.ms)
+
+    async def noise(self) -> list[float]:
+        """How long those of many short calls took that took too long for no reason of their own:
+        each counts for as long as a call of ours may, while the client is busy, too."""
+        times = [await self._count(_GUESS) for _ in range(9)]
+        number = int(_GUESS * _COUNTING_S / sorted(times)[1])
+        await self.slow()
+        for _ in range(COUNTINGS):
+            await self._count(number, _COUNTING_S)
+        return [one.ms for one in await self.slow() if one.name == "counting"]
+
+    async def _count(self, number: int, busy_s: float = 0.0) -> float:
+        began = time.perf_counter()
+        answer = asyncio.ensure_future(self.run("FCALL", "counting", 0, number))
+        await asyncio.sleep(0)
+        while time.perf_counter() - began < busy_s:
+            pass
+        await answer
+        return time.perf_counter() - began
 
     async def facts(self) -> dict[str, str]:
         server, memory = await self.info("server"), await self.info("memory")

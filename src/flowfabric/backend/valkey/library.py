@@ -94,8 +94,8 @@ _LEFT: Final = ("attempt_left_ms",)
 # at before a walk is part of it, and the losers of a race of fifty are cut in one step. Far below
 # what a call may take: it still has to write what it gathered, and may have to share its core.
 LONG: Final = {
-    "items": (0.001, 4),
-    "claim": (0.0015, 8),
+    "items": (0.001, 2),
+    "claim": (0.0015, 4),
     "flows": (0.001, 1),
     "foresight": (0.0005, 16),
     "walk": (0.0015, 16),

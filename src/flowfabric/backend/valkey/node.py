@@ -26,13 +26,16 @@ class Node:
         self.host = host
         self.port = port
         self.login = login
-        # What messages about it begin with.
-        self.name = f"valkey {host}:{port}"
         # Called while it does not answer.
         self.on_silence: Callable[[], None] | None = None
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[Connection] | None = None
         self._is_silent = False
+
+    @property
+    def name(self) -> str:
+        """What messages about it begin with."""
+        return f"valkey {self.host}:{self.port}"
 
     def __repr__(self) -> str:
         return f"Node({self.host}:{self.port})"
