@@ -8,13 +8,13 @@ from functools import partial
 
 from bench.cycle import INPUT, RESULT
 from bench.flow_steps import LANE as LARGE_LANE
-from bench.flow_steps import LARGE, MOST_MS, STEPS
+from bench.flow_steps import LARGE, STEPS
 from bench.flows import CALLERS, WIDTH
 from bench.graphs import LENGTH, chain, fan
 from bench.measure import Cycle, Measure
 from bench.report import Options, Ratio, Report
 from bench.valkey.baseline import Baselines, Words, empty, in_turn, plain, swiftness
-from bench.valkey.rig import Rig, rig
+from bench.valkey.rig import SLOW_MS, Rig, rig
 from bench.valkey.workers import WAITING, Seen, nobody, worker
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed
@@ -101,7 +101,7 @@ async def _longest(on: Rig, what: str) -> Ratio:
             await on.slow()
             await act(engine, flow)
         longest = max((one.ms for one in await on.slow() if one.is_ours), default=0.0)
-    return Ratio.at_most(f"valkey: {what} {LARGE + 2:,}: longest call, ms", longest, MOST_MS)
+    return Ratio.at_most(f"valkey: {what} {LARGE + 2:,}: longest call, ms", longest, SLOW_MS)
 
 
 async def _graphs(on: Rig) -> Measure:
