@@ -14,7 +14,7 @@ import msgspec
 from bench.cycle import INPUT, RESULT
 from bench.measure import Cycle, Measure, median
 from bench.report import Ratio
-from bench.valkey.rig import COUNTINGS, SLOW_MS, Rig
+from bench.valkey.rig import FILLINGS, SLOW_MS, Rig
 from flowfabric.backend.valkey.node import Node
 
 # Where an operation of ours stands beside one plain command, below this share of their speed
@@ -120,7 +120,7 @@ class Baselines(msgspec.Struct, frozen=True):
 
 async def swiftness(rig: Rig, most_ms: float = SLOW_MS) -> list[Ratio]:
     """Whether no function of ours held the server for longer than it may; and, to judge that by,
-    how often the machine did that to functions that only count for a while."""
+    how often the machine did that to a function that only fills a table."""
     found = [one for one in await rig.slow() if one.is_ours and one.ms > most_ms]
     worst = {one.name: one.ms for one in reversed(found)}
     noise = await rig.noise()
@@ -129,7 +129,7 @@ async def swiftness(rig: Rig, most_ms: float = SLOW_MS) -> list[Ratio]:
         Ratio.at_most(name, len(found), 0),
         *(Ratio.at_most(f"{function}: longest, ms", ms, most_ms) for function, ms in worst.items()),
         Ratio.seen(
-            f"noise: of {COUNTINGS:,} calls that only count, above {SLOW_MS} ms", len(noise)
+            f"noise: of {FILLINGS:,} calls that only fill a table, above {SLOW_MS} ms", len(noise)
         ),
         Ratio.seen("noise: longest of them, ms", max(noise, default=0.0)),
     ]

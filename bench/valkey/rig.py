@@ -25,15 +25,15 @@ _LOOKS = 1_000
 _LOOK_S = 0.02
 _LIBRARY = """#!lua name=baseline
 server.register_function('nothing', function() return 1 end)
-server.register_function('counting', function(_, args)
-  local sum = 0
-  for i = 1, tonumber(args[1]) do sum = sum + i end
-  return sum
+server.register_function('filling', function(_, args)
+  local rows = {}
+  for i = 1, tonumber(args[1]) do rows[i] = { i, 'row ' .. i } end
+  return #rows
 end)"""
 # As long as calls of ours take, and as many as a suite has of them.
-_COUNTING_S = 0.0015
-COUNTINGS = 1_000
-_GUESS = 100_000
+_FILLING_S = 0.0015
+FILLINGS = 1_000
+_GUESS = 1_000
 
 
 class Slow(msgspec.Struct, frozen=True):
@@ -142,17 +142,17 @@ class Rig:
 
     async def noise(self) -> list[float]:
         """How long those of many short calls took that took too long for no reason of their own:
-        each counts for as long as a call of ours may, while the client is busy, too."""
-        times = [await self._count(_GUESS) for _ in range(9)]
-        number = int(_GUESS * _COUNTING_S / sorted(times)[1])
+        each fills a table for as long as a call of ours may, while the client is busy, too."""
+        times = [await self._fill(_GUESS) for _ in range(9)]
+        number = int(_GUESS * _FILLING_S / sorted(times)[1])
         await self.slow()
-        for _ in range(COUNTINGS):
-            await self._count(number, _COUNTING_S)
-        return [one.ms for one in await self.slow() if one.name == "counting"]
+        for _ in range(FILLINGS):
+            await self._fill(number, _FILLING_S)
+        return [one.ms for one in await self.slow() if one.name == "filling"]
 
-    async def _count(self, number: int, busy_s: float = 0.0) -> float:
+    async def _fill(self, number: int, busy_s: float = 0.0) -> float:
         began = time.perf_counter()
-        answer = asyncio.ensure_future(self.run("FCALL", "counting", 0, number))
+        answer = asyncio.ensure_future(self.run("FCALL", "filling", 0, number))
         await asyncio.sleep(0)
         while time.perf_counter() - began < busy_s:
             pass
