@@ -130,6 +130,27 @@ async def test_a_claim_cancelled_while_it_looks_hands_back_what_it_finds(driver:
     await engine.close()
 
 
+async def test_a_claim_cancelled_while_its_look_fails_is_cancelled(driver: Driver) -> None:
+    watched = Watched(driver.engine.deps.store.backend)
+    looks, may_fail = asyncio.Event(), asyncio.Event()
+
+    async def claim(*_: Any) -> Any:
+        looks.set()
+        await may_fail.wait()
+        raise TransportFault("the store is gone")
+
+    watched.answers["claim"] = claim
+    engine = engine_on(watched)
+    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", wait_ms=PATIENT_MS)
+    task = asyncio.create_task(engine.claims.claim(order))
+    await looks.wait()
+    task.cancel()
+    may_fail.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await engine.close()
+
+
 async def test_a_claim_that_ends_without_work_passes_its_ring_on(driver: Driver) -> None:
     first = await waiting_claim(driver)
     second = await waiting_claim(driver, worker_instance_id="pool-2")

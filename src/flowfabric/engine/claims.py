@@ -147,7 +147,8 @@ class Claims:
         try:
             return await found
         except asyncio.CancelledError:
-            await asyncio.gather(*map(self._hand_back, found.result()))
+            if found.exception() is None:
+                await asyncio.gather(*map(self._hand_back, found.result()))
             raise
         finally:
             listening.close()
