@@ -12,9 +12,8 @@ from flowfabric.engine.claims import ClaimOrder
 from tests.chaos.valkey_load import (
     PATIENCE_S,
     Load,
-    completions,
+    ended_well,
     engine_at,
-    may_meet,
     settings_for,
 )
 from tests.valkey_server import ValkeyCluster, ValkeyServer, await_server
@@ -80,13 +79,7 @@ async def test_a_failover_loses_nothing_that_was_replicated(
         await asyncio.to_thread(take_over, cluster, victim)
         await load.more(200)
         await stuck
-        await load.stop()
-        await load.finish()
-        told = await completions(engine)
-        assert [one for one in acknowledged if told[one] != 1] == []
-        assert set(told.values()) == {1}
-        assert [fault for fault in load.faults if not may_meet(fault)] == []
-        assert await engine.deps.store.backend.verify() == []
+        await ended_well(load, acknowledged)
 
 
 async def test_the_others_go_on_while_a_primary_is_away(cluster: ValkeyCluster) -> None:

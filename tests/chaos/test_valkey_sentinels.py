@@ -11,7 +11,7 @@ from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
 from flowfabric.engine.claims import ClaimOrder
 from flowfabric.errors import AuthFault, ProtocolFault, TransportFault
-from tests.chaos.valkey_load import Load, completions, engine_at, may_meet
+from tests.chaos.valkey_load import Load, ended_well, engine_at
 from tests.valkey_sentinel import NAME, WatchedPair
 from tests.valkey_server import ValkeyServer, await_server
 
@@ -48,13 +48,7 @@ async def test_work_goes_on_at_the_new_primary(
         befall(pair.primary)
         await asyncio.to_thread(pair.fail_over)
         await load.more(200)
-        await load.stop()
-        await load.finish()
-        told = await completions(engine)
-        assert [one for one in acknowledged if told[one] != 1] == []
-        assert set(told.values()) == {1}
-        assert [fault for fault in load.faults if not may_meet(fault)] == []
-        assert await engine.deps.store.backend.verify() == []
+        await ended_well(load, acknowledged)
 
 
 def has_listener(server: ValkeyServer) -> bool:

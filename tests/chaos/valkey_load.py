@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
@@ -60,7 +60,7 @@ class Load:
         self.submitted: list[str] = []
         self.completed: Counter[str] = Counter()
         self.faults: list[FlowFabricError] = []
-        self._engine = engine
+        self.engine = engine
         self._stopped = False
         self._moved = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -84,17 +84,17 @@ class Load:
 
     async def finish(self) -> None:
         """Complete whatever is left, lost leases included."""
-        sweep = TimerSweep(self._engine)
+        sweep = TimerSweep(self.engine)
         async with asyncio.timeout(PATIENCE_S):
             while left := await self._left():
                 # Nobody works any more: who has these was never told of it.
                 for one in (one for one in left if one.state == "active"):
-                    await self._engine.leases.revoke(one.execution_id)
+                    await self.engine.leases.revoke(one.execution_id)
                 await sweep.visit()
                 await self._round("rescuer", wait_ms=200, n=100)
 
     async def _left(self) -> list[Record]:
-        read, left = self._engine.deps.store.backend.read, list[Record]()
+        read, left = self.engine.deps.store.backend.read, list[Record]()
         for start in range(0, len(self.submitted), _PAGE):
             for seen in await read(self.submitted[start : start + _PAGE], frozenset()):
                 if seen is not None and seen.record.state != "completed":
@@ -110,7 +110,7 @@ class Load:
 
     async def submit(self, key: str = "") -> str:
         submission = Submission(kind="k", idempotency_key=key or str(uuid4()))
-        created = await self._engine.executions.create(submission)
+        created = await self.engine.executions.create(submission)
         self.submitted.append(created.execution_id)
         return created.execution_id
 
@@ -125,7 +125,7 @@ class Load:
         order = ClaimOrder(
             worker_id="pool", worker_instance_id=name, n=n, wait_ms=wait_ms, lease_ms=_LEASE_MS
         )
-        claimed = await self._engine.claims.claim(order)
+        claimed = await self.engine.claims.claim(order)
         for found in await asyncio.gather(*map(self._complete, claimed), return_exceptions=True):
             if isinstance(found, FlowFabricError):
                 self.faults.append(found)
@@ -133,7 +133,7 @@ class Load:
                 raise found
 
     async def _complete(self, claimed: Claimed) -> None:
-        await self._engine.outcomes.complete(claimed.held, b"done")
+        await self.engine.outcomes.complete(claimed.held, b"done")
         self.completed[claimed.execution_id] += 1
         self._moved.set()
 
@@ -153,3 +153,14 @@ def lost_and_doubled(load: Load, told: Counter[str]) -> Iterator[str]:
     for one in load.submitted:
         if told[one] != 1:
             yield f"{one} completed {told[one]} times"
+
+
+async def ended_well(load: Load, acknowledged: Iterable[str]) -> None:
+    """All work ends: what was acknowledged and replicated is there, and nothing completed twice."""
+    await load.stop()
+    await load.finish()
+    told = await completions(load.engine)
+    assert [one for one in acknowledged if told[one] != 1] == []
+    assert set(told.values()) == {1}
+    assert [fault for fault in load.faults if not may_meet(fault)] == []
+    assert await load.engine.deps.store.backend.verify() == []
