@@ -66,6 +66,8 @@ def _valkey(settings: Settings, clock: Clock | None) -> Backend:
     anybody = Login(tls=tls, ca_file=ca_file)
     entering = login if "sentinel_auth" in switched else anybody
     sentinels = store.sentinels and Sentinels(store.sentinels, store.path, entering)
+    if sentinels and "cluster" in switched:
+        raise InvalidInput("cluster: sentinels watch a single server; use valkey+cluster://")
     return open_valkey(
         sentinels or (store.host, store.port),
         login,

@@ -10,7 +10,7 @@ from flowfabric.backend.valkey.keys import BELL
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.errors import AuthFault, ProtocolFault, TransportFault
+from flowfabric.errors import AuthFault, InvalidInput, ProtocolFault, TransportFault
 from tests.chaos.valkey_load import Load, ended_well, engine_at
 from tests.valkey_sentinel import NAME, WatchedPair
 from tests.valkey_server import ValkeyServer, await_server
@@ -91,6 +91,12 @@ async def test_without_a_sentinel_the_primary_is_not_found() -> None:
 async def test_a_name_no_sentinel_knows_is_refused(pair: WatchedPair) -> None:
     with pytest.raises(ProtocolFault, match="no sentinel knows a primary called 'other'"):
         async with engine_at(settings_for(pair.sentinel.port, name="other")):
+            pass
+
+
+async def test_sentinels_of_a_cluster_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="sentinels watch a single server"):
+        async with engine_at(settings_for(26379, cluster="true")):
             pass
 
 

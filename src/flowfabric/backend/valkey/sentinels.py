@@ -60,7 +60,7 @@ class Sentinels(msgspec.Struct, frozen=True):
             connection.abort()
             await connection.closed
         if isinstance(answer, libvalkey.ReplyError):
-            raise fault_of(answer)
+            raise fault_of(answer, f"sentinel {place[0]}:{place[1]}")
         return answer and (answer[0].decode(), int(answer[1]))
 
     def _fault(self, faults: list[FlowFabricError]) -> FlowFabricError:
@@ -108,9 +108,9 @@ class WatchedNode(Node):
         """A replica that was told to become the primary takes a moment."""
         answer = await connection.send(libvalkey.pack_command(("ROLE",)))
         if isinstance(answer, libvalkey.ReplyError):
-            raise fault_of(answer)
+            raise fault_of(answer, self.name)
         if answer[0] != b"master":
-            raise TransportFault(f"valkey {self.host}:{self.port}: it is not the primary yet")
+            raise TransportFault(f"{self.name}: it is not the primary yet")
 
 
 class Watched(Standalone):
