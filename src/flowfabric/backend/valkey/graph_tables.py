@@ -16,7 +16,13 @@ from flowfabric.core.states import OUTCOMES, PUBLIC_BLOCKED, PUBLIC_STATES
 from flowfabric.core.templates import cut_plan, release_plan, skip_plan
 
 # `@f.name` in a file is the place of a field of a flow, and so on.
-GRAPH_PLACES: Final = {"f": FLOW, "e": EDGE, "g": GROUP, "c": FLOW_PLAN}
+GRAPH_PLACES: Final = {
+    "f": FLOW,
+    "e": EDGE,
+    "g": GROUP,
+    "c": FLOW_PLAN,
+    "u": graph.Unsettled.__struct_fields__,
+}
 
 # Stands in a template for the words that are known only when it is used.
 _MARK: Final = "\x01"

@@ -2,7 +2,6 @@
 -- settle: only then is it known whom nobody needs.
 
 local PAGE = BOUNDS.page
-local MEMBER, AFTER, NOTE, WITHIN = 2, 3, 4, 5
 
 -- Whether the group an edge leads to has not fired and still waits for it.
 local function is_needed(c, edge)
@@ -60,12 +59,12 @@ end
 function ff.cut_next(c, w)
   local work = take_first(w.cuts)
   w.looks = w.looks - 1
-  local ids, edges, size = ff.page_of(w, ff.incoming(work[MEMBER]), work, w.edges)
-  local after, within = work[AFTER], work[WITHIN]
+  local ids, edges, size = ff.page_of(w, ff.incoming(work[@u.execution_id]), work, w.edges)
+  local after, within = work[@u.after], work[@u.within]
   for i = 1, size do
     if not ff.has_room(c, w, LONG.cut) then break end
     w.edges = w.edges - 1
-    local looked = ff.cut_source(c, w, edges[i], work[NOTE], within)
+    local looked = ff.cut_source(c, w, edges[i], work[@u.note], within)
     if looked then
       put_first(w.cuts, ff.gone_on(work, after, looked))
       return

@@ -2,7 +2,6 @@
 -- first, and siblings are cut when no edge is left.
 
 local PAGE = BOUNDS.page
-local WORK, MEMBER, AFTER, NOTE = 1, 2, 3, 4
 
 -- Release a member. As many as may be claimed by the same call are held back for it.
 local function release(c, w, id, row, before)
@@ -95,8 +94,8 @@ end
 local function outgoing_page(c, w, work)
   local ahead = c.ahead
   c.ahead = nil
-  if not ahead or ahead[1] ~= work[MEMBER] or work[AFTER] ~= '' or w.edges < w.most then
-    return ff.page_of(w, ff.outgoing(work[MEMBER]), work, w.edges)
+  if not ahead or ahead[1] ~= work[@u.execution_id] or work[@u.after] ~= '' or w.edges < w.most then
+    return ff.page_of(w, ff.outgoing(work[@u.execution_id]), work, w.edges)
   end
   local limit = w.edges < PAGE and w.edges or PAGE
   return ahead[2], ahead[3], #ahead[2] < limit and #ahead[2] or limit
@@ -110,11 +109,11 @@ local function go_on_behind(w, work, ids, after)
 end
 
 local function settle_member(c, w, work)
-  local source = w.ended[work[MEMBER]] or ff.load(work[MEMBER])
+  local source = w.ended[work[@u.execution_id]] or ff.load(work[@u.execution_id])
   -- A source replayed meanwhile settles its edges when it ends again.
   if not source or not FINAL[source[@state]] then return end
   local ids, edges, size = outgoing_page(c, w, work)
-  local after, changed = work[AFTER], {}
+  local after, changed = work[@u.after], {}
   for i = 1, size do
     if not ff.has_room(c, w, LONG.walk) then break end
     w.looks = w.looks - 1
@@ -152,9 +151,9 @@ local function gather_edge(c, w, edge, replayed)
 end
 
 local function gather(c, w, work)
-  local replayed = work[NOTE] == 'replayed'
-  local ids, edges, size = ff.page_of(w, ff.incoming(work[MEMBER]), work, w.looks)
-  local after, changed = work[AFTER], {}
+  local replayed = work[@u.note] == 'replayed'
+  local ids, edges, size = ff.page_of(w, ff.incoming(work[@u.execution_id]), work, w.looks)
+  local after, changed = work[@u.after], {}
   for i = 1, size do
     if not ff.has_room(c, w, LONG.walk) then break end
     w.looks = w.looks - 1
@@ -167,8 +166,8 @@ local function gather(c, w, work)
   local has_rest = go_on_behind(w, work, ids, after)
   if replayed and not has_rest then
     -- It runs when no edge is open any more, whatever its group would say.
-    local r, row = ff.load(work[MEMBER])
-    if r and is_blocked(r) then release_if_open(c, w.tag, work[MEMBER], row, r) end
+    local r, row = ff.load(work[@u.execution_id])
+    if r and is_blocked(r) then release_if_open(c, w.tag, work[@u.execution_id], row, r) end
   end
 end
 
@@ -181,7 +180,7 @@ local function settle_next(c, w)
     w.first = w.first + 1
   end
   w.looks = w.looks - 1
-  if work[WORK] == 'gather' then
+  if work[@u.work] == 'gather' then
     gather(c, w, work)
   else
     settle_member(c, w, work)
@@ -195,7 +194,7 @@ local function run(c, w)
   -- Siblings wait for all edges, also for those that other steps have left over.
   local may_cut = true
   local unsettled = flow[@f.unsettled]
-  for i = 1, #unsettled do may_cut = may_cut and unsettled[i][WORK] == 'cut' end
+  for i = 1, #unsettled do may_cut = may_cut and unsettled[i][@u.work] == 'cut' end
   while ff.has_room(c, w, LONG.walk) do
     if #w.left > 0 or w.first <= #w.fresh then
       settle_next(c, w)

@@ -1,16 +1,15 @@
 -- A walk through a flow: the work that settling and cutting have to do, one step after the other. A step does so
 -- many edges, copies so many bytes, takes so many looks and lasts so long; what is left over is remembered on the
--- flow as {work, member, after, note, within} and taken up again newest first.
+-- flow and taken up again newest first.
 
 local PAGE = BOUNDS.page
-local WORK, MEMBER, AFTER, NOTE, WITHIN = 1, 2, 3, 4, 5
 
 function ff.work_of(kind, member, note)
   return { kind, member, '', note or '', '' }
 end
 
 function ff.gone_on(work, after, within)
-  return { work[WORK], work[MEMBER], after, work[NOTE], within or work[WITHIN] }
+  return { work[@u.work], work[@u.execution_id], after, work[@u.note], within or work[@u.within] }
 end
 
 -- Perform one of the plans that settling writes by itself.
@@ -28,7 +27,7 @@ end
 -- The next page of a list: one edge more than is settled tells whether there are others.
 function ff.page_of(w, list, work, most)
   local limit = most < PAGE and most or PAGE
-  local ids, edges = ff.edges(w.tag, w.flow_id, list, work[AFTER], limit + 1)
+  local ids, edges = ff.edges(w.tag, w.flow_id, list, work[@u.after], limit + 1)
   return ids, edges, #ids < limit and #ids or limit
 end
 
@@ -55,7 +54,7 @@ function ff.begin_walk(tag, flow_id, work, most)
     most = most, edges = most, bytes = BOUNDS.bytes, looks = BOUNDS.looks,
   }
   for i = 1, #work do
-    local list = work[i][WORK] == 'cut' and w.cuts or w.left
+    local list = work[i][@u.work] == 'cut' and w.cuts or w.left
     list[#list + 1] = work[i]
   end
   return w
