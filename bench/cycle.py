@@ -10,7 +10,7 @@ from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
+from flowfabric.operations.executions import Submission
 
 INPUT = b"x" * 256
 RESULT = b"y" * 256

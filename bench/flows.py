@@ -16,7 +16,7 @@ from bench.measure import Cycle, Measure, measure, median
 from bench.report import Options, Ratio, Report
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
+from flowfabric.operations.executions import Submission
 
 SCHEMES = ("memory", "sqlite")
 CALLERS = 64

@@ -21,8 +21,8 @@ from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.finishing import Completion, Finish
+from flowfabric.operations.executions import Submission
 from tests.valkey_server import ValkeyServer
 
 _OPTIONS = ("--auto-aof-rewrite-percentage", "0", "--hz", "1", "--slowlog-log-slower-than", "-1")

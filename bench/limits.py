@@ -10,10 +10,9 @@ from bench.cycle import INPUT, RESULT, cycle_of, engine_at
 from bench.measure import Cycle, Measure, measure
 from bench.report import Options, Ratio, Report
 from flowfabric.engine import Engine
-from flowfabric.engine.budget_types import NewBudget
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
-from flowfabric.engine.quotas import NewQuota
+from flowfabric.operations.budgets import NewBudget, NewQuota
+from flowfabric.operations.executions import Submission
 
 CALLERS = 64
 _PLENTY = 2**40
@@ -123,7 +122,7 @@ async def _explaining(engine: Engine) -> Cycle:
     policy = await _wide(engine)
     own = ""
     for _ in range(1_000):
-        own = (await engine.executions.create(Submission(policy=policy))).execution_id
+        own = (await engine.executions.create(Submission(kind="work", policy=policy))).execution_id
 
     async def cycle() -> None:
         await engine.explanations.explain(own)

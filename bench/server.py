@@ -91,7 +91,7 @@ async def _crowd(running: Server) -> AsyncIterator[None]:
     tasks: list[asyncio.Task[tuple[int, bytes]]] = []
     first = await running.connect()
     _, answer = await first.request(_SUBMIT)
-    own = msgspec.json.decode(answer)["Created"]["execution_id"]
+    own = msgspec.json.decode(answer)["execution_id"]
     following = get(f"/v1/executions/{own}/attempts/0/stream/sse")
     for waiting in [following] * STREAMS + [_claim(n) for n in range(POLLS)]:
         connections.append(await running.connect())

@@ -15,9 +15,9 @@ from flowfabric.app import running
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.holding import Held
 from flowfabric.engine.streams import Frame, Tail
+from flowfabric.operations.executions import Submission
 
 CALLERS = 64
 READERS = 1_000

@@ -16,10 +16,10 @@ from flowfabric.core.conditions import signal_set
 from flowfabric.core.suspend_outcomes import Suspended
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.holding import Held
 from flowfabric.engine.signals import SignalRequest
 from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.operations.executions import Submission
 
 CALLERS = 64
 ONE = ClaimOrder(worker_id="bench", worker_instance_id="bench-1", wait_ms=10_000)

@@ -20,9 +20,9 @@ from bench.valkey.baseline import (
 from bench.valkey.rig import Rig, rig
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.finishing import Completion, Finish
 from flowfabric.errors import FlowFabricError
+from flowfabric.operations.executions import Submission
 
 CALLERS = 64
 BATCH = 50

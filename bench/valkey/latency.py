@@ -12,7 +12,7 @@ from bench.valkey.rig import Rig, rig
 from bench.valkey.workers import Seen, worker
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed
-from flowfabric.engine.executions import Submission
+from flowfabric.operations.executions import Submission
 
 # Until everybody waits again.
 PAUSE_S = 0.01

@@ -10,7 +10,7 @@ from bench.valkey.baseline import in_turn, swiftness
 from bench.valkey.rig import Rig, rig
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
+from flowfabric.operations.executions import Submission
 
 CALLERS = 64
 # Times the size of other large stores.

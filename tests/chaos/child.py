@@ -7,8 +7,8 @@ from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.errors import FlowFabricError
+from flowfabric.operations.executions import Submission
 
 
 def say(*words: str) -> None:

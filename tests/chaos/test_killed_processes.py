@@ -14,7 +14,7 @@ from flowfabric.config import Settings, StoreUrl
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.executions import Submission
+from flowfabric.operations.executions import Submission
 from tests.chaos.processes import Child, child
 
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "3"))

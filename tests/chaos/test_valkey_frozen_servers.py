@@ -12,8 +12,8 @@ from flowfabric.backend.valkey import connection, loading
 from flowfabric.backend.valkey.keys import slot_of
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, claims
-from flowfabric.engine.executions import Submission
 from flowfabric.errors import StoreTimeout
+from flowfabric.operations.executions import Submission
 from tests.chaos.test_valkey_failover import HINTS, finished_one, keys_at, take_over, victim_of
 from tests.chaos.valkey_load import (
     Load,

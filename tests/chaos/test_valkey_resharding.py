@@ -8,8 +8,8 @@ import pytest
 from flowfabric.backend.valkey.keys import CONFIG, lane_key, slot_of
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.outcomes import Done
+from flowfabric.operations.executions import Submission
 from tests.chaos.resharding import at_once, key_by_key, next_primary
 from tests.chaos.valkey_load import Load, completions, engine_at, lost_and_doubled, settings_for
 from tests.valkey_server import ValkeyCluster
@@ -35,7 +35,10 @@ async def assert_kept(load: Load, engine: Engine) -> None:
 async def test_a_slot_is_moved_key_by_key_while_work_runs(cluster: ValkeyCluster) -> None:
     async with engine_at(settings_for(cluster.primaries[0], cluster=True)) as engine:
         load = Load(engine)
-        made = [await engine.executions.create(Submission(lane="still")) for _ in range(LIVE)]
+        made = [
+            await engine.executions.create(Submission(kind="work", lane="still"))
+            for _ in range(LIVE)
+        ]
         order = ClaimOrder(worker_id="w", worker_instance_id="w1", lanes=("still",), n=LIVE)
         held = await engine.claims.claim(order)
         load.start()

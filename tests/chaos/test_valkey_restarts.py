@@ -11,8 +11,8 @@ import pytest
 from flowfabric.config import Settings
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.errors import FlowFabricError, LeaseExpired
+from flowfabric.operations.executions import Submission
 from tests.chaos.valkey_load import (
     Load,
     be_patient,

@@ -14,8 +14,8 @@ from flowfabric.core.tokens import Secret
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.errors import ExecutionNotActive, FlowFabricError, LeaseExpired, StaleLease
+from flowfabric.operations.executions import Submission
 from tests.clock import VirtualClock
 from tests.valkey_server import ValkeyServer
 

@@ -81,6 +81,6 @@ def submitted(shell: Shell) -> Callable[..., str]:
 
     def submit(*words: str) -> str:
         answer = shell.json("submit", *words)
-        return str((answer.get("Created") or answer["Duplicate"])["execution_id"])
+        return str(answer["execution_id"])
 
     return submit

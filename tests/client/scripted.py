@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import msgspec
+from flowfabric.operations.answers import encode
 
 CUT = b""
 
 
 def answer(status: int, body: object = None, **headers: str) -> bytes:
-    content = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    content = body if isinstance(body, bytes) else encode(body)
     named = {"content-length": str(len(content)), **headers}
     lines = [f"HTTP/1.1 {status} Whatever"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in named.items()]

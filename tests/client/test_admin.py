@@ -30,10 +30,13 @@ from flowfabric.errors import (
     InvalidInput,
     NotFound,
 )
+from flowfabric.operations import budgets
+from flowfabric.operations.declaration import operations_of
+from flowfabric.operations.executions import ExecutionCreated, Executions, Search, Submission
 from flowfabric.ports.worker import Claim, Complete, Fail, Finish, Suspended
 from flowfabric.server.router import Router
 from flowfabric.server.routes import ROUTES
-from flowfabric.wire import budgets, executions, flows, lanes, leases, schedules, signals, streams
+from flowfabric.wire import executions, flows, lanes, leases, schedules, signals, streams
 from tests.serving import TOKEN, serving
 
 NOBODY = "{fp:1}:00000000-0000-4000-8000-000000000000"
@@ -71,10 +74,9 @@ class World:
         self.admin = fabric.admin
 
     async def submit(self, lane: str = "default", **members: Any) -> str:
-        body = executions.CreateExecution(lane_id=lane, execution_kind="k", **members)
-        told = await self.admin.submit(body)
-        assert told.created is not None
-        return told.created.execution_id
+        told = await self.admin.submit(Submission(lane=lane, kind="k", **members))
+        assert told.is_new
+        return told.execution_id
 
     async def claim(self, lane: str = "default") -> Claim:
         worker = (await self.fabric.open()).worker
@@ -112,7 +114,7 @@ async def _reads(world: World) -> None:
     ended = await admin.wait_for_terminal(done)
     assert ended is not None
     assert (ended.state, ended.result) == ("completed", b"out")
-    waiting = await world.submit("reads", input_payload=b"in", tags={"app.team": "red"})
+    waiting = await world.submit("reads", input=b"in", tags={"app.team": "red"})
     assert await admin.wait_for_terminal(waiting, 0) is None
     assert await admin.result(waiting) is None
     assert await admin.input(waiting) == b"in"
@@ -125,17 +127,15 @@ async def _reads(world: World) -> None:
     assert (await admin.journal(done)).entries == []
     assert (await admin.resume_signals(done)).signals == []
     assert [one.code for one in (await admin.explain(waiting)).blockers] == ["no_worker"]
-    found = await admin.search(executions.SearchQuery(tag=("app.team=red",), state=("waiting",)))
+    found = await admin.search(Search(tag=("app.team=red",), state=("waiting",)))
     assert [one.execution_id for one in found.items] == [waiting]
     partition = int(done[4 : done.index("}")])
     assert done in (await admin.list_executions(partition)).executions
     listed = await admin.list_lane("reads", "eligible")
     assert [one.execution_id for one in listed.executions] == [waiting]
     assert (await admin.count("reads")).counts["completed"] == 1
-    many = await admin.submit_many(
-        [executions.CreateExecution(lane_id="reads", execution_kind="k") for _ in range(3)]
-    )
-    assert all(item.ok and item.ok.created for item in many.items)
+    many = await admin.submit_many([Submission(lane="reads", kind="k") for _ in range(3)])
+    assert all(isinstance(one, ExecutionCreated) for one in many)
 
 
 async def _acts(world: World) -> None:
@@ -284,7 +284,7 @@ async def _built(world: World) -> None:
 
 async def _limits(world: World) -> None:
     admin = world.admin
-    body = budgets.CreateBudget(
+    body = budgets.NewBudget(
         scope_type="global",
         scope_id="",
         enforcement_mode="strict",
@@ -296,22 +296,21 @@ async def _limits(world: World) -> None:
         soft_limits=[0],
     )
     made = await admin.create_budget(body)
-    assert made.created is not None
-    own = made.created.budget_id
-    assert await admin.report_usage(own, {"tokens": 40}, "k") == "Ok"
-    assert await admin.report_usage(own, {"tokens": 40}, "k") == "AlreadyApplied"
+    assert isinstance(made, budgets.BudgetCreated)
+    own = made.budget_id
+    assert await admin.report_usage(own, {"tokens": 40}, "k") == budgets.Ok()
+    assert await admin.report_usage(own, {"tokens": 40}, "k") == budgets.AlreadyApplied()
     breach = await admin.report_usage(own, {"tokens": 61})
-    assert not isinstance(breach, str)
-    assert breach.hard_breach is not None
+    assert isinstance(breach, budgets.HardBreach)
     for name in ("r/1", "r2"):
-        hold = budgets.ReserveBudget(reservation_id=name, dimensions={"tokens": 30}, ttl_ms=60_000)
-        assert await admin.reserve(own, hold) == "Reserved"
-    assert await admin.commit_reservation(own, "r/1", {"tokens": 10}) == "Ok"
-    assert await admin.cancel_reservation(own, "r2") == "Ok"
+        hold = budgets.NewHold(reservation_id=name, dimensions={"tokens": 30}, ttl_ms=60_000)
+        assert isinstance(await admin.reserve(own, hold), budgets.Reserved)
+    assert await admin.commit_reservation(own, "r/1", {"tokens": 10}) == budgets.Ok()
+    assert await admin.cancel_reservation(own, "r2") == budgets.Ok()
     assert (await admin.describe_budget(own)).usage == {"tokens": 50}
     assert (await admin.reset_budget(own)).next_reset_at == 0
-    quota = budgets.CreateQuota(window_seconds=1, max_requests_per_window=1, max_concurrent=1)
-    assert (await admin.create_quota(quota)).created is not None
+    quota = budgets.NewQuota(window_seconds=1, max_requests_per_window=1, max_concurrent=1)
+    assert isinstance(await admin.create_quota(quota), budgets.QuotaCreated)
 
 
 async def _lanes(world: World) -> None:
@@ -408,6 +407,8 @@ async def test_every_method_works_and_reaches_every_route(
     for part in PARTS:
         await part(world)
     assert called == methods
+    # In this process operations are asked of the engine itself.
+    asked |= called & {one.name for one in operations_of(Executions, budgets.Budgets)}
     worker = {route.name for route in ROUTES if route.path.startswith("/v1/worker/")}
     assert {route.name for route in ROUTES} - worker - ELSEWHERE <= asked
 
@@ -419,9 +420,9 @@ async def test_refusals_are_the_errors_of_the_engine(fabric: FlowFabric) -> None
     with pytest.raises(InvalidInput, match="execution_id"):
         await admin.describe_execution("not an id")
     with pytest.raises(InvalidInput, match="limit"):
-        await admin.search(executions.SearchQuery(limit=0))
+        await admin.search(Search(limit=0))
     with pytest.raises(InvalidInput, match="execution_kind"):
-        await admin.submit(executions.CreateExecution(lane_id="x", execution_kind="k" * 2_000))
+        await admin.submit(Submission(lane="x", kind="k" * 2_000))
     with pytest.raises(FlowNotFound):
         await admin.describe_flow(str(uuid4()))
     with pytest.raises(BudgetNotFound):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from flowfabric.client.faults import error_of
 from flowfabric.errors import (
     ERRORS,
     FlowFabricError,
@@ -13,7 +12,7 @@ from flowfabric.errors import (
     StoreTimeout,
     TimedOut,
 )
-from flowfabric.wire.errors import error_body
+from flowfabric.operations.errors import error_body, error_of
 
 SAID_OTHERWISE = {"bug", "invalid_json", "payload_too_large"}
 

@@ -21,10 +21,10 @@ from flowfabric.duties.sweep import TimerSweep
 from flowfabric.duties.tally import Tally
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.holding import Held
 from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.errors import FlowFabricError
+from flowfabric.operations.executions import Submission
 from tests.clock import VirtualClock
 from tests.conformance.graphs import FlowUnderTest, Graph, Member, create
 
@@ -79,7 +79,7 @@ class Driver:
         self.timers = timers
 
     async def submit(self, **fields: Any) -> str:
-        submitted = await self.engine.executions.create(Submission(**fields))
+        submitted = await self.engine.executions.create(Submission(**({"kind": "work"} | fields)))
         return submitted.execution_id
 
     async def claim(self, **fields: Any) -> Claimed:

@@ -4,7 +4,6 @@ from typing import Any
 from uuid import uuid4
 
 from flowfabric.engine import Engine
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.flow_types import (
     AlreadyApplied,
     EdgeApplied,
@@ -12,6 +11,7 @@ from flowfabric.engine.flow_types import (
     NewEdge,
     StagedEdge,
 )
+from flowfabric.operations.executions import Submission
 from tests.conformance.graphs import FlowUnderTest
 
 LATER = 9_000_000_000_000
@@ -30,7 +30,7 @@ class EditedFlow(FlowUnderTest):
     async def add(self, *names: str, **fields: Any) -> None:
         """Create members in the flow's own step."""
         for name in names:
-            asked = Submission(flow_id=self.flow_id, **fields)
+            asked = Submission(**({"kind": "work", "flow_id": self.flow_id} | fields))
             submitted = await self._engine.executions.create(asked)
             self.ids[name] = submitted.execution_id
 

@@ -9,8 +9,7 @@ from flowfabric.core.capabilities import set_id
 from flowfabric.core.ids import compose
 from flowfabric.core.record import Record
 from flowfabric.engine import Engine
-from flowfabric.engine.budget_types import NewBudget, Usage
-from flowfabric.engine.quotas import NewQuota
+from flowfabric.operations.budgets import NewBudget, NewQuota, Usage
 from tests.conformance.driver import Driver, stranger
 
 _BATCH: Final = 2_000

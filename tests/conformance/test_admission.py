@@ -8,8 +8,8 @@ import pytest
 from flowfabric.core.limits.gates import key_gate, quota_gate
 from flowfabric.engine import engine_on
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.quotas import NewQuota
 from flowfabric.errors import TransportFault
+from flowfabric.operations.budgets import NewQuota
 from tests.conformance.driver import LEASE_MS, TRANSIENT, Driver, refused, unfenced
 from tests.conformance.limiting import (
     SOME_BUDGET,

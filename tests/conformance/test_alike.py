@@ -11,10 +11,10 @@ import msgspec
 from flowfabric.core.ids import compose
 from flowfabric.core.record import Attempt, Record
 from flowfabric.engine.claims import Claimed
-from flowfabric.engine.executions import Submission, Submitted
 from flowfabric.engine.finishing import Completion, Finish
 from flowfabric.engine.outcomes import Done
 from flowfabric.errors import StaleLease
+from flowfabric.operations.executions import Submission, Submitted
 from tests.conformance.driver import LEASE_MS, RETRIES, TRANSIENT, Driver, fenced, stranger
 
 MANY: Final = 20
@@ -31,7 +31,9 @@ def masked(one: Record | Attempt) -> Any:
 
 
 async def submitted(driver: Driver, count: int = MANY, **fields: Any) -> list[str]:
-    answers = await driver.engine.executions.create_many([Submission(**fields)] * count)
+    answers = await driver.engine.executions.create_many(
+        [Submission(**({"kind": "work"} | fields))] * count
+    )
     return [answer.execution_id for answer in answers if isinstance(answer, Submitted)]
 
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from flowfabric.core.rules.operators import ReplayRequest
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.grants import GrantClaim, GrantOrder
 from flowfabric.engine.holding import Held
 from flowfabric.errors import (
@@ -17,6 +16,7 @@ from flowfabric.errors import (
     InvalidPolicyJson,
     PayloadTooLarge,
 )
+from flowfabric.operations.executions import Submission
 from tests.conformance.driver import PERMANENT, Driver, guess, refused, stranger
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
@@ -186,7 +186,7 @@ async def test_a_bad_submission_is_refused_for_its_own_reason(driver: Driver) ->
     before = await driver.snapshot()
     for fields, error in BAD_SUBMISSIONS:
         with refused(error):
-            await driver.engine.executions.create(Submission(**fields))
+            await driver.engine.executions.create(Submission(**({"kind": "work"} | fields)))
         assert await driver.snapshot() == before, fields
 
 
@@ -274,7 +274,7 @@ async def test_a_bad_policy_is_refused_for_its_own_reason(driver: Driver) -> Non
     before = await driver.snapshot()
     for policy, error, detail in BAD_POLICIES:
         with refused(error, detail):
-            await driver.engine.executions.create(Submission(policy=policy))
+            await driver.engine.executions.create(Submission(kind="work", policy=policy))
         assert await driver.snapshot() == before, policy
 
 

@@ -3,9 +3,8 @@
 import asyncio
 
 from flowfabric.engine import Engine
-from flowfabric.engine.budget_types import NewBudget
-from flowfabric.engine.holds import Reservation
 from flowfabric.errors import BudgetNotFound, InvalidInput, PartitionMismatch
+from flowfabric.operations.budgets import HardBreach, NewBudget, NewHold, SoftBreach
 from tests.conformance.driver import Driver, refused, stranger
 from tests.conformance.limiting import SOME_BUDGET, new_budget, report, usage, why
 
@@ -40,7 +39,9 @@ async def test_a_tree_has_a_deepest_level(engine: Engine) -> None:
 async def test_an_existing_child_needs_no_parent_to_be_found_again(engine: Engine) -> None:
     root = await new_budget(engine, {"t": 9})
     child = await new_budget(engine, {"t": 5}, parent_id=root)
-    again = await engine.budgets.create_budget(NewBudget(budget_id=child))
+    again = await engine.budgets.create_budget(
+        NewBudget(dimensions=(), hard_limits=(), soft_limits=(), budget_id=child)
+    )
     assert not again.is_new
 
 
@@ -63,11 +64,14 @@ async def test_the_first_level_that_refuses_is_named_and_nothing_is_counted(
     root = await new_budget(engine, {"t": 10})
     one = await new_budget(engine, {"t": 8}, parent_id=root)
     other = await new_budget(engine, {"t": 8}, parent_id=root)
-    assert (await report(engine, one, t=9)).budget_id == one
+    own = await report(engine, one, t=9)
+    assert isinstance(own, HardBreach)
+    assert own.budget_id == one
     await report(engine, one, t=6)
     breach = await report(engine, other, t=5)
-    assert (breach.outcome, breach.budget_id) == ("hard_breach", root)
-    assert (breach.current_usage, breach.limit) == (6, 10)
+    assert isinstance(breach, HardBreach)
+    assert breach.budget_id == root
+    assert (breach.current_usage, breach.hard_limit) == (6, 10)
     assert await usage(engine, other) == {}
     counts = [
         (await engine.budgets.get_budget_status(each)).breach_count for each in (one, other, root)
@@ -91,7 +95,8 @@ async def test_each_level_warns_for_itself_and_the_leaf_is_answered(driver: Driv
     root = await new_budget(engine, {}, {"t": 1})
     leaf = await new_budget(engine, {}, {"t": 2}, parent_id=root)
     answer = await report(engine, leaf, t=3)
-    assert (answer.outcome, answer.budget_id, answer.limit) == ("soft_breach", leaf, 2)
+    assert isinstance(answer, SoftBreach)
+    assert (answer.budget_id, answer.soft_limit) == (leaf, 2)
     told = [entry.details["budget_id"] for entry in await driver.events("operator")]
     assert told == [leaf, root]
 
@@ -114,9 +119,11 @@ async def test_a_hold_counts_at_every_level_until_it_ends(driver: Driver) -> Non
     root = await new_budget(engine, {"t": 10})
     one = await new_budget(engine, {"t": 8}, parent_id=root)
     other = await new_budget(engine, {"t": 8}, parent_id=root)
-    held = Reservation(budget_id=one, reservation_id="r", dimensions={"t": 8}, ttl_ms=1_000)
-    await engine.holds.reserve(held)
-    assert (await report(engine, other, t=3)).budget_id == root
+    held = NewHold(reservation_id="r", dimensions={"t": 8}, ttl_ms=1_000)
+    await engine.holds.reserve(one, held)
+    above = await report(engine, other, t=3)
+    assert isinstance(above, HardBreach)
+    assert above.budget_id == root
     driver.clock.advance(1_000)
     assert (await report(engine, other, t=3)).outcome == "ok"
     status = await engine.budgets.get_budget_status(root)

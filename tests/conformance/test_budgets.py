@@ -7,14 +7,14 @@ import pytest
 
 from flowfabric.backend.types import EventFilter
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.budget_types import NewBudget, Usage
 from flowfabric.engine.event_types import OperatorEvent, events_of
 from flowfabric.errors import FenceRequired, InvalidInput
+from flowfabric.operations.budgets import HardBreach, NewBudget, Ok, SoftBreach
 from tests.conformance.driver import LEASE_MS, RETRIES, Driver, fenced, refused, unfenced
 from tests.conformance.limiting import SOME_BUDGET, new_budget, report, usage
 
 DAY_MS = 86_400_000
-OK = Usage(outcome="ok")
+OK = Ok()
 
 
 # ---- definition
@@ -46,9 +46,9 @@ async def test_a_new_budget_shows_what_it_was_given(driver: Driver) -> None:
     assert status.soft_limits == {"t": 3, "c": 7}
     assert status.usage == status.reserved == {}
     assert (status.breach_count, status.soft_breach_count, status.reset_count) == (0, 0, 0)
-    assert status.next_reset_at == str(driver.clock() + 1_000)
-    assert status.created_at == str(driver.clock())
-    assert status.last_breach_at is status.last_breach_dim is status.parent_id is None
+    assert status.next_reset_at == driver.clock() + 1_000
+    assert status.created_at == driver.clock()
+    assert (status.last_breach_at, status.last_breach_dim, status.parent_id) == (0, "", "")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ async def test_a_bad_definition_is_refused_with_its_reason(
     engine: Engine, fields: dict[str, Any], words: str
 ) -> None:
     size = len(fields.get("dimensions", ()))
-    stock = {"hard_limits": [0] * size, "soft_limits": [0] * size}
+    stock = {"dimensions": [], "hard_limits": [0] * size, "soft_limits": [0] * size}
     if "hard_limits" in fields and "soft_limits" not in fields:
         stock["soft_limits"] = []
     with refused(InvalidInput) as caught:
@@ -92,11 +92,11 @@ async def test_a_bad_definition_is_refused_with_its_reason(
 async def test_a_report_counts_warns_and_refuses(engine: Engine) -> None:
     budget_id = await new_budget(engine, {"t": 10}, {"t": 5})
     assert await report(engine, budget_id, t=5) == OK
-    assert await report(engine, budget_id, t=3) == Usage(
-        outcome="soft_breach", budget_id=budget_id, dimension="t", current_usage=8, limit=5
+    assert await report(engine, budget_id, t=3) == SoftBreach(
+        budget_id=budget_id, dimension="t", current_usage=8, soft_limit=5
     )
-    assert await report(engine, budget_id, t=3) == Usage(
-        outcome="hard_breach", budget_id=budget_id, dimension="t", current_usage=8, limit=10
+    assert await report(engine, budget_id, t=3) == HardBreach(
+        budget_id=budget_id, dimension="t", current_usage=8, hard_limit=10
     )
     assert await usage(engine, budget_id) == {"t": 8}
 
@@ -112,11 +112,12 @@ async def test_a_breach_of_one_dimension_leaves_all_of_them_alone(driver: Driver
     engine = driver.engine
     budget_id = await new_budget(engine, {"a": 100, "b": 1})
     breach = await report(engine, budget_id, "once", a=5, b=2)
-    assert (breach.outcome, breach.dimension, breach.current_usage) == ("hard_breach", "b", 0)
+    assert isinstance(breach, HardBreach)
+    assert (breach.dimension, breach.current_usage) == ("b", 0)
     status = await engine.budgets.get_budget_status(budget_id)
     assert status.usage == {}
     assert (status.breach_count, status.last_breach_dim) == (1, "b")
-    assert status.last_breach_at == str(driver.clock())
+    assert status.last_breach_at == driver.clock()
     await engine.budgets.change_limits(budget_id, {"b": 2}, {})
     assert await report(engine, budget_id, "once", a=5, b=2) == OK
     assert await usage(engine, budget_id) == {"a": 5, "b": 2}
@@ -175,8 +176,8 @@ async def test_a_count_past_the_exact_numbers_is_refused(engine: Engine) -> None
 
 async def test_an_advisory_budget_counts_beyond_its_hard_limit(engine: Engine) -> None:
     budget_id = await new_budget(engine, {"t": 5}, {"t": 2}, enforcement_mode="advisory")
-    assert await report(engine, budget_id, t=6) == Usage(
-        outcome="soft_breach", budget_id=budget_id, dimension="t", current_usage=6, limit=5
+    assert await report(engine, budget_id, t=6) == SoftBreach(
+        budget_id=budget_id, dimension="t", current_usage=6, soft_limit=5
     )
     status = await engine.budgets.get_budget_status(budget_id)
     assert (status.breach_count, status.soft_breach_count) == (0, 1)

@@ -6,10 +6,15 @@ from uuid import uuid4
 import pytest
 
 from flowfabric.core.ids import compose, partition_of
-from flowfabric.engine.executions import Submission, Submitted
 from flowfabric.errors import (
     InvalidPolicyJson,
     LaneNotAccepting,
+)
+from flowfabric.operations.executions import (
+    ExecutionCreated,
+    ExecutionDuplicate,
+    Submission,
+    Submitted,
 )
 from tests.conformance.driver import Driver, refused
 from tests.conformance.graphs import Graph, Member
@@ -18,14 +23,14 @@ DAY_MS = 86_400_000
 
 
 async def create(driver: Driver, **fields: Any) -> Submitted:
-    return await driver.engine.executions.create(Submission(**fields))
+    return await driver.engine.executions.create(Submission(**({"kind": "work"} | fields)))
 
 
 async def test_a_new_execution_waits_for_its_first_claim(driver: Driver) -> None:
     answer = await create(driver, kind="send", creator="ada", tags={"team": "blue", "size": 3})
     record = await driver.record(answer.execution_id)
     now = driver.clock()
-    assert answer == Submitted(record.execution_id, "waiting", True)
+    assert answer == ExecutionCreated(record.execution_id, "waiting")
     assert (record.state, record.reason, record.next) == ("waiting", "", "first")
     assert (record.created_at, record.moved_at, record.changed_at) == (now, now, now)
     assert (record.namespace, record.lane, record.kind) == ("default", "default", "send")
@@ -184,7 +189,7 @@ async def test_the_same_id_is_a_duplicate_and_changes_nothing(driver: Driver) ->
     first = await create(driver, input=b"one")
     before = await driver.snapshot()
     again = await create(driver, execution_id=first.execution_id, input=b"two", kind="other")
-    assert again == Submitted(first.execution_id, "", False)
+    assert again == ExecutionDuplicate(first.execution_id)
     assert await driver.snapshot() == before
     assert (await driver.claim()).input == b"one"
 
@@ -193,7 +198,7 @@ async def test_a_known_key_answers_the_stored_id_and_compares_nothing(driver: Dr
     first = await create(driver, idempotency_key="order-1", input=b"one")
     again = await create(driver, idempotency_key="order-1", input=b"two", kind="other", priority=3)
     assert first.is_new
-    assert again == Submitted(first.execution_id, "", False)
+    assert again == ExecutionDuplicate(first.execution_id)
     assert len(await driver.claim_all(n=10)) == 1
 
 
@@ -201,7 +206,7 @@ async def test_a_known_key_comes_before_the_id(driver: Driver) -> None:
     first = await driver.submit(idempotency_key="order-1")
     other = compose(partition_of(first), str(uuid4()))
     answer = await create(driver, idempotency_key="order-1", execution_id=other)
-    assert answer == Submitted(first, "", False)
+    assert answer == ExecutionDuplicate(first)
 
 
 async def test_a_key_outlives_the_execution_and_ends_with_its_window(driver: Driver) -> None:
@@ -246,7 +251,7 @@ async def test_in_a_flow_keys_are_scoped_to_the_flow(driver: Driver) -> None:
     ]
     again = await create(driver, idempotency_key="k", flow_id=first.flow_id)
     assert [answer.is_new for answer in answers] == [True, True, True]
-    assert again == Submitted(answers[1].execution_id, "", False)
+    assert again == ExecutionDuplicate(answers[1].execution_id)
 
 
 # ---- placement

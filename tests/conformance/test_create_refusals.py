@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.executions import Submission, Submitted
 from flowfabric.errors import (
     FlowAlreadyTerminal,
     FlowFabricError,
@@ -17,12 +16,13 @@ from flowfabric.errors import (
     PartitionMismatch,
     PayloadTooLarge,
 )
+from flowfabric.operations.executions import ExecutionDuplicate, Submission, Submitted
 from tests.conformance.driver import Driver, elsewhere, refused
 from tests.conformance.graphs import Graph, Member
 
 
 async def create(driver: Driver, **fields: Any) -> Submitted:
-    return await driver.engine.executions.create(Submission(**fields))
+    return await driver.engine.executions.create(Submission(**({"kind": "work"} | fields)))
 
 
 UNKNOWN_FLOW = "11111111-2222-4333-8444-555555555555"
@@ -61,7 +61,7 @@ async def test_a_duplicate_comes_before_a_missing_or_cancelled_flow(driver: Driv
         Graph(members={"a": Member()}, flow={"cancelled_at": 1, "cancel_policy": "flow_only"})
     )
     answer = await create(driver, execution_id=flow.ids["a"], flow_id=flow.flow_id)
-    assert answer == Submitted(flow.ids["a"], "", False)
+    assert answer == ExecutionDuplicate(flow.ids["a"])
 
 
 REFUSED: list[tuple[str, dict[str, Any], type[FlowFabricError], str | None]] = [

@@ -11,8 +11,8 @@ from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.finishing import Completion, Finish
 from flowfabric.engine.grants import GrantClaim
-from flowfabric.engine.holds import Reservation
 from flowfabric.errors import FlowFabricError, TransportFault
+from flowfabric.operations.budgets import NewHold
 from tests.conformance.driver import LEASE_MS, Driver
 from tests.conformance.limiting import new_budget, new_quota, slots
 
@@ -130,10 +130,8 @@ async def test_nothing_leaks_wherever_a_process_dies(
 
 
 async def _set_aside_and_spend(engine: Engine, budget_id: str) -> None:
-    asked = Reservation(
-        budget_id=budget_id, reservation_id="r", dimensions={"t": 4}, ttl_ms=LEASE_MS
-    )
-    await engine.holds.reserve(asked)
+    asked = NewHold(reservation_id="r", dimensions={"t": 4}, ttl_ms=LEASE_MS)
+    await engine.holds.reserve(budget_id, asked)
     await engine.holds.commit(budget_id, "r", {"t": 3})
 
 

@@ -16,11 +16,11 @@ from flowfabric.core.graph_chunks import Size
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.flow_types import NewEdge, StagedEdge
 from flowfabric.engine.graph_types import GraphEdge, GraphGroup, GraphNode, GraphSubmission
 from flowfabric.engine.graphs import flow_id_for
 from flowfabric.engine.holding import Held
+from flowfabric.operations.executions import Submission
 from tests.clock import VirtualClock
 from tests.conformance.driver import events_of
 from tests.conformance.dying import Died, Dying
@@ -280,7 +280,9 @@ async def _edit(world: World, engine: Engine) -> None:
     world.flow_id = FLOW
     for name in "abcd":
         # Its key finds it again; joining it once more is one of the calls that may be cut.
-        asked = Submission(flow_id=FLOW, idempotency_key=name, delay_until=9_000_000_000_000)
+        asked = Submission(
+            kind="work", flow_id=FLOW, idempotency_key=name, delay_until=9_000_000_000_000
+        )
         world.ids[name] = (await engine.executions.create(asked)).execution_id
         await flows.add_execution_to_flow(FLOW, world.ids[name])
     stored = await engine.flow_reads.describe_flow(FLOW)
@@ -324,7 +326,7 @@ async def _replay(world: World, engine: Engine) -> None:
 
 async def _parent(world: World) -> None:
     engine = world.engine
-    parent = (await engine.executions.create(Submission())).execution_id
+    parent = (await engine.executions.create(Submission(kind="work"))).execution_id
     world.ids["parent"] = parent
     world.held["parent"] = (await engine.grants.issue_and_claim(parent, 3_600_000)).held
     await engine.close()
@@ -335,7 +337,7 @@ async def _spawn(world: World, engine: Engine) -> None:
     world.flow_id = await engine.flows.children_flow(held.execution_id)
     children = []
     for number in range(3):
-        asked = Submission(flow_id=world.flow_id, idempotency_key=f"child:{number}")
+        asked = Submission(kind="work", flow_id=world.flow_id, idempotency_key=f"child:{number}")
         children.append((await engine.executions.create(asked)).execution_id)
         world.ids[f"child{number}"] = children[-1]
     await engine.outcomes.wait_for_children(held, tuple(children))

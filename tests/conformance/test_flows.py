@@ -7,7 +7,6 @@ import pytest
 
 from flowfabric.core.graph import flow_state
 from flowfabric.core.ids import for_flow, partition_of
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.flow_types import FlowCreated, MemberAdded
 from flowfabric.errors import (
     Conflict,
@@ -19,6 +18,7 @@ from flowfabric.errors import (
     InvalidTagKey,
     PartitionMismatch,
 )
+from flowfabric.operations.executions import Submission
 from tests.conformance.driver import Driver, elsewhere, refused, unfenced
 from tests.conformance.editing import LATER, new_flow
 
@@ -335,7 +335,7 @@ async def test_a_repeated_step_finds_its_children_again(driver: Driver) -> None:
     await driver.submit()
     held = (await driver.claim()).held
     own = await driver.engine.flows.children_flow(held.execution_id)
-    asked = Submission(flow_id=own, idempotency_key="spawn:0", lane="children")
+    asked = Submission(kind="work", flow_id=own, idempotency_key="spawn:0", lane="children")
     child = await driver.engine.executions.create(asked)
     again = await driver.engine.executions.create(asked)
     assert (child.is_new, again.is_new) == (True, False)

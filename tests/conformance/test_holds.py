@@ -6,19 +6,27 @@ from typing import Any
 import pytest
 
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.budget_types import Usage
-from flowfabric.engine.holds import Reservation, Reserved
 from flowfabric.errors import BudgetNotFound, InvalidInput
+from flowfabric.operations.budgets import (
+    AlreadyApplied,
+    HardBreach,
+    NewHold,
+    Ok,
+    Reserved,
+    SoftBreach,
+)
 from tests.conformance.driver import Driver, refused
 from tests.conformance.limiting import SOME_BUDGET, new_budget, report, usage
 
 DAY_MS = 86_400_000
 TTL_MS = 10_000
-OK, AGAIN = Usage(outcome="ok"), Usage(outcome="already_applied")
+OK, AGAIN = Ok(), AlreadyApplied()
 
 
-def asked(budget_id: str, name: str = "r", ttl_ms: int = TTL_MS, **amounts: int) -> Reservation:
-    return Reservation(budget_id=budget_id, reservation_id=name, dimensions=amounts, ttl_ms=ttl_ms)
+def asked(
+    budget_id: str, name: str = "r", ttl_ms: int = TTL_MS, **amounts: int
+) -> tuple[str, NewHold]:
+    return budget_id, NewHold(reservation_id=name, dimensions=amounts, ttl_ms=ttl_ms)
 
 
 async def reserved(engine: Engine, budget_id: str) -> dict[str, int]:
@@ -28,8 +36,8 @@ async def reserved(engine: Engine, budget_id: str) -> dict[str, int]:
 async def test_what_is_held_counts_against_reports_but_is_not_used(driver: Driver) -> None:
     engine = driver.engine
     budget_id = await new_budget(engine, {"t": 10})
-    answer = await engine.holds.reserve(asked(budget_id, t=7))
-    assert answer == Reserved("reserved", driver.clock() + TTL_MS)
+    answer = await engine.holds.reserve(*asked(budget_id, t=7))
+    assert answer == Reserved(driver.clock() + TTL_MS)
     assert (await usage(engine, budget_id), await reserved(engine, budget_id)) == ({}, {"t": 7})
     assert (await report(engine, budget_id, t=4)).outcome == "hard_breach"
     assert await report(engine, budget_id, t=3) == OK
@@ -38,17 +46,17 @@ async def test_what_is_held_counts_against_reports_but_is_not_used(driver: Drive
 async def test_a_hold_is_refused_like_a_report(engine: Engine) -> None:
     budget_id = await new_budget(engine, {"t": 10})
     await report(engine, budget_id, t=5)
-    assert await engine.holds.reserve(asked(budget_id, t=6)) == Usage(
-        outcome="hard_breach", budget_id=budget_id, dimension="t", current_usage=5, limit=10
+    assert await engine.holds.reserve(*asked(budget_id, t=6)) == HardBreach(
+        budget_id=budget_id, dimension="t", current_usage=5, hard_limit=10
     )
     assert (await engine.budgets.get_budget_status(budget_id)).breach_count == 1
-    assert isinstance(await engine.holds.reserve(asked(budget_id, t=5)), Reserved)
+    assert isinstance(await engine.holds.reserve(*asked(budget_id, t=5)), Reserved)
 
 
 async def test_a_repeated_reserve_holds_once(engine: Engine) -> None:
     budget_id = await new_budget(engine, {"t": 10})
-    await engine.holds.reserve(asked(budget_id, t=7))
-    assert await engine.holds.reserve(asked(budget_id, t=7)) == AGAIN
+    await engine.holds.reserve(*asked(budget_id, t=7))
+    assert await engine.holds.reserve(*asked(budget_id, t=7)) == AGAIN
     assert await reserved(engine, budget_id) == {"t": 7}
 
 
@@ -57,7 +65,7 @@ async def test_a_commit_counts_what_was_really_spent(
     engine: Engine, actual: int, used: int
 ) -> None:
     budget_id = await new_budget(engine, {"t": 10})
-    await engine.holds.reserve(asked(budget_id, t=7))
+    await engine.holds.reserve(*asked(budget_id, t=7))
     for expected in (OK, AGAIN, AGAIN):
         assert await engine.holds.commit(budget_id, "r", {"t": actual}) == expected
         assert await usage(engine, budget_id) == {"t": used}
@@ -66,10 +74,11 @@ async def test_a_commit_counts_what_was_really_spent(
 
 async def test_more_than_was_held_is_judged_and_the_hold_stays(engine: Engine) -> None:
     budget_id = await new_budget(engine, {"t": 10})
-    await engine.holds.reserve(asked(budget_id, t=7))
+    await engine.holds.reserve(*asked(budget_id, t=7))
     await report(engine, budget_id, t=2)
     breach = await engine.holds.commit(budget_id, "r", {"t": 9})
-    assert (breach.outcome, breach.current_usage) == ("hard_breach", 2)
+    assert isinstance(breach, HardBreach)
+    assert breach.current_usage == 2
     assert await reserved(engine, budget_id) == {"t": 7}
     assert await engine.holds.commit(budget_id, "r", {"t": 8}) == OK
     assert await usage(engine, budget_id) == {"t": 10}
@@ -77,7 +86,7 @@ async def test_more_than_was_held_is_judged_and_the_hold_stays(engine: Engine) -
 
 async def test_within_what_was_held_nothing_is_refused(engine: Engine) -> None:
     budget_id = await new_budget(engine, {"t": 10})
-    await engine.holds.reserve(asked(budget_id, t=7))
+    await engine.holds.reserve(*asked(budget_id, t=7))
     await engine.budgets.change_limits(budget_id, {"t": 3}, {})
     assert await engine.holds.commit(budget_id, "r", {"t": 5}) == OK
     assert await usage(engine, budget_id) == {"t": 5}
@@ -85,18 +94,19 @@ async def test_within_what_was_held_nothing_is_refused(engine: Engine) -> None:
 
 async def test_a_commit_warns_like_a_report(engine: Engine) -> None:
     budget_id = await new_budget(engine, {}, {"t": 3})
-    await engine.holds.reserve(asked(budget_id, t=7))
+    await engine.holds.reserve(*asked(budget_id, t=7))
     answer = await engine.holds.commit(budget_id, "r", {"t": 4})
-    assert (answer.outcome, answer.current_usage, answer.limit) == ("soft_breach", 4, 3)
+    assert isinstance(answer, SoftBreach)
+    assert (answer.current_usage, answer.soft_limit) == (4, 3)
 
 
 async def test_a_cancelled_hold_is_gone_and_stays_gone(engine: Engine) -> None:
     budget_id = await new_budget(engine, {"t": 10})
-    await engine.holds.reserve(asked(budget_id, t=7))
+    await engine.holds.reserve(*asked(budget_id, t=7))
     assert await engine.holds.cancel(budget_id, "r") == OK
     assert await engine.holds.cancel(budget_id, "r") == AGAIN
     assert await engine.holds.commit(budget_id, "r", {"t": 7}) == AGAIN
-    assert await engine.holds.reserve(asked(budget_id, t=7)) == AGAIN
+    assert await engine.holds.reserve(*asked(budget_id, t=7)) == AGAIN
     assert (await usage(engine, budget_id), await reserved(engine, budget_id)) == ({}, {})
     assert await engine.holds.cancel(budget_id, "never was") == AGAIN
 
@@ -104,7 +114,7 @@ async def test_a_cancelled_hold_is_gone_and_stays_gone(engine: Engine) -> None:
 async def test_an_unfinished_hold_ends_by_itself(driver: Driver) -> None:
     engine = driver.engine
     budget_id = await new_budget(engine, {"t": 10})
-    await engine.holds.reserve(asked(budget_id, t=7))
+    await engine.holds.reserve(*asked(budget_id, t=7))
     driver.clock.advance(TTL_MS - 1)
     assert await reserved(engine, budget_id) == {"t": 7}
     driver.clock.advance(1)
@@ -115,8 +125,8 @@ async def test_an_unfinished_hold_ends_by_itself(driver: Driver) -> None:
 async def test_the_timer_drops_holds_nobody_asks_about(driver: Driver) -> None:
     engine = driver.engine
     budget_id = await new_budget(engine, {"t": 10})
-    await engine.holds.reserve(asked(budget_id, "first", t=3))
-    await engine.holds.reserve(asked(budget_id, "second", ttl_ms=2 * TTL_MS, t=4))
+    await engine.holds.reserve(*asked(budget_id, "first", t=3))
+    await engine.holds.reserve(*asked(budget_id, "second", ttl_ms=2 * TTL_MS, t=4))
     page = await engine.deps.store.backend.due(10)
     assert page.budgets == ()
     tally = await driver.pass_time(TTL_MS)
@@ -130,7 +140,7 @@ async def test_the_timer_drops_holds_nobody_asks_about(driver: Driver) -> None:
 async def test_what_was_spent_counts_even_if_the_hold_had_ended(driver: Driver) -> None:
     engine = driver.engine
     budget_id = await new_budget(engine, {"t": 10})
-    await engine.holds.reserve(asked(budget_id, t=7))
+    await engine.holds.reserve(*asked(budget_id, t=7))
     driver.clock.advance(TTL_MS)
     assert await engine.holds.commit(budget_id, "r", {"t": 6}) == OK
     assert await engine.holds.commit(budget_id, "r", {"t": 6}) == AGAIN
@@ -142,17 +152,17 @@ async def test_what_was_spent_counts_even_if_the_hold_had_ended(driver: Driver) 
 async def test_a_name_is_free_again_a_day_after_it_was_finished(driver: Driver) -> None:
     engine = driver.engine
     budget_id = await new_budget(engine, {"t": 10})
-    await engine.holds.reserve(asked(budget_id, t=7))
+    await engine.holds.reserve(*asked(budget_id, t=7))
     await engine.holds.commit(budget_id, "r", {"t": 1})
     driver.clock.advance(DAY_MS - 1)
-    assert await engine.holds.reserve(asked(budget_id, t=7)) == AGAIN
+    assert await engine.holds.reserve(*asked(budget_id, t=7)) == AGAIN
     driver.clock.advance(1)
-    assert isinstance(await engine.holds.reserve(asked(budget_id, t=7)), Reserved)
+    assert isinstance(await engine.holds.reserve(*asked(budget_id, t=7)), Reserved)
 
 
 async def test_a_hold_outlives_a_reset(engine: Engine) -> None:
     budget_id = await new_budget(engine, {"t": 10})
-    await engine.holds.reserve(asked(budget_id, t=7))
+    await engine.holds.reserve(*asked(budget_id, t=7))
     await report(engine, budget_id, t=3)
     await engine.budgets.reset_budget(budget_id)
     assert (await report(engine, budget_id, t=4)).outcome == "hard_breach"
@@ -164,14 +174,8 @@ async def test_what_an_execution_committed_is_on_its_account(driver: Driver) -> 
     engine = driver.engine
     budget_id = await new_budget(engine, {"t": 10})
     own = await driver.submit()
-    held = Reservation(
-        budget_id=budget_id,
-        reservation_id="r",
-        dimensions={"t": 7},
-        ttl_ms=TTL_MS,
-        execution_id=own,
-    )
-    await engine.holds.reserve(held)
+    held = NewHold(reservation_id="r", dimensions={"t": 7}, ttl_ms=TTL_MS, execution_id=own)
+    await engine.holds.reserve(budget_id, held)
     await engine.holds.commit(budget_id, "r", {"t": 5})
     await report(engine, budget_id, t=1)
     await engine.budgets.release_budget(budget_id, own)
@@ -183,7 +187,7 @@ async def test_concurrent_holds_never_pass_a_hard_limit(engine: Engine) -> None:
     other = engine_on(engine.deps.store.backend)
 
     async def hold_and_commit(each: Engine, name: str) -> int:
-        if not isinstance(await each.holds.reserve(asked(budget_id, name, t=7)), Reserved):
+        if not isinstance(await each.holds.reserve(*asked(budget_id, name, t=7)), Reserved):
             return 0
         status = await each.budgets.get_budget_status(budget_id)
         assert status.usage.get("t", 0) + status.reserved.get("t", 0) <= 100
@@ -228,14 +232,15 @@ async def test_a_bad_reservation_is_refused(
         "ttl_ms": TTL_MS,
     }
     with refused(InvalidInput) as caught:
-        await engine.holds.reserve(Reservation(**(stock | fields)))
+        given = stock | fields
+        await engine.holds.reserve(given.pop("budget_id"), NewHold(**given))
     assert words in caught.value.detail
     assert await reserved(engine, budget_id) == {}
 
 
 async def test_a_hold_of_an_unknown_budget_is_not_found(engine: Engine) -> None:
     calls = [
-        engine.holds.reserve(asked(SOME_BUDGET, t=1)),
+        engine.holds.reserve(*asked(SOME_BUDGET, t=1)),
         engine.holds.commit(SOME_BUDGET, "r", {"t": 1}),
         engine.holds.cancel(SOME_BUDGET, "r"),
     ]

@@ -5,8 +5,8 @@ import pytest
 from flowfabric.backend.types import ClaimRequest
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.errors import InvalidInput, LaneNotAccepting
+from flowfabric.operations.executions import Submission
 from tests.conformance.driver import Driver, refused
 from tests.conformance.limiting import Watched
 
@@ -91,7 +91,7 @@ async def test_another_engine_hears_of_a_pause(driver: Driver) -> None:
     assert await other.claims.claim(ORDER) == []
     with refused(LaneNotAccepting):
         await driver.engine.lanes.configure("default", "default", state="disabled")
-        await other.executions.create(Submission())
+        await other.executions.create(Submission(kind="work"))
     await other.close()
 
 

@@ -9,7 +9,6 @@ import pytest
 from flowfabric.backend.base import Backend
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import engine_on
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.grants import GrantOrder, NotReclaimable
 from flowfabric.engine.leases import AlreadySatisfied
 from flowfabric.errors import (
@@ -18,6 +17,7 @@ from flowfabric.errors import (
     FlowFabricError,
     GrantAlreadyExists,
 )
+from flowfabric.operations.executions import Submission
 from tests.clock import VirtualClock
 from tests.conformance.driver import (
     PERMANENT,
@@ -198,7 +198,7 @@ async def test_a_submission_whose_answer_was_lost_meets_itself(
     ids = set()
     for fields in ({}, {"idempotency_key": "k"}, {"input": b"x", "tags": {"app.team": "red"}}):
         forgetful.losing = True
-        answer = await driver.engine.executions.create(Submission(**fields))
+        answer = await driver.engine.executions.create(Submission(**({"kind": "work"} | fields)))
         assert not answer.is_new
         ids.add(answer.execution_id)
     assert {each.execution_id for each in await driver.claim_all(n=10)} == ids

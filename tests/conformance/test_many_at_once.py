@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from flowfabric.engine import engine_on
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission, Submitted
 from flowfabric.engine.finishing import Completion, Finish
 from flowfabric.engine.outcomes import Done
 from flowfabric.errors import (
@@ -16,6 +15,7 @@ from flowfabric.errors import (
     StaleLease,
     TransportFault,
 )
+from flowfabric.operations.executions import ExecutionDuplicate, Submission, Submitted
 from tests.conformance.driver import Driver, fenced, stranger, unfenced
 from tests.conformance.limiting import Watched
 
@@ -34,9 +34,9 @@ async def test_each_submission_has_its_own_answer(driver: Driver) -> None:
         [
             Submission(kind="a", input=b"1"),
             Submission(kind="a", input=TOO_LARGE),
-            Submission(idempotency_key="k"),
-            Submission(flow_id=stranger()),
-            Submission(lane="x,y"),
+            Submission(kind="work", idempotency_key="k"),
+            Submission(kind="work", flow_id=stranger()),
+            Submission(kind="work", lane="x,y"),
             Submission(kind="a", input=b"2", tags={"n": "2"}),
         ]
     )
@@ -44,7 +44,7 @@ async def test_each_submission_has_its_own_answer(driver: Driver) -> None:
     assert isinstance(first, Submitted)
     assert isinstance(last, Submitted)
     assert (first.is_new, first.public_state) == (True, "waiting")
-    assert repeated == Submitted(known, "", False)
+    assert repeated == ExecutionDuplicate(known)
     assert [type(each) for each in (large, orphan, nowhere)] == [
         PayloadTooLarge,
         FlowNotFound,

@@ -5,8 +5,8 @@ import pytest
 from flowfabric.core.graph import Flow
 from flowfabric.duties.retention import Retention
 from flowfabric.engine import Engine
-from flowfabric.engine.executions import Submission
 from flowfabric.errors import ExecutionNotFound
+from flowfabric.operations.executions import Submission
 from tests.conformance.driver import FINAL, LIVE, Driver, refused
 from tests.conformance.graphs import FlowUnderTest, Graph, Member, chain
 
@@ -110,11 +110,13 @@ async def test_a_key_lives_on_until_its_own_window_ends(driver: Driver) -> None:
     await driver.engine.outcomes.complete((await driver.claim()).held)
     driver.clock.advance(99)
     assert await purge(driver) == 1
-    again = await driver.engine.executions.create(Submission(idempotency_key="k"))
+    again = await driver.engine.executions.create(Submission(kind="work", idempotency_key="k"))
     assert (again.execution_id, again.is_new) == (first, False)
     driver.clock.advance(1)
     await purge(driver)
-    assert (await driver.engine.executions.create(Submission(idempotency_key="k"))).is_new
+    assert (
+        await driver.engine.executions.create(Submission(kind="work", idempotency_key="k"))
+    ).is_new
 
 
 async def test_a_replay_saves_an_execution_from_its_purge(driver: Driver) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from flowfabric.core.limits.gates import quota_gate
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.quotas import AdmissionCheck, AdmissionVerdict, NewQuota, QuotaLimits
+from flowfabric.engine.quotas import AdmissionCheck, AdmissionVerdict, QuotaLimits
 from flowfabric.errors import Corruption, InvalidInput, InvalidQuotaSpec, NotFound
+from flowfabric.operations.budgets import NewQuota
 from tests.conformance.driver import Driver, refused, stranger
 from tests.conformance.limiting import SOME_BUDGET as SOME_QUOTA
 from tests.conformance.limiting import Watched, entries, new_quota, slots

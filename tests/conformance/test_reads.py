@@ -150,7 +150,7 @@ async def test_context_is_what_a_handler_needs(driver: Driver) -> None:
     assert await reads.read_execution_context(full) == ExecutionContext(
         b"\x00in", "train", {"app.a": "1"}
     )
-    bare = await driver.submit()
+    bare = await driver.submit(kind="")
     assert await reads.read_execution_context(bare) == ExecutionContext(b"", "", {})
 
 

@@ -13,9 +13,9 @@ from flowfabric.core.record import Record
 from flowfabric.core.schedules import Schedule
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.executions import Submission, Submitted
 from flowfabric.engine.schedule_orders import ScheduleOrder
 from flowfabric.errors import InvalidInput, NotFound, PayloadTooLarge
+from flowfabric.operations.executions import Submission, Submitted
 from tests.clock import VirtualClock
 from tests.conformance.driver import Driver, refused
 from tests.conformance.dying import Died, Dying

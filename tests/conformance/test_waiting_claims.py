@@ -9,8 +9,8 @@ import pytest
 from flowfabric.engine import claims as claims_module
 from flowfabric.engine import engine_on
 from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.errors import TransportFault
+from flowfabric.operations.executions import Submission
 from tests.conformance.driver import Driver
 from tests.conformance.feeds import SOON_S
 from tests.conformance.limiting import Watched

@@ -13,9 +13,9 @@ from flowfabric.engine import waits as waits_module
 from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.event_types import CompletionEvent
 from flowfabric.engine.events import EventScope
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.streams import Tail
 from flowfabric.errors import ExecutionNotFound, InvalidInput
+from flowfabric.operations.executions import Submission
 from flowfabric.ports.ends import WITH_RESULT
 from tests.conformance.driver import Driver
 from tests.conformance.streaming import SOON_S, Waits, append, frame, payloads
@@ -85,7 +85,7 @@ async def test_a_call_is_answered_by_the_end_and_looks_once(
     monkeypatch.setattr(backend, "read", counted)
     monkeypatch.setattr(waits_module, "_FIRST_LOOK_S", 600.0)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        calling = group.create_task(driver.engine.waits.call(Submission(), WITH_RESULT))
+        calling = group.create_task(driver.engine.waits.call(Submission(kind="work"), WITH_RESULT))
         claimed = await driver.engine.claims.claim(PATIENT)
         await driver.engine.outcomes.complete(claimed[0].held, b"done")
     seen = calling.result()
@@ -99,14 +99,14 @@ async def test_an_end_nobody_heard_is_found_by_a_look(
     monkeypatch.setattr(waits_module, "SAFETY_NET_S", 0.1)
     monkeypatch.setattr(waits_module, "end_bell", lambda _: end_bell(NOBODY))
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        calling = group.create_task(driver.engine.waits.call(Submission()))
+        calling = group.create_task(driver.engine.waits.call(Submission(kind="work")))
         claimed = await driver.engine.claims.claim(PATIENT)
         await driver.engine.outcomes.complete(claimed[0].held)
     assert calling.result().record.state == "completed"
 
 
 async def test_a_call_under_a_key_waits_for_what_the_key_stands_for(driver: Driver) -> None:
-    asked = Submission(idempotency_key="once", policy={"dedup_window_ms": 60_000})
+    asked = Submission(kind="work", idempotency_key="once", policy={"dedup_window_ms": 60_000})
     first = await driver.engine.executions.create(asked)
     await driver.engine.outcomes.complete((await driver.claim()).held)
     async with asyncio.timeout(SOON_S):

@@ -8,7 +8,7 @@ from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.holds import Reservation, Reserved
+from flowfabric.operations.budgets import NewHold, Reserved
 
 REPORTS = 60
 HOLDS = 15
@@ -25,13 +25,8 @@ async def spend(engine: Engine, budget_id: str, name: str) -> int:
         return amount if answer.outcome == "ok" else 0
 
     async def hold(number: int) -> int:
-        asked = Reservation(
-            budget_id=budget_id,
-            reservation_id=f"{name}-{number}",
-            dimensions={"t": 4},
-            ttl_ms=60_000,
-        )
-        if not isinstance(await engine.holds.reserve(asked), Reserved):
+        asked = NewHold(reservation_id=f"{name}-{number}", dimensions={"t": 4}, ttl_ms=60_000)
+        if not isinstance(await engine.holds.reserve(budget_id, asked), Reserved):
             return 0
         answer = await engine.holds.commit(budget_id, f"{name}-{number}", {"t": 3})
         return 3 if answer.outcome == "ok" else 0

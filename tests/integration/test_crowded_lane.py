@@ -9,7 +9,7 @@ import pytest
 
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
+from flowfabric.operations.executions import Submission
 from tests.conformance.limiting import Watched, flood
 from tests.stores import STORES
 
@@ -24,7 +24,7 @@ _GPU: Final = {"routing_requirements": {"required_capabilities": ["gpu"]}}
 
 async def _claim(engine: Engine, lane: str) -> float:
     """How long the claim of a rare execution takes that was just submitted."""
-    submitted = await engine.executions.create(Submission(policy=_GPU, lane=lane))
+    submitted = await engine.executions.create(Submission(kind="work", policy=_GPU, lane=lane))
     order = ClaimOrder(
         worker_id="w", worker_instance_id="w-1", lanes=(lane,), capabilities=("gpu",)
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.duties.sweep import TimerSweep
-from flowfabric.engine.executions import Submission
+from flowfabric.operations.executions import Submission
 from tests.conformance.limiting import new_budget, usage
 from tests.integration.spender import run_exclusively, spend
 
@@ -23,7 +23,7 @@ async def test_two_processes_never_pass_a_limit_together(tmp_path: Path) -> None
     budget_id = await new_budget(engine, {"t": LIMIT})
     policy = {"concurrency_key": "one at a time"}
     for _ in range(WORK):
-        await engine.executions.create(Submission(policy=policy))
+        await engine.executions.create(Submission(kind="work", policy=policy))
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

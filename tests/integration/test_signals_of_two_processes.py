@@ -17,8 +17,8 @@ from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspension_documents import read_signal
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.operations.executions import Submission
 from tests.integration.signaller import deliver, request_to
 
 REPOSITORY = Path(__file__).resolve().parents[2]

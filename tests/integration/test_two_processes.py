@@ -16,8 +16,8 @@ from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine, events, tails
 from flowfabric.engine.claims import Claimed, ClaimOrder
 from flowfabric.engine.event_types import CompletionEvent
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.streams import StreamPage, Tail
+from flowfabric.operations.executions import Submission
 from tests.conformance.streaming import SOON_S, Waits
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -16,7 +16,6 @@ from flowfabric.backend.valkey.topology import Standalone
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.tokens import Secret
-from flowfabric.engine.executions import Submission
 from flowfabric.errors import (
     FlowFabricError,
     InvalidInput,
@@ -24,6 +23,7 @@ from flowfabric.errors import (
     ScriptNotLoaded,
     Unavailable,
 )
+from flowfabric.operations.executions import Submission
 from tests.resp_server import Answer, bulk, resp_server
 from tests.valkey_server import ValkeyServer
 

@@ -8,8 +8,8 @@ import pytest
 
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.errors import ResourceExhausted
+from flowfabric.operations.executions import Submission
 from tests.chaos.agent_worker import fabric_at
 from tests.chaos.valkey_load import engine_at, settings_for
 from tests.valkey_server import ValkeyServer, await_server

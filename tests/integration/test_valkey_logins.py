@@ -11,8 +11,8 @@ from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.errors import AuthFault, FlowFabricError, ProtocolFault
+from flowfabric.operations.executions import Submission
 from tests.tls_doors import make_certificates, tls_door
 from tests.valkey_server import ValkeyCluster, ValkeyServer, await_server
 
@@ -129,7 +129,9 @@ async def test_a_cluster_is_spoken_to_through_tls_wherever_it_sends_us(
             engine = await open_engine(settings_at(ports[0], **options))
             made = {
                 (
-                    await engine.executions.create(Submission(idempotency_key=str(number)))
+                    await engine.executions.create(
+                        Submission(kind="work", idempotency_key=str(number))
+                    )
                 ).execution_id
                 for number in range(20)
             }

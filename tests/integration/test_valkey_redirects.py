@@ -12,7 +12,7 @@ from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.ids import partition_of
 from flowfabric.core.tokens import Secret
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
+from flowfabric.operations.executions import Submission
 from tests.valkey_server import ValkeyCluster
 
 SOON_S = 20.0

@@ -14,11 +14,11 @@ from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.core.states import FINAL, OUTCOMES
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.flow_types import NewEdge, StagedEdge
 from flowfabric.engine.graph_types import GraphEdge, GraphGroup, GraphNode, GraphSubmission
 from flowfabric.engine.holding import Held
 from flowfabric.engine.outcomes import Done
+from flowfabric.operations.executions import Submission
 from tests.model.flowbook import FlowBook, Rule
 from tests.model.sides import COUNTS, Side, agree
 from tests.model.world import Open, World
@@ -138,7 +138,7 @@ class FlowsModel(World):
             self._new_book(flow_id)
         delay = data.draw(st.sampled_from([None, LATER]))
         if data.draw(st.booleans()):
-            asked = Submission(flow_id=flow_id, delay_until=delay)
+            asked = Submission(kind="work", flow_id=flow_id, delay_until=delay)
             made = self.both(lambda side: side.engine.executions.create(asked)).value
             if made is not None:
                 self._joined(flow_id, made.execution_id)
@@ -146,7 +146,7 @@ class FlowsModel(World):
         own = for_flow(COUNTS, flow_id, self._uuid())
         self.both(
             lambda side: side.engine.executions.create(
-                Submission(execution_id=own, delay_until=delay)
+                Submission(kind="work", execution_id=own, delay_until=delay)
             )
         )
         added = self.both(lambda side: side.engine.flows.add_execution_to_flow(flow_id, own))

@@ -13,13 +13,11 @@ from flowfabric.backend.types import Filter
 from flowfabric.core.limits.gates import key_gate, quota_gate
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure
-from flowfabric.engine.budget_types import NewBudget
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.finishing import Completion, Finish
 from flowfabric.engine.holding import Held
-from flowfabric.engine.holds import Reservation, Reserved
-from flowfabric.engine.quotas import NewQuota
+from flowfabric.operations.budgets import NewBudget, NewHold, NewQuota
+from flowfabric.operations.executions import Submission
 from tests.model import bookkeeping
 from tests.model.bookkeeping import DIMENSIONS, Books, Level
 from tests.model.comparing import walk
@@ -151,17 +149,15 @@ class LimitsModel(World):
         execution = self.pick(data, self.executions) or ""
         held = bookkeeping.Held(budget, amounts, self.clock() + ttl, execution)
         expected = self.books.reserve(budget, name, held, self.clock())
-        asked = Reservation(
-            budget_id=budget,
+        asked = NewHold(
             reservation_id=name,
             dimensions=amounts,
             ttl_ms=ttl,
             execution_id=execution,
         )
-        answer = self.both(lambda side: side.engine.holds.reserve(asked)).value
+        answer = self.both(lambda side: side.engine.holds.reserve(budget, asked)).value
         assert answer is not None
-        told = "reserved" if isinstance(answer, Reserved) else answer.outcome
-        agree("outcome", expected, told)
+        agree("outcome", expected, answer.outcome)
 
     def _commit(self, data: st.DataObject) -> None:
         budget, name, amounts = data.draw(st.tuples(_budgets, _names, _amounts))
@@ -184,7 +180,7 @@ class LimitsModel(World):
         for policy in policies:
             key = policy.get("concurrency_key", "")
             limit = {"concurrency_limit": KEYS[key]} if key else {}
-            submission = Submission(policy=policy | limit, priority=priority)
+            submission = Submission(kind="work", policy=policy | limit, priority=priority)
             made = self.both(lambda side, new=submission: side.engine.executions.create(new))  # type: ignore[misc]
             assert made.value is not None
             self.executions.append(made.value.execution_id)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from flowfabric.backend.types import ConfigPut, Filter, ListRequest, PutAnswer
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.rules.operators import ReplayRequest
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.grants import Grant, GrantClaim
 from flowfabric.engine.holding import Held
+from flowfabric.operations.executions import Submission
 from tests.model import strategies as some
 from tests.model.comparing import walk
 from tests.model.graphs import birth_of, shapes
@@ -23,6 +23,7 @@ class Submitters(World):
         fields: dict[str, Any] = data.draw(some.submissions)
         flow_id = data.draw(st.sampled_from(["", "", *sorted(self.known.flows), some.BUDGET]))
         given = {name: value for name, value in fields.items() if name not in ("delay", "deadline")}
+        given = {"kind": "work"} | given
         if flow_id:
             given |= {"flow_id": flow_id, "namespace": "default"}
         submission = Submission(
@@ -30,7 +31,7 @@ class Submitters(World):
         )
         answer = self.both(lambda side: side.engine.executions.create(submission))
         if answer.value is not None:
-            again = Submission(execution_id=answer.value.execution_id)
+            again = Submission(kind="work", execution_id=answer.value.execution_id)
             self.both(lambda side: side.engine.executions.create(again))
             self.executions.append(answer.value.execution_id)
 

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.holding import Held
+from flowfabric.operations.executions import Submission
 from tests.clock import VirtualClock
 from tests.model.comparing import Known, compare
 from tests.model.faults import FAULTS, Sound, with_fault
@@ -33,7 +33,7 @@ async def play(pair: Pair) -> AsyncIterator[Answer[object]]:
     """An ordinary day of two executions: every mechanism that a fault below bends is used."""
     order = ClaimOrder(worker_id="pool", worker_instance_id="pool-1")
     for _ in range(2):
-        yield await pair.both(lambda side: side.engine.executions.create(Submission()))
+        yield await pair.both(lambda side: side.engine.executions.create(Submission(kind="work")))
     claimed = await pair.both(lambda side: side.engine.claims.claim(order))
     yield Answer(claimed.value)
     assert claimed.value

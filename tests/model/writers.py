@@ -10,9 +10,9 @@ from typing import Any, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.holding import Held
 from flowfabric.engine.streams import Frame, FramesAppended, NewFrame, Output, StreamRange, Tail
+from flowfabric.operations.executions import Submission
 from tests.merging import patched, patches
 from tests.model import strategies as some
 from tests.model.holders import Holders
@@ -96,7 +96,9 @@ class Writers(Holders):
             self._append_many(outputs)
 
     def _start(self) -> list[Held]:
-        created = self.both(lambda side: side.engine.executions.create(Submission())).value
+        created = self.both(
+            lambda side: side.engine.executions.create(Submission(kind="work"))
+        ).value
         assert created is not None
         own = created.execution_id
         self.executions.append(own)

@@ -21,6 +21,9 @@ class Dropping:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
+        return _Limits(found, self) if name == "limits" else self.unreliable(name, found)
+
+    def unreliable(self, name: str, found: Any) -> Any:
         if name != self.method:
             return found
 
@@ -33,6 +36,17 @@ class Dropping:
             return answer
 
         return call
+
+
+class _Limits:
+    """The calls about budgets of the same port."""
+
+    def __init__(self, inner: Any, port: Dropping) -> None:
+        self._inner = inner
+        self._port = port
+
+    def __getattr__(self, name: str) -> Any:
+        return self._port.unreliable(name, getattr(self._inner, name))
 
 
 async def dropping(fabric: FlowFabric, method: str, at: int) -> tuple[FlowFabric, Dropping]:

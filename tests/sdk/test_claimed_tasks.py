@@ -8,9 +8,9 @@ import pytest
 
 from flowfabric import ClaimedTask, ConfigError, ExecutionFailed, FlowFabric
 from flowfabric.core.conditions import signal_set
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.frames import NewFrame
 from flowfabric.errors import ExecutionNotActive, TransportFault
+from flowfabric.operations.executions import Submission
 from flowfabric.ports.worker import Satisfied
 from flowfabric.worker.claimed import SuspendTerms
 from flowfabric.worker.claiming import Claimer

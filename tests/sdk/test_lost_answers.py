@@ -21,7 +21,7 @@ CALLS = [
     ("append", 2),
     ("spend", 1),
     ("reserve", 1),
-    ("commit", 1),
+    ("commit_reservation", 1),
     ("submit_child", 1),
     ("waitpoint", 1),
 ]

@@ -13,7 +13,7 @@ from flowfabric.client.admin import Admin
 from flowfabric.errors import FlowFabricError
 from flowfabric.fabric.sync import SyncFabric, SyncRun
 from flowfabric.fabric.sync_admin import SyncAdmin
-from flowfabric.wire.executions import Execution
+from flowfabric.operations.executions import ExecutionInfo
 from tests.sdk.backends import SETTINGS
 from tests.serving import TOKEN, Server, tokened
 
@@ -60,7 +60,7 @@ def test_a_program_may_block(fabric: FlowFabric) -> None:
         run = assert_type(blocking.submit_bound(add.bind(1, b=40)), SyncRun[int])
         assert run.result(timeout="20s") == 41
         assert assert_type(run.state(), str) == "completed"
-        shown = assert_type(blocking.admin.describe_execution(run.id), Execution)
+        shown = assert_type(blocking.admin.describe_execution(run.id), ExecutionInfo)
         assert shown.public_state == "completed"
         assert list(run.stream()) == []
         runs = blocking.submit_many([add.bind(n) for n in range(3)])

@@ -25,7 +25,12 @@ class Spans:
         return self._kept.get_finished_spans()
 
     def named(self, name: str) -> list[ReadableSpan]:
-        return [span for span in self.finished() if span.name == name]
+        """The spans of this program, the server's own left out."""
+        return [
+            span
+            for span in self.finished()
+            if span.name == name and "http.route" not in (span.attributes or {})
+        ]
 
     def family(self, trace_id: int) -> Family:
         """Of one trace the spans of this program, the server's own left out."""

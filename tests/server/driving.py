@@ -46,7 +46,7 @@ class Served:
     async def submit(self, **changes: Any) -> str:
         body = {"lane_id": "default", "execution_kind": "greet", **changes}
         answer = await self.done("POST /v1/executions", body)
-        own: str = answer["Created"]["execution_id"]
+        own: str = answer["execution_id"]
         return own
 
     async def claim(self, **changes: Any) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from flowfabric.operations.types import EXECUTION_PATTERN, UUID_PATTERN
 from flowfabric.server.openapi import document_of
 from flowfabric.server.route import Route
 from flowfabric.server.routes import ROUTES
-from flowfabric.wire.scalars import EXECUTION_PATTERN, UUID_PATTERN
 from tests.server.samples import EXECUTION, UUID
 
 _SCHEMAS = document_of(ROUTES)["components"]["schemas"]

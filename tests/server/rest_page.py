@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from flowfabric.operations.types import EXECUTION_PATTERN, UUID_PATTERN
 from flowfabric.server.openapi import document_of
 from flowfabric.server.route import Route
 from flowfabric.server.routes import ROUTES
-from flowfabric.wire.scalars import EXECUTION_PATTERN, UUID_PATTERN
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "rest.md"
 MARK: Final = "<!-- written from the declarations of the routes from here on -->\n"

@@ -54,7 +54,7 @@ async def test_cancelling_twice_is_harmless_and_a_worker_needs_its_fence(served:
     assert await served.refused(path, wrong) == (409, "stale_lease")
     for _ in range(2):
         done = await served.done(path, {"reason": "enough"})
-        assert done["Cancelled"]["public_state"] == "cancelled"
+        assert (done["outcome"], done["public_state"]) == ("cancelled", "cancelled")
 
 
 async def test_what_has_ended_is_not_cancelled_and_tells_how_it_ended(served: Served) -> None:
@@ -92,7 +92,10 @@ async def test_tags_are_written_over(served: Served) -> None:
 async def test_priority_moves_what_waits(served: Served) -> None:
     own = await served.submit()
     path = f"PUT /v1/executions/{own}/priority"
-    assert await served.done(path, {"new_priority": 7}) == {"Changed": {"execution_id": own}}
+    assert await served.done(path, {"new_priority": 7}) == {
+        "outcome": "changed",
+        "execution_id": own,
+    }
     assert (await served.done(f"GET /v1/executions/{own}"))["priority"] == 7
     await served.claim()
     assert await served.refused(path, {"new_priority": 1}) == (409, "execution_not_eligible")

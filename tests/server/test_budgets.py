@@ -25,20 +25,23 @@ BUDGET: dict[str, Any] = {
 
 async def make(served: Served, **fields: Any) -> str:
     answer = await served.done("POST /v1/budgets", {**BUDGET, **fields})
-    return str(answer["Created"]["budget_id"])
+    return str(answer["budget_id"])
 
 
 async def test_a_budget_is_created_once_and_shown(served: Served) -> None:
     own = str(uuid4())
     first = await served.call("POST /v1/budgets", {**BUDGET, "budget_id": own})
-    assert (first.status_code, first.json()) == (201, {"Created": {"budget_id": own}})
+    assert (first.status_code, first.json()) == (201, {"outcome": "created", "budget_id": own})
     again = await served.call("POST /v1/budgets", {**BUDGET, "budget_id": own})
-    assert (again.status_code, again.json()) == (200, {"AlreadySatisfied": {"budget_id": own}})
+    assert (again.status_code, again.json()) == (
+        200,
+        {"outcome": "already_satisfied", "budget_id": own},
+    )
     status = await served.done(f"GET /v1/budgets/{own}")
-    assert status.pop("created_at").isdigit()
+    assert type(status.pop("created_at")) is int
     assert status == {
         "budget_id": own,
-        "parent_id": None,
+        "namespace": "default",
         "scope_type": "lane",
         "scope_id": "default",
         "enforcement_mode": "strict",
@@ -49,47 +52,48 @@ async def test_a_budget_is_created_once_and_shown(served: Served) -> None:
         "breach_count": 0,
         "soft_breach_count": 0,
         "reset_count": 0,
-        "last_breach_at": None,
-        "last_breach_dim": None,
-        "next_reset_at": None,
     }
 
 
 async def test_usage_is_counted_warned_about_and_refused(served: Served) -> None:
     own = await make(served)
     line = f"POST /v1/budgets/{own}/usage"
-    assert await served.done(line, {"dimensions": {"tokens": 40}, "dedup_key": "k"}) == "Ok"
+    assert await served.done(line, {"dimensions": {"tokens": 40}, "dedup_key": "k"}) == {
+        "outcome": "ok"
+    }
     again = {"dimensions": {"tokens": 40}, "dedup_key": "k", "budget_id": own}
-    assert await served.done(line, again) == "AlreadyApplied"
+    assert await served.done(line, again) == {"outcome": "already_applied"}
     at = {"dimension": "tokens", "current_usage": 60, "budget_id": own}
-    soft = {"SoftBreach": {**at, "soft_limit": 50}}
+    soft = {"outcome": "soft_breach", **at, "soft_limit": 50}
     assert await served.done(line, {"dimensions": {"tokens": 20}}) == soft
-    hard = {"HardBreach": {**at, "hard_limit": 100}}
+    hard = {"outcome": "hard_breach", **at, "hard_limit": 100}
     assert await served.done(line, {"dimensions": {"tokens": 41, "cost": 1}}) == hard
     status = await served.done(f"GET /v1/budgets/{own}")
     assert status["usage"]["tokens"] == 60
     assert (status["breach_count"], status["last_breach_dim"]) == (1, "tokens")
-    assert status["last_breach_at"].isdigit()
+    assert type(status["last_breach_at"]) is int
 
 
 async def test_a_hold_is_committed_or_dropped(served: Served) -> None:
     own = await make(served)
     line = f"POST /v1/budgets/{own}/reserve"
     body = {"reservation_id": "r/1", "dimensions": {"tokens": 90}, "ttl_ms": 60_000}
-    assert await served.done(line, body) == "Reserved"
-    assert await served.done(line, body) == "AlreadyApplied"
+    reserved = await served.done(line, body)
+    assert (reserved["outcome"], type(reserved["expires_at"])) == ("reserved", int)
+    assert await served.done(line, body) == {"outcome": "already_applied"}
     refused = await served.done(line, {**body, "reservation_id": "r2"})
-    assert refused["HardBreach"]["dimension"] == "tokens"
+    assert (refused["outcome"], refused["dimension"]) == ("hard_breach", "tokens")
     assert (await served.done(f"GET /v1/budgets/{own}"))["reserved"] == {"tokens": 90}
     # A name may hold a slash; in a path it is written as %2F.
     at = f"POST /v1/budgets/{own}/reservations/r%2F1"
-    assert await served.done(f"{at}/commit", {"dimensions": {"tokens": 30}}) == "Ok"
-    assert await served.done(f"{at}/commit", {"dimensions": {"tokens": 30}}) == "AlreadyApplied"
+    assert await served.done(f"{at}/commit", {"dimensions": {"tokens": 30}}) == {"outcome": "ok"}
+    again = await served.done(f"{at}/commit", {"dimensions": {"tokens": 30}})
+    assert again == {"outcome": "already_applied"}
     third = {**body, "reservation_id": "r3", "dimensions": {"tokens": 70}}
-    assert await served.done(line, third) == "Reserved"
+    assert (await served.done(line, third))["outcome"] == "reserved"
     dropping = f"POST /v1/budgets/{own}/reservations/r3/cancel"
-    assert await served.done(dropping) == "Ok"
-    assert await served.done(dropping) in ("Ok", "AlreadyApplied")
+    assert await served.done(dropping) == {"outcome": "ok"}
+    assert (await served.done(dropping))["outcome"] in ("ok", "already_applied")
     status = await served.done(f"GET /v1/budgets/{own}")
     assert (status["usage"]["tokens"], status["reserved"].get("tokens", 0)) == (30, 0)
 
@@ -97,19 +101,19 @@ async def test_a_hold_is_committed_or_dropped(served: Served) -> None:
 async def test_a_reset_begins_a_new_period(served: Served) -> None:
     own = await make(served)
     await served.done(f"POST /v1/budgets/{own}/usage", {"dimensions": {"tokens": 7}})
-    assert await served.done(f"POST /v1/budgets/{own}/reset") == {"Reset": {"next_reset_at": 0}}
+    assert await served.done(f"POST /v1/budgets/{own}/reset") == {"outcome": "reset"}
     timed = await make(served, reset_interval_ms=60_000)
     answer = await served.done(f"POST /v1/budgets/{timed}/reset", {})
     status = await served.done(f"GET /v1/budgets/{timed}")
-    assert status["next_reset_at"] == str(answer["Reset"]["next_reset_at"])
+    assert status["next_reset_at"] == answer["next_reset_at"]
 
 
 async def test_a_child_is_charged_to_its_parent(served: Served) -> None:
     parent = await make(served)
     child = await make(served, parent_id=parent, hard_limits=[0, 0])
     answer = await served.done(f"POST /v1/budgets/{child}/usage", {"dimensions": {"tokens": 101}})
-    assert answer["HardBreach"]["hard_limit"] == 100
-    assert answer["HardBreach"]["budget_id"] == parent
+    assert (answer["outcome"], answer["hard_limit"]) == ("hard_breach", 100)
+    assert answer["budget_id"] == parent
     assert (await served.done(f"GET /v1/budgets/{child}"))["parent_id"] == parent
 
 
@@ -181,17 +185,17 @@ async def test_a_quota_is_created_once(served: Served) -> None:
     body = {"window_seconds": 60, "max_requests_per_window": 5, "max_concurrent": 2}
     first = await served.call("POST /v1/quotas", body)
     assert first.status_code == 201
-    own = first.json()["Created"]["quota_policy_id"]
+    own = first.json()["quota_policy_id"]
     again = await served.call("POST /v1/quotas", {**body, "quota_policy_id": own})
     assert (again.status_code, again.json()) == (
         200,
-        {"AlreadySatisfied": {"quota_policy_id": own}},
+        {"outcome": "already_satisfied", "quota_policy_id": own},
     )
 
 
 async def test_a_quota_holds_work_back(served: Served) -> None:
     body = {"window_seconds": 60, "max_requests_per_window": 1, "max_concurrent": 0}
-    own = (await served.done("POST /v1/quotas", body))["Created"]["quota_policy_id"]
+    own = (await served.done("POST /v1/quotas", body))["quota_policy_id"]
     for _ in range(2):
         await served.submit(policy={"quota_ids": [own]})
     await served.claim()
@@ -219,12 +223,14 @@ async def test_a_budget_of_a_namespace_is_for_its_tokens(serve: Serve) -> None:
         tokens=(token("all", "admin"), token("mine", "admin", "read", namespaces=only))
     )
     served.headers = bearer("all")
-    theirs = await make(served, scope_type="namespace", scope_id="theirs")
-    mine = await make(served, scope_type="namespace", scope_id="mine")
+    theirs = await make(served, namespace="theirs")
+    mine = await make(served, namespace="mine")
     served.headers = bearer("mine")
-    body = {**BUDGET, "scope_type": "namespace", "scope_id": "theirs"}
+    assert await served.refused("POST /v1/budgets", {**BUDGET, "namespace": "theirs"}) == (
+        403,
+        "forbidden",
+    )
     lines: list[tuple[str, Any]] = [
-        ("POST /v1/budgets", body),
         (f"GET /v1/budgets/{theirs}", None),
         (f"POST /v1/budgets/{theirs}/usage", {"dimensions": {"tokens": 1}}),
         (
@@ -236,5 +242,9 @@ async def test_a_budget_of_a_namespace_is_for_its_tokens(serve: Serve) -> None:
         (f"POST /v1/budgets/{theirs}/reset", None),
     ]
     for line, given in lines:
-        assert await served.refused(line, given) == (403, "forbidden"), line
+        assert await served.refused(line, given) == (404, "budget_not_found"), line
+    taken = {**BUDGET, "namespace": "mine", "budget_id": theirs}
+    assert await served.refused("POST /v1/budgets", taken) == (409, "conflict")
+    child = {**BUDGET, "namespace": "mine", "parent_id": theirs}
+    assert await served.refused("POST /v1/budgets", child) == (404, "budget_not_found")
     assert await served.done(f"POST /v1/budgets/{mine}/usage", {"dimensions": {"tokens": 1}})

@@ -547,10 +547,6 @@ async def test_a_token_keeps_to_its_namespaces(serve: Serve) -> None:
         "expected_graph_revision": 1,
     }
     lines: list[tuple[str, Any]] = [
-        ("POST /v1/flows:submit", graph("a")),
-        ("POST /v1/flows:submit", graph("a", namespace="mine", flow_id=own)),
-        ("POST /v1/flows", {"flow_kind": "x"}),
-        ("POST /v1/flows", {"flow_kind": "x", "namespace": "mine", "flow_id": own}),
         (f"POST /v1/flows/{own}/members", {"execution_id": a}),
         (f"POST /v1/flows/{mine['flow_id']}/members", {"execution_id": a}),
         (f"POST /v1/flows/{own}/edges", edge),
@@ -565,10 +561,23 @@ async def test_a_token_keeps_to_its_namespaces(serve: Serve) -> None:
         (f"GET /v1/flows/{own}", None),
         (f"GET /v1/flows/{own}/members", None),
         (f"GET /v1/flows/{own}/edges", None),
-        ("GET /v1/flows?namespace=default", None),
     ]
     for line, body in lines:
+        status, kind = await served.refused(line, body)
+        assert (status, kind) in ((404, "flow_not_found"), (404, "execution_not_found")), line
+    elsewhere: list[tuple[str, Any]] = [
+        ("POST /v1/flows:submit", graph("a")),
+        ("POST /v1/flows", {"flow_kind": "x"}),
+        ("GET /v1/flows?namespace=default", None),
+    ]
+    for line, body in elsewhere:
         assert await served.refused(line, body) == (403, "forbidden"), line
+    taken: list[tuple[str, Any]] = [
+        ("POST /v1/flows:submit", graph("a", namespace="mine", flow_id=own)),
+        ("POST /v1/flows", {"flow_kind": "x", "namespace": "mine", "flow_id": own}),
+    ]
+    for line, body in taken:
+        assert await served.refused(line, body) == (409, "conflict"), line
     found = await served.done("GET /v1/flows")
     assert [one["flow_id"] for one in found["items"]] == [mine["flow_id"]]
     home = a.partition("}")[0].removeprefix("{fp:")

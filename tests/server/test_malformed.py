@@ -1,6 +1,7 @@
 """Hostile and broken requests: one clear refusal each, never a 500, on every route that reads."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -23,6 +24,11 @@ def settings() -> Settings:
 
 def _label(route: Route) -> str:
     return f"{route.method} {route.path}"
+
+
+def _without_ids(text: str) -> str:
+    """An answer without the ids that the server mints."""
+    return re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "<id>", text)
 
 
 BROKEN = [
@@ -106,7 +112,10 @@ async def test_null_is_the_same_as_absent(route: Route, served: Served) -> None:
     line = f"{route.method} {path_of(route)}"
     bare = await served.call(line, {})
     nulls = await served.call(line, dict.fromkeys(optional))
-    assert (nulls.status_code, nulls.text) == (bare.status_code, bare.text)
+    assert (nulls.status_code, _without_ids(nulls.text)) == (
+        bare.status_code,
+        _without_ids(bare.text),
+    )
 
 
 @pytest.mark.parametrize("route", READING, ids=_label)
@@ -137,8 +146,7 @@ async def test_a_charset_beside_the_content_type_is_fine(served: Served) -> None
         ("execution_id", "{fp:1}:" + UUID[:-1] + "A", "execution_id: invalid UUID suffix"),
         ("flow_id", UUID.upper().replace("1", "A"), "flow_id: expected a lower-case UUID"),
         ("input_payload", "not base64!", "input_payload: invalid base64"),
-        ("input_payload", [256], "input_payload[0]: expected int <= 255"),
-        ("input_payload", [-1], "input_payload[0]: expected int >= 0"),
+        ("input_payload", [1, 2], "input_payload: expected bytes, got array"),
         ("tags", {"app.a": 1}, "tags[...]: expected str, got int"),
         ("tags", {"app.a": None}, "tags[...]: expected str, got null"),
     ],

@@ -197,7 +197,7 @@ async def a_budget_that_is_spent(served: Served) -> None:
 async def a_quota_that_is_taken(served: Served) -> None:
     body: dict[str, Any] = {"window_seconds": 60, "max_requests_per_window": 0, "max_concurrent": 1}
     made = await served.done("POST /v1/quotas", body)
-    policy = {"quota_ids": [made["Created"]["quota_policy_id"]]}
+    policy = {"quota_ids": [made["quota_policy_id"]]}
     await served.submit(policy=policy)
     await served.submit(policy=policy)
     await served.claim()

@@ -13,10 +13,11 @@ from tests.server.samples import UUID, path_of
 from tests.server.tokens import bearer, token
 
 ALPHA = bearer("alpha")
+ABSENT = f"{{fp:7}}:{UUID}"
 OF_ONE = [route for route in ROUTES if "execution_id" in route.parameters]
 # Enough of a body for each to get past decoding.
 BODIES: dict[str, Any] = {
-    "cancel_execution": {"reason": "x"},
+    "cancel": {"reason": "x"},
     "set_tags": {"tags": {"app.a": "b"}},
     "set_priority": {"new_priority": 1},
     "set_edge_policy": {"kind": "all_of"},
@@ -50,18 +51,22 @@ async def shared(serve: Serve) -> Served:
 
 
 @pytest.mark.parametrize("route", OF_ONE, ids=lambda route: f"{route.method} {route.path}")
-async def test_an_execution_elsewhere_is_forbidden(route: Route, shared: Served) -> None:
+async def test_an_execution_elsewhere_looks_like_one_that_does_not_exist(
+    route: Route, shared: Served
+) -> None:
     foreign = await shared.submit(namespace="beta")
     own = await shared.submit(namespace="alpha")
     line = f"{route.method} " + path_of(route, execution_id="{}")
     line = line.replace("%7B%7D", "{}")
     body = BODIES.get(route.name)
     answer = await shared.call(line.format(foreign), body, headers=ALPHA)
-    assert answer.status_code == 403, answer.text
-    assert answer.json()["error"] == "forbidden: namespace beta"
+    assert answer.status_code == 404, answer.text
+    absent = await shared.call(line.format(ABSENT), body, headers=ALPHA)
+    assert absent.json()["error"] == answer.json()["error"].replace(foreign, ABSENT)
     if route.name != "follow_stream":
         mine = await shared.call(line.format(own), body, headers=ALPHA)
         assert mine.status_code != 403, mine.text
+        assert "execution_not_found" not in mine.text
 
 
 @pytest.mark.parametrize(
@@ -145,12 +150,12 @@ async def test_an_item_of_another_namespace_is_an_error_of_its_own(shared: Serve
     for name, body in calls:
         done = await shared.done(f"POST /v1/worker/{name}", body, headers=ALPHA)
         refused, mine = done["items"]
-        assert refused["error"]["kind"] == "forbidden", name
-        assert mine.get("error", {}).get("kind") != "forbidden", name
+        assert refused["error"]["kind"] == "execution_not_found", name
+        assert mine.get("error", {}).get("kind") != "execution_not_found", name
     journal = {**foreign, "entries": [{"name": "s", "seq": 0, "digest": "", "outcome": ""}]}
     assert await shared.refused("POST /v1/worker/journal", journal, headers=ALPHA) == (
-        403,
-        "forbidden",
+        404,
+        "execution_not_found",
     )
 
 
@@ -161,5 +166,5 @@ async def test_a_batch_creates_only_in_the_tokens_namespaces(shared: Served) -> 
     ]
     done = await shared.done("POST /v1/executions:batch", {"executions": bodies}, headers=ALPHA)
     first, second = done["items"]
-    assert "Created" in first["ok"]
+    assert first["ok"]["outcome"] == "created"
     assert second["error"]["kind"] == "forbidden"

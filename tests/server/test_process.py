@@ -92,7 +92,7 @@ async def test_another_signing_secret_is_told_and_the_stored_one_stays(tmp_path:
 
 async def _submitted(http: httpx.AsyncClient) -> str:
     answer = await http.post("/v1/executions", json=BODY)
-    own: str = answer.json()["Created"]["execution_id"]
+    own: str = answer.json()["execution_id"]
     return own
 
 

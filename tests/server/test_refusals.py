@@ -34,8 +34,8 @@ async def test_a_key_answers_the_first_execution(served: Served) -> None:
     body = {"lane_id": "default", "execution_kind": "x", "idempotency_key": "once"}
     first = await served.done("POST /v1/executions", body)
     again = await served.call("POST /v1/executions", body)
-    own = first["Created"]["execution_id"]
-    assert (again.status_code, again.json()) == (200, {"Duplicate": {"execution_id": own}})
+    own = first["execution_id"]
+    assert (again.status_code, again.json()) == (200, {"outcome": "duplicate", "execution_id": own})
 
 
 async def test_submissions_are_refused_for_their_reasons(served: Served) -> None:

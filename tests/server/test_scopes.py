@@ -2,7 +2,8 @@
 
 import pytest
 
-from flowfabric.config import SCOPES, Scope, Settings
+from flowfabric.config import Settings
+from flowfabric.core.scopes import SCOPES, Scope
 from flowfabric.server.route import Route
 from flowfabric.server.routes import ROUTES
 from tests.server.conftest import Serve
@@ -13,19 +14,19 @@ from tests.server.tokens import bearer, token
 READ, SUBMIT, WORKER, ADMIN = "read", "submit", "worker", "admin"
 # The agreed table, by noun: every route that needs a scope, and the scopes of which one is enough.
 AGREED = {
-    (SUBMIT, WORKER): "create_execution create_executions create_flow add_member",
+    (SUBMIT, WORKER): "submit submit_many create_flow add_member",
     (READ, WORKER): (
-        "get_execution get_state get_result get_input get_upstreams get_journal"
+        "describe_execution get_state get_result get_input get_upstreams get_journal"
         " get_resume_signals read_stream tail_stream read_summary"
     ),
     (READ,): (
-        "get_attempts get_history list_executions search_executions count_executions"
+        "get_attempts get_history list_executions search count_executions"
         " explain_execution list_waitpoints follow_stream read_events list_workers"
-        " list_flows search_flows get_flow list_members list_edges get_budget list_lanes"
+        " list_flows search_flows get_flow list_members list_edges describe_budget list_lanes"
         " get_queues list_expired_leases get_schedule list_schedules"
     ),
     (SUBMIT,): (
-        "cancel_execution replay_execution set_tags send_signal submit_flow stage_edge apply_edge"
+        "cancel replay_execution set_tags send_signal submit_flow stage_edge apply_edge"
         " set_edge_policy set_flow_tags cancel_flow replay_flow put_schedule delete_schedule"
         " pause_schedule resume_schedule trigger_schedule backfill_schedule"
     ),
@@ -35,8 +36,8 @@ AGREED = {
     ),
     (WORKER,): (
         "register_worker heartbeat leave claim claim_grant claim_granted renew finish suspend"
-        " create_waitpoint append_frames append_journal report_usage"
-        " report_budget_usage reserve_budget commit_reservation cancel_reservation"
+        " create_waitpoint append_frames append_journal report_usages"
+        " report_usage reserve commit_reservation cancel_reservation"
     ),
     (): "get_capabilities get_partitions openapi docs",
 }

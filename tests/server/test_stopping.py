@@ -57,7 +57,7 @@ class Load:
                 if answer.status_code != 201:
                     self.refused.append(answer)
                     return
-                self.acknowledged.append(answer.json()["Created"]["execution_id"])
+                self.acknowledged.append(answer.json()["execution_id"])
                 if len(self.acknowledged) >= ENOUGH:
                     self.busy.set()
 

@@ -36,7 +36,7 @@ async def test_with_a_provider_every_request_is_a_span(
     await served.done("POST /v1/executions", BODY, headers=GIVEN)
     await served.refused("GET /v1/executions/nonsense")
     created, refused = kept.get_finished_spans()
-    assert (created.name, refused.name) == ("ff.create_execution", "ff.get_execution")
+    assert (created.name, refused.name) == ("ff.submit", "ff.describe_execution")
     assert created.context is not None
     assert format(created.context.trace_id, "032x") == ID
     assert created.attributes is not None

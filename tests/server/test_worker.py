@@ -259,7 +259,7 @@ async def test_usage_of_an_unknown_budget_is_an_error_of_its_item(served: Served
 
 
 async def test_usage_is_counted_and_breaches_are_outcomes(served: Served) -> None:
-    from flowfabric.engine.budget_types import NewBudget
+    from flowfabric.operations.budgets import NewBudget
 
     made = await served.application.services.engine.budgets.create_budget(
         NewBudget(
@@ -279,12 +279,14 @@ async def test_usage_is_counted_and_breaches_are_outcomes(served: Served) -> Non
     async def report(amount: int, key: str = "") -> Any:
         item = {**held, "budget_id": made.budget_id, "dimensions": {"tokens": amount}}
         item["dedup_key"] = key
-        return (await served.done("POST /v1/worker/usage", {"items": [item]}))["items"][0]["ok"]
+        return (await served.done("POST /v1/worker/usage", {"items": [item]}))["items"][0]["ok"][
+            "outcome"
+        ]
 
-    assert await report(1, "k") == "Ok"
-    assert await report(1, "k") == "AlreadyApplied"
-    assert "SoftBreach" in await report(5)
-    assert "HardBreach" in await report(100)
+    assert await report(1, "k") == "ok"
+    assert await report(1, "k") == "already_applied"
+    assert await report(5) == "soft_breach"
+    assert await report(100) == "hard_breach"
 
 
 async def test_a_drained_server_hands_out_no_work(served: Served) -> None:

@@ -1,6 +1,7 @@
 """Tokens to test with."""
 
-from flowfabric.config import ApiToken, Scope, token_digest
+from flowfabric.config import ApiToken, token_digest
+from flowfabric.core.scopes import Scope
 
 
 def token(text: str, *scopes: Scope, namespaces: frozenset[str] | None = None) -> ApiToken:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from flowfabric.config import SCOPES, Address, Settings, StoreUrl, settings_from, token_digest
+from flowfabric.config import Address, Settings, StoreUrl, settings_from, token_digest
+from flowfabric.core.scopes import SCOPES
 from flowfabric.errors import InvalidInput
 from flowfabric.server.settings import dev
 

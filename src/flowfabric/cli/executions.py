@@ -9,6 +9,7 @@ import typer
 from flowfabric.cli import show
 from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, ending, fabric_at, fail
 from flowfabric.client.admin import Admin
+from flowfabric.operations.executions import ExecutionInfo, Search, Submission, Submitted
 from flowfabric.wire import executions as wire
 
 app = typer.Typer()
@@ -36,30 +37,30 @@ def submit(
 ) -> None:
     """Submit an execution."""
     given = _payload(payload)
-    creation = wire.CreateExecution(
-        lane_id=lane,
-        execution_kind=kind,
+    new = Submission(
+        lane=lane,
+        kind=kind,
         namespace=namespace,
-        input_payload=given,
+        input=given,
         payload_encoding="json" if given else "",
         priority=priority,
         idempotency_key=key,
         tags=_tags(tag or []),
-        creator_identity="cli",
+        creator="cli",
         policy=_policy(retries),
     )
 
-    async def question(admin: Admin) -> tuple[wire.CreateAnswer, Any]:
-        answer = await admin.submit(creation)
-        ended = await admin.wait_for_terminal(_id_of(answer)) if wait else None
+    async def question(admin: Admin) -> tuple[Submitted, Any]:
+        answer = await admin.submit(new)
+        ended = await admin.wait_for_terminal(answer.execution_id) if wait else None
         return answer, ended
 
     answer, ended = ask(url, question)
     if json:
         show.as_json(ended if wait else answer)
     else:
-        show.console.print(_id_of(answer))
-        if answer.duplicate is not None:
+        show.console.print(answer.execution_id)
+        if not answer.is_new:
             show.console.print("the key was known: nothing new was submitted", style="yellow")
         if ended is not None:
             show.console.print(show.state(ended.state), show.body(ended.result) or ended.reason)
@@ -67,10 +68,8 @@ def submit(
         raise typer.Exit(1)
 
 
-def _policy(retries: int) -> msgspec.Raw | msgspec.UnsetType:
-    if not retries:
-        return msgspec.UNSET
-    return msgspec.Raw(msgspec.json.encode({"retry_policy": {"max_retries": retries}}))
+def _policy(retries: int) -> dict[str, object] | None:
+    return {"retry_policy": {"max_retries": retries}} if retries else None
 
 
 def _payload(text: str) -> bytes:
@@ -93,17 +92,11 @@ def _tags(given: list[str]) -> dict[str, str] | None:
     return tags or None
 
 
-def _id_of(answer: wire.CreateAnswer) -> str:
-    made = answer.created or answer.duplicate
-    assert made is not None
-    return made.execution_id
-
-
 @app.command()
 def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> None:
     """Show one execution, its attempts and its result."""
 
-    async def question() -> tuple[wire.Execution, wire.Attempts, bytes | None, str]:
+    async def question() -> tuple[ExecutionInfo, wire.Attempts, bytes | None, str]:
         async with fabric_at(url) as fabric:
             admin = fabric.admin
             found = await admin.describe_execution(execution_id)
@@ -153,12 +146,12 @@ def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> 
         show.console.print(trace.rstrip(), markup=False)
 
 
-def _holder(found: wire.Execution) -> str:
+def _holder(found: ExecutionInfo) -> str:
     lease = found.current_lease if found.public_state == "active" else None
     return f"{lease.worker_instance_id} until {show.instant(lease.expires_at)}" if lease else ""
 
 
-def _progress(found: wire.Execution) -> str:
+def _progress(found: ExecutionInfo) -> str:
     percent = "" if found.progress_pct is None else f"{found.progress_pct} %"
     return " ".join(filter(None, (percent, found.progress_message)))
 
@@ -175,7 +168,7 @@ def list_executions(
     json: Json = False,
 ) -> None:
     """List executions, the newest first."""
-    query = wire.SearchQuery(
+    query = Search(
         namespace=namespace,
         state=tuple(state or ()),
         lane=lane,

@@ -10,7 +10,8 @@ from flowfabric.cli.executions import Reason
 from flowfabric.cli.graph import Drawn, lines
 from flowfabric.cli.target import DEFAULT_URL, Json, Url, ask
 from flowfabric.client.admin import Admin
-from flowfabric.wire import executions, flows
+from flowfabric.operations.executions import FoundExecution, Search
+from flowfabric.wire import flows
 
 app = typer.Typer()
 
@@ -56,7 +57,7 @@ def flow(
 
 async def _picture(admin: Admin, flow_id: str) -> tuple[flows.Flow, list[Drawn]]:
     found = await admin.describe_flow(flow_id)
-    query = executions.SearchQuery(
+    query = Search(
         flow_id=flow_id, namespace=found.namespace, order="created_asc", limit=MOST_DRAWN
     )
     members = (await admin.search(query)).items
@@ -73,7 +74,7 @@ async def _picture(admin: Admin, flow_id: str) -> tuple[flows.Flow, list[Drawn]]
     ]
 
 
-def _name(one: executions.FoundExecution, many: Counter[str]) -> str:
+def _name(one: FoundExecution, many: Counter[str]) -> str:
     """The kind; where several are of it, with the end of the id."""
     kind = one.execution_kind or "execution"
     return f"{kind} {one.execution_id[-6:]}" if many[one.execution_kind] > 1 else kind

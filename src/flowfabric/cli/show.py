@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from flowfabric.operations.answers import encode
 
 COLOURS: Final = {
     "waiting": "yellow",
@@ -34,7 +35,7 @@ console: Final = Console(
 
 def as_json(answer: Any) -> None:
     """One line, so that it can be piped."""
-    sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+    sys.stdout.write(encode(answer).decode() + "\n")
     sys.stdout.flush()
 
 

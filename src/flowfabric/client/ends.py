@@ -7,12 +7,13 @@ from urllib.parse import unquote
 
 import httpx
 
-from flowfabric.client.questions import execution, get, waiting
+from flowfabric.client.operations import over
+from flowfabric.client.questions import execution, waiting
 from flowfabric.client.rest import Rest
 from flowfabric.errors import ExecutionNotFound, FlowFabricError, NotFound, Unavailable
+from flowfabric.operations.executions import ExecutionInfo
 from flowfabric.ports.ends import ENDS
-from flowfabric.ports.worker import Ended
-from flowfabric.wire.executions import Execution
+from flowfabric.ports.worker import Ended, ExecutionCalls
 from flowfabric.wire.results import ATTEMPT_HEADER, ENCODING_HEADER
 
 _log = logging.getLogger("flowfabric.client")
@@ -27,6 +28,7 @@ _LONGEST_PAUSE_S: Final = 2.0
 class Ends:
     def __init__(self, rest: Rest) -> None:
         self._rest = rest
+        self._executions = ExecutionCalls(over(rest))
         self._turns = asyncio.Semaphore(_MOST_WAITS)
         self._waiting = 0
 
@@ -39,7 +41,7 @@ class Ends:
         done = await self._result(execution_id, wait_ms)
         if done is not None:
             return done
-        ended = _ended(await self._rest.ask(get(execution(execution_id)), Execution))
+        ended = _ended(await self._executions.describe_execution(execution_id))
         if ended is not None and ended.state == "completed":
             return await self._result(execution_id) or ended
         return ended
@@ -101,7 +103,7 @@ def _completed(execution_id: str, response: httpx.Response) -> Ended:
     )
 
 
-def _ended(shown: Execution) -> Ended | None:
+def _ended(shown: ExecutionInfo) -> Ended | None:
     state = ENDS.get(shown.public_state)
     if state is None:
         return None

@@ -5,15 +5,15 @@ from collections import OrderedDict
 from typing import Final
 from uuid import NAMESPACE_OID, uuid5
 
-from flowfabric.client.questions import execution, flow, get, post
+from flowfabric.client.operations import over
+from flowfabric.client.questions import flow, get, post
 from flowfabric.client.rest import Rest
 from flowfabric.core.ids import partition_of
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.engine.flows import CHILDREN
 from flowfabric.errors import ExecutionAlreadyInFlow, MalformedResponse
-from flowfabric.ports.worker import Claim
+from flowfabric.ports.worker import Claim, ExecutionCalls
 from flowfabric.wire import flows as wire
-from flowfabric.wire.executions import Execution
 from flowfabric.wire.store import Partitions
 
 _REMEMBERED: Final = 4_096
@@ -67,7 +67,7 @@ class ChildFlows:
         return flow_id
 
     async def _present(self, execution_id: str) -> str:
-        shown = await self._rest.ask(get(execution(execution_id)), Execution)
+        shown = await ExecutionCalls(over(self._rest)).describe_execution(execution_id)
         if not shown.flow_id:
             raise MalformedResponse(f"{execution_id}: in a flow, and in none")
         return shown.flow_id

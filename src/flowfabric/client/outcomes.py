@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from typing import TypeVar, assert_never
 
-from flowfabric.client.faults import error_of
+import msgspec
+
 from flowfabric.core.condition_checks import Fresh, UsePending
 from flowfabric.engine.frames import NewFrame
 from flowfabric.engine.journals import Kept
 from flowfabric.errors import FlowFabricError, MalformedResponse, Nondeterminism
+from flowfabric.operations.answers import Item
+from flowfabric.operations.errors import error_of
 from flowfabric.ports.worker import (
     Cancel,
     Complete,
@@ -19,7 +22,7 @@ from flowfabric.ports.worker import (
     WaitChildren,
 )
 from flowfabric.wire import workers as wire
-from flowfabric.wire.errors import Item
+from flowfabric.wire.errors import RawItem
 
 T = TypeVar("T")
 
@@ -36,11 +39,19 @@ def outcome_of(item: Item[T]) -> T | FlowFabricError:
     return item.ok
 
 
-def raised(items: Sequence[Item[T]]) -> T:
+def raw_outcome_of(item: RawItem) -> msgspec.Raw | FlowFabricError:
+    if item.error is not None:
+        return error_of(item.error)
+    if isinstance(item.ok, msgspec.UnsetType):
+        raise MalformedResponse("an item of a batch has neither an outcome nor an error")
+    return item.ok
+
+
+def raised(items: Sequence[T | FlowFabricError]) -> T:
     """The outcome of a batch of one."""
     if len(items) != 1:
         raise MalformedResponse(f"asked one thing, got {len(items)} answers")
-    outcome = outcome_of(items[0])
+    (outcome,) = items
     if isinstance(outcome, FlowFabricError):
         raise outcome
     return outcome

@@ -8,7 +8,7 @@ import msgspec
 # Above what the server allows itself, so that its own answer is seen.
 TIMEOUT_S: Final = 130.0
 # How much longer than the server waits its answer may take.
-_MARGIN_S: Final = 15.0
+WAIT_MARGIN_S: Final = 15.0
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ def get(path: str, **query: Any) -> Question:
 def waiting(path: str, parameter: str, ms: int, **query: Any) -> Question:
     """A read that the server may answer so much later, as the parameter says."""
     given = {**query, parameter: ms or None}
-    return Question(method="GET", path=path, query=given, timeout_s=ms / 1_000 + _MARGIN_S)
+    return Question(method="GET", path=path, query=given, timeout_s=ms / 1_000 + WAIT_MARGIN_S)
 
 
 def post(path: str, body: object = None, *, is_safe: bool = True) -> Question:
@@ -69,13 +69,5 @@ def flow(flow_id: str, *rest: str) -> str:
     return "/".join(("/v1/flows", segment(flow_id), *rest))
 
 
-def budget(budget_id: str, *rest: str) -> str:
-    return "/".join(("/v1/budgets", segment(budget_id), *rest))
-
-
 def schedule(schedule_id: str, *rest: str) -> str:
     return "/".join(("/v1/schedules", segment(schedule_id), *rest))
-
-
-def reservation(budget_id: str, reservation_id: str, act: str) -> str:
-    return budget(budget_id, "reservations", segment(reservation_id), act)

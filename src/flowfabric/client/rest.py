@@ -12,8 +12,9 @@ from flowfabric.client.addresses import base_of, checked_token
 from flowfabric.client.faults import fault_of, refusal_of
 from flowfabric.client.pools import Pools
 from flowfabric.client.questions import TIMEOUT_S, Question
-from flowfabric.core.tokens import Secret, token_to_text
+from flowfabric.core.tokens import Secret
 from flowfabric.errors import FlowFabricError, HttpError, MalformedResponse
+from flowfabric.operations.answers import encode
 from flowfabric.telemetry.traces import TRACEPARENT, Traces
 
 T = TypeVar("T")
@@ -23,8 +24,6 @@ _TRIES: Final = 4
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
 _TOO_MANY: Final = 429
-
-_encode: Final = msgspec.json.Encoder(enc_hook=token_to_text).encode
 
 
 class Rest:
@@ -103,7 +102,7 @@ class Rest:
         return await self._client.request(
             question.method,
             question.path,
-            content=None if body is None else _encode(body),
+            content=None if body is None else encode(body),
             headers=self._own_headers(has_body=body is not None),
             params={name: value for name, value in question.query.items() if value not in _UNSET},
             timeout=httpx.Timeout(question.timeout_s, connect=CONNECT_S),

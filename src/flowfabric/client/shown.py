@@ -1,11 +1,10 @@
 """What a server shows of executions, output and flows, as an engine in this process shows it."""
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from flowfabric.backend.types import Frame, StoredFrame, Summary
-from flowfabric.client.faults import error_of
 from flowfabric.core.events import HistoryEntry
 from flowfabric.core.record import NO_ATTEMPT, Attempt
 from flowfabric.core.rules.signals import Accepted, Duplicate
@@ -19,28 +18,10 @@ from flowfabric.engine.flow_types import (
     FlowCancelled,
     PartiallyCancelled,
 )
-from flowfabric.engine.snapshots import ExecutionInfo
 from flowfabric.engine.streams import StreamPage
 from flowfabric.errors import MalformedResponse
+from flowfabric.operations.errors import error_of
 from flowfabric.wire import executions, explanations, flows, signals, streams
-
-_TEXTS: Final = (
-    "result_encoding",
-    "failure_reason",
-    "failure_category",
-    "cancellation_reason",
-    "progress_message",
-)
-
-
-def info_of(shown: executions.Execution) -> ExecutionInfo:
-    """Instants are texts on the way."""
-    members = msgspec.structs.asdict(shown)
-    for name in ("created_at", "started_at", "completed_at", "last_mutation_at"):
-        text = members[name]
-        members[name] = None if text is None else int(text)
-    members.update({name: members[name] or "" for name in _TEXTS})
-    return msgspec.convert(members, ExecutionInfo, from_attributes=True)
 
 
 def explanation_of(shown: explanations.Explanation) -> Explanation:

@@ -5,7 +5,6 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.engine.executions import Submission, Submitted
 from flowfabric.engine.graph_types import GraphEdge, GraphNode, GraphSubmission, GraphSubmitted
 from flowfabric.errors import ConfigError, MalformedResponse
 from flowfabric.wire import executions as wire
@@ -14,39 +13,6 @@ from flowfabric.wire import flows
 # Of the server's limits for one body: what bytes become as base64, and some room for the rest.
 MOST_BYTES: Final = 5 * 1024 * 1024
 _ITEM_BYTES: Final = 1_024
-
-
-def creation_of(asked: Submission, flow_id: str = "") -> wire.CreateExecution:
-    return wire.CreateExecution(
-        execution_id=asked.execution_id or None,
-        namespace=asked.namespace,
-        lane_id=asked.lane,
-        execution_kind=asked.kind,
-        input_payload=asked.input,
-        payload_encoding=asked.payload_encoding,
-        priority=asked.priority,
-        creator_identity=asked.creator,
-        flow_id=flow_id or asked.flow_id or None,
-        idempotency_key=asked.idempotency_key,
-        tags=tags_of(asked.tags),
-        policy=policy_of(asked.policy),
-        delay_until=asked.delay_until,
-        execution_deadline_at=asked.deadline_at,
-        partition_id=asked.partition,
-    )
-
-
-def submitted_of(told: wire.CreateAnswer) -> Submitted:
-    if told.created is not None:
-        return Submitted(told.created.execution_id, told.created.public_state, True)
-    if told.duplicate is None:
-        raise MalformedResponse("an execution that is neither created nor known")
-    return Submitted(told.duplicate.execution_id, "", False)
-
-
-def is_repeatable(asked: Submission) -> bool:
-    """Whether a second one would be recognised as the first."""
-    return bool(asked.idempotency_key or asked.execution_id)
 
 
 def chunks(sizes: Sequence[int], most: int = wire.MOST_BATCHED) -> Iterator[slice]:

@@ -1,7 +1,7 @@
 """The submitter's port over HTTP."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -9,46 +9,34 @@ from flowfabric.backend.types import Summary
 from flowfabric.client import shown
 from flowfabric.client.ends import Ends
 from flowfabric.client.events import Feed
-from flowfabric.client.outcomes import outcome_of
-from flowfabric.client.questions import attempt, budget, execution, flow, get, post, put
+from flowfabric.client.operations import over
+from flowfabric.client.questions import attempt, execution, flow, get, post, put
 from flowfabric.client.rest import Rest
 from flowfabric.client.streams import tail_frames
-from flowfabric.client.submissions import (
-    chunks,
-    creation_of,
-    flow_of,
-    graph_of,
-    is_repeatable,
-    submitted_of,
-)
+from flowfabric.client.submissions import flow_of, graph_of
 from flowfabric.core.events import HistoryEntry
 from flowfabric.core.plan import Family
 from flowfabric.core.record import Attempt
 from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.budget_types import BudgetCreated, BudgetStatus, NewBudget
 from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.events import Cursor, EventScope, Subscription
-from flowfabric.engine.executions import Submission, Submitted
 from flowfabric.engine.explanation_types import Explanation
 from flowfabric.engine.flow_reads import FlowSnapshot, MemberPage
 from flowfabric.engine.flow_replay import ReplayedMember
 from flowfabric.engine.flow_types import FlowCancelled
 from flowfabric.engine.graph_types import GraphSubmission, GraphSubmitted
-from flowfabric.engine.quotas import NewQuota, QuotaCreated
 from flowfabric.engine.signals import ApprovalRequest, SignalRequest
-from flowfabric.engine.snapshots import ExecutionInfo
 from flowfabric.engine.streams import StreamPage, Tail
 from flowfabric.engine.waitpoints import OpenWaitpoint
 from flowfabric.errors import (
     ExecutionNotFound,
-    FlowFabricError,
     FlowNotFound,
-    MalformedResponse,
     NotFound,
 )
+from flowfabric.operations.executions import Submission
+from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.ports.worker import Ended
-from flowfabric.wire import budgets as limits
 from flowfabric.wire import executions as wire
 from flowfabric.wire import explanations, flows, signals, streams
 from flowfabric.wire.store import Capabilities
@@ -56,8 +44,9 @@ from flowfabric.wire.store import Capabilities
 _PAGE: Final = 1_000
 
 
-class HttpSubmitter:
+class HttpSubmitter(SubmitterPort):
     def __init__(self, rest: Rest, ends: Ends) -> None:
+        super().__init__(over(rest))
         self._rest = rest
         self._ends = ends
 
@@ -65,33 +54,6 @@ class HttpSubmitter:
         return (await self._rest.ask(get("/v1/capabilities"), Capabilities)).now
 
     # ---- submitting
-
-    async def submit(self, submission: Submission) -> Submitted:
-        """One without a key is not sent twice: whether the first arrived, nobody could tell."""
-        is_safe = is_repeatable(submission)
-        question = post("/v1/executions", creation_of(submission), is_safe=is_safe)
-        return submitted_of(await self._rest.ask(question, wire.CreateAnswer))
-
-    async def submit_many(
-        self, submissions: Sequence[Submission]
-    ) -> list[Submitted | FlowFabricError]:
-        pieces = chunks([len(one.input) for one in submissions])
-        answers: list[Submitted | FlowFabricError] = []
-        for piece in pieces:
-            answers += await self._submit_some(submissions[piece])
-        return answers
-
-    async def _submit_some(
-        self, submissions: Sequence[Submission]
-    ) -> list[Submitted | FlowFabricError]:
-        body = wire.CreateExecutions(executions=[creation_of(one) for one in submissions])
-        is_safe = all(map(is_repeatable, submissions))
-        question = post("/v1/executions:batch", body, is_safe=is_safe)
-        answer = await self._rest.ask(question, wire.CreateAnswers)
-        return [
-            submitted_of(one) if isinstance(one, wire.CreateAnswer) else one
-            for one in map(outcome_of, answer.items)
-        ]
 
     async def call(self, submission: Submission) -> Ended:
         submitted = await self.submit(submission)
@@ -114,13 +76,6 @@ class HttpSubmitter:
             return await self._rest.ask(get(execution(execution_id, "state")), str)
         except ExecutionNotFound:
             return None
-
-    async def info(self, execution_id: str) -> ExecutionInfo | None:
-        try:
-            found = await self._rest.ask(get(execution(execution_id)), wire.Execution)
-        except ExecutionNotFound:
-            return None
-        return shown.info_of(found)
 
     async def explain(self, execution_id: str) -> Explanation:
         question = get(execution(execution_id, "explain"))
@@ -150,10 +105,6 @@ class HttpSubmitter:
             return shown.summary_of(await self._rest.ask(question, streams.Summary))
         except NotFound:
             return None
-
-    async def cancel(self, execution_id: str, reason: str) -> None:
-        body = wire.Cancel(reason=reason)
-        await self._rest.fetch(post(execution(execution_id, "cancel"), body, is_safe=False))
 
     async def replay(self, execution_id: str, request: ReplayRequest) -> str:
         body = wire.Replay(reason=request.reason, requested_by=request.requested_by)
@@ -232,44 +183,6 @@ class HttpSubmitter:
         )
         question = post(flow(flow_id, "replay"), body, is_safe=False)
         return shown.replayed_of(await self._rest.ask(question, flows.ReplayFlowAnswer))
-
-    # ---- limits
-
-    async def create_budget(self, new: NewBudget) -> BudgetCreated:
-        body = limits.CreateBudget(
-            budget_id=new.budget_id or None,
-            parent_id=new.parent_id or None,
-            scope_type=new.scope_type,
-            scope_id=new.scope_id,
-            enforcement_mode=new.enforcement_mode,
-            on_hard_limit=new.on_hard_limit,
-            on_soft_limit=new.on_soft_limit,
-            reset_interval_ms=new.reset_interval_ms,
-            dimensions=list(new.dimensions),
-            hard_limits=list(new.hard_limits),
-            soft_limits=list(new.soft_limits),
-        )
-        question = post("/v1/budgets", body, is_safe=bool(new.budget_id))
-        told = await self._rest.ask(question, limits.CreateBudgetAnswer)
-        made = told.created or told.already_satisfied
-        if made is None:
-            raise MalformedResponse("a budget that is neither made nor known")
-        return BudgetCreated(made.budget_id, told.created is not None)
-
-    async def budget(self, budget_id: str) -> BudgetStatus:
-        found = await self._rest.ask(get(budget(budget_id)), limits.BudgetStatus)
-        return msgspec.convert(found, BudgetStatus, from_attributes=True)
-
-    async def create_quota(self, new: NewQuota) -> QuotaCreated:
-        members: dict[str, Any] = msgspec.structs.asdict(new)
-        members["quota_policy_id"] = new.quota_policy_id or None
-        body = limits.CreateQuota(**members)
-        question = post("/v1/quotas", body, is_safe=bool(new.quota_policy_id))
-        told = await self._rest.ask(question, limits.CreateQuotaAnswer)
-        made = told.created or told.already_satisfied
-        if made is None:
-            raise MalformedResponse("a quota that is neither made nor known")
-        return QuotaCreated(made.quota_policy_id, told.created is not None)
 
     # ---- events
 

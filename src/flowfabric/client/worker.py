@@ -1,14 +1,13 @@
 """The worker's port over HTTP: a worker that knows an address and a token, and no store."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 import msgspec
 
 from flowfabric.backend.types import JournalEntry, Upstream
-from flowfabric.client.budgets import reserved_of, usage_of
 from flowfabric.client.claims import (
     claim_of,
     fence_of,
@@ -19,6 +18,7 @@ from flowfabric.client.claims import (
 )
 from flowfabric.client.ends import Ends
 from flowfabric.client.families import ChildFlows
+from flowfabric.client.operations import over
 from flowfabric.client.outcomes import (
     binding_of,
     finished_of,
@@ -27,29 +27,25 @@ from flowfabric.client.outcomes import (
     op_of,
     outcome_of,
     raised,
+    raw_outcome_of,
     size_of,
     told,
 )
 from flowfabric.client.questions import (
     Question,
-    budget,
     execution,
     get,
     post,
-    reservation,
     worker,
 )
 from flowfabric.client.rest import Rest
 from flowfabric.client.streams import read_frames, tail_frames
-from flowfabric.client.submissions import chunks, creation_of, submitted_of
+from flowfabric.client.submissions import chunks
 from flowfabric.core.condition_checks import Fresh
 from flowfabric.core.suspend_outcomes import Issued
-from flowfabric.engine.budget_types import Usage
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.frames import NewFrame
 from flowfabric.engine.grants import Grant
-from flowfabric.engine.holds import Reserved
 from flowfabric.engine.journals import Kept
 from flowfabric.engine.signals import ResumeSignals
 from flowfabric.engine.suspend_orders import SuspendOrder
@@ -64,21 +60,23 @@ from flowfabric.errors import (
     Unavailable,
     Unreachable,
 )
+from flowfabric.operations.budgets import Budgets, Usage
+from flowfabric.operations.executions import Submission
 from flowfabric.ports.worker import (
     Appended,
     Claim,
     Ended,
+    ExecutionCalls,
     Finish,
     Finished,
     FinishReply,
     Granted,
-    Hold,
+    Limits,
     Renewal,
     Satisfied,
     SpendReport,
     Suspended,
 )
-from flowfabric.wire import budgets as limits
 from flowfabric.wire import executions, signals
 from flowfabric.wire import workers as wire
 
@@ -93,6 +91,8 @@ _OP_BYTES: Final = 64
 class HttpWorker:
     def __init__(self, rest: Rest, ends: Ends, families: ChildFlows) -> None:
         self._rest = rest
+        self.limits = Limits(over(rest))
+        self.executions = ExecutionCalls(over(rest))
         self._ends = ends
         self._families = families
 
@@ -274,7 +274,7 @@ class HttpWorker:
         is_safe = all(one.seq for one in frames)
         question = _post("frames", wire.AppendFrames(items=[output]), is_safe=is_safe)
         answer = await self._ask(question, wire.AppendAnswer)
-        done = raised(answer.items)
+        done = raised([*map(outcome_of, answer.items)])
         return Appended(tuple(done.ids), done.frame_count, done.summary_version)
 
     async def read(self, asked: StreamRange) -> StreamPage:
@@ -328,30 +328,7 @@ class HttpWorker:
         body = wire.ReportUsage(items=[spent])
         question = _post("usage", body, is_safe=bool(report.dedup_key))
         answer = await self._ask(question, wire.UsageAnswer)
-        return usage_of(report.budget_id, raised(answer.items))
-
-    async def reserve(self, claim: Claim, hold: Hold) -> Reserved | Usage:
-        body = limits.ReserveBudget(
-            reservation_id=hold.reservation_id,
-            dimensions=dict(hold.amounts),
-            ttl_ms=hold.ttl_ms,
-            execution_id=claim.execution_id,
-        )
-        question = post(budget(hold.budget_id, "reserve"), body)
-        answer: limits.ReserveAnswer = await self._ask(question, limits.ReserveAnswer)
-        return reserved_of(hold.budget_id, hold.ttl_ms, answer)
-
-    async def commit(
-        self, budget_id: str, reservation_id: str, amounts: Mapping[str, int]
-    ) -> Usage:
-        body = limits.CommitReservation(dimensions=dict(amounts))
-        question = post(reservation(budget_id, reservation_id, "commit"), body)
-        answer: wire.Usage = await self._ask(question, wire.Usage)
-        return usage_of(budget_id, answer)
-
-    async def release(self, budget_id: str, reservation_id: str) -> None:
-        question = post(reservation(budget_id, reservation_id, "cancel"))
-        await self._ask(question, wire.Usage)
+        return Budgets.report_usage.answers.decode(raised([*map(raw_outcome_of, answer.items)]))
 
     # ---- others
 
@@ -364,10 +341,8 @@ class HttpWorker:
         return tuple(upstream_of(one) for one in answer.upstreams)
 
     async def submit_child(self, claim: Claim, submission: Submission) -> str:
-        flow_id = await self._families.flow_of(claim)
-        # Children have keys, so a repeat finds the first.
-        question = post("/v1/executions", creation_of(submission, flow_id))
-        return submitted_of(await self._ask(question, executions.CreateAnswer)).execution_id
+        child = msgspec.structs.replace(submission, flow_id=await self._families.flow_of(claim))
+        return (await self.executions.submit(child)).execution_id
 
     async def ended(self, execution_ids: Sequence[str]) -> list[Ended | None]:
         return list(await asyncio.gather(*map(self._ended, execution_ids)))

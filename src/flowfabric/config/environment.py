@@ -14,7 +14,6 @@ from flowfabric.config.addresses import parse_store_url, postgres_url
 from flowfabric.config.settings import (
     DEFAULT_PATH,
     ApiToken,
-    Scope,
     Settings,
     StoreUrl,
     token_digest,
@@ -22,6 +21,7 @@ from flowfabric.config.settings import (
 from flowfabric.core.faults import place_and_reason
 from flowfabric.core.ids import check_namespace
 from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.scopes import Scope
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import InvalidInput
 

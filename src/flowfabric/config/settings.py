@@ -2,17 +2,15 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import Final, Literal, get_args
+from typing import Final
 
 import msgspec
 
 from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.scopes import SCOPES, Scope
 from flowfabric.core.tokens import Secret
 
 DEFAULT_PATH: Final = "flowfabric.db"
-
-Scope = Literal["read", "submit", "worker", "admin"]
-SCOPES: Final[frozenset[Scope]] = frozenset(get_args(Scope))
 
 SERVER_SCHEMES: Final = frozenset({"http", "https"})
 

@@ -1,5 +1,9 @@
 """The use cases, one module per noun, assembled into one engine."""
 
+import inspect
+from collections.abc import Iterable, Iterator
+from typing import Any
+
 from flowfabric.backend.base import Backend
 from flowfabric.backend.coalesce import Store
 from flowfabric.core.partitions import PartitionCounts
@@ -24,6 +28,7 @@ from flowfabric.engine.keys import Keys
 from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.leases import Leases
 from flowfabric.engine.outcomes import Outcomes
+from flowfabric.engine.owners import Owners
 from flowfabric.engine.quotas import Quotas
 from flowfabric.engine.reads import Reads
 from flowfabric.engine.replays import Replays
@@ -38,6 +43,7 @@ from flowfabric.engine.tags import Tags
 from flowfabric.engine.waitpoints import Waitpoints
 from flowfabric.engine.waits import Waits
 from flowfabric.engine.workers import Workers
+from flowfabric.operations.declaration import Call, Operation
 
 
 class Engine:
@@ -81,6 +87,12 @@ class Engine:
         self.suspensions = Suspensions(deps, self.keys, self.signals)
         self.waitpoints = Waitpoints(deps, self.keys)
         self.resumes = Resumes(deps, self.settling)
+        self.owners = Owners(deps)
+        self._use_cases = dict(_use_cases(vars(self).values()))
+
+    def use_case(self, declared: Operation[..., Any]) -> Call:
+        """The bound method that implements an operation: the transport within a process."""
+        return self._use_cases[declared]
 
     def _go_on(self, execution_id: str, flow_id: str) -> None:
         self.settling.go_on(execution_id, flow_id)
@@ -91,6 +103,14 @@ class Engine:
         await self.deps.slots.drain()
         await self.keys.close()
         await self.lanes.close()
+
+
+def _use_cases(nouns: Iterable[object]) -> Iterator[tuple[Operation[..., Any], Call]]:
+    for noun in nouns:
+        for name, method in inspect.getmembers(type(noun), inspect.isfunction):
+            declared = method.__dict__.get("operation")
+            if declared is not None:
+                yield declared, getattr(noun, name)
 
 
 def engine_on(

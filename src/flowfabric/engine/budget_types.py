@@ -1,11 +1,10 @@
-"""Budgets as callers define and see them."""
+"""Budgets from what callers ask, and as callers are shown them."""
 
-from collections.abc import Sequence
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
 import msgspec
 
-from flowfabric.core.ids import check_text
+from flowfabric.core.ids import check_namespace, check_text
 from flowfabric.core.limits.budgets import (
     MAX_AMOUNT,
     Budget,
@@ -19,64 +18,9 @@ from flowfabric.core.limits.budgets import (
 from flowfabric.engine.amounts import paired
 from flowfabric.engine.checking import whole
 from flowfabric.errors import InvalidInput
+from flowfabric.operations.budgets import BudgetStatus, HardBreach, NewBudget, SoftBreach
 
 _SCOPE_BYTES: Final = 1_024
-
-
-class NewBudget(msgspec.Struct, frozen=True, kw_only=True):
-    """A budget to be. The three lists go together; a limit of 0 is no limit."""
-
-    budget_id: str = ""
-    parent_id: str = ""
-    scope_type: str = "global"
-    scope_id: str = ""
-    enforcement_mode: str = "strict"
-    on_hard_limit: str = "reject"
-    on_soft_limit: str = "warn"
-    reset_interval_ms: int = 0
-    dimensions: Sequence[str] = ()
-    hard_limits: Sequence[int] = ()
-    soft_limits: Sequence[int] = ()
-
-
-class BudgetCreated(msgspec.Struct, frozen=True):
-    """The budget's id, and whether this call made it; one that was there is left as it is."""
-
-    budget_id: str
-    is_new: bool
-
-
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a report. Only a hard breach is not applied.
-
-    `limit` is the limit that was passed, at the level `budget_id` names.
-    """
-
-    outcome: Literal["ok", "soft_breach", "hard_breach", "already_applied"]
-    budget_id: str = ""
-    dimension: str = ""
-    current_usage: int = 0
-    limit: int = 0
-    attempt_failed: bool = False
-
-
-class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True):
-    budget_id: str
-    parent_id: str | None
-    scope_type: str
-    scope_id: str
-    enforcement_mode: str
-    usage: dict[str, int]
-    reserved: dict[str, int]
-    hard_limits: dict[str, int]
-    soft_limits: dict[str, int]
-    breach_count: int
-    soft_breach_count: int
-    reset_count: int
-    last_breach_at: str | None
-    last_breach_dim: str | None
-    next_reset_at: str | None
-    created_at: str | None
 
 
 class UsageAndLimits(msgspec.Struct, frozen=True):
@@ -93,6 +37,7 @@ def budget_from(new: NewBudget, budget_id: str) -> Budget:
     return msgspec.convert(
         {
             "budget_id": budget_id,
+            "namespace": check_namespace(new.namespace),
             "scope_type": _one_of(new.scope_type, "scope_type", ScopeType),
             "scope_id": check_text(new.scope_id, "scope_id", _SCOPE_BYTES),
             "enforcement_mode": _one_of(mode, "enforcement_mode", EnforcementMode),
@@ -118,7 +63,8 @@ def _one_of(value: str, field: str, values: object) -> str:
 def status_of(budget: Budget) -> BudgetStatus:
     return BudgetStatus(
         budget_id=budget.budget_id,
-        parent_id=budget.parent_id or None,
+        namespace=budget.namespace,
+        parent_id=budget.parent_id,
         scope_type=budget.scope_type,
         scope_id=budget.scope_id,
         enforcement_mode=budget.enforcement_mode,
@@ -129,33 +75,27 @@ def status_of(budget: Budget) -> BudgetStatus:
         breach_count=budget.breach_count,
         soft_breach_count=budget.soft_breach_count,
         reset_count=budget.reset_count,
-        last_breach_at=_shown(budget.last_breach_at),
-        last_breach_dim=budget.last_breach_dim or None,
-        next_reset_at=_shown(budget.next_reset_at),
-        created_at=_shown(budget.created_at),
+        last_breach_at=budget.last_breach_at,
+        last_breach_dim=budget.last_breach_dim,
+        next_reset_at=budget.next_reset_at,
+        created_at=budget.created_at,
     )
 
 
-def _shown(instant: int) -> str | None:
-    return str(instant) if instant else None
-
-
-def breach(hard: Hard, *, attempt_failed: bool = False) -> Usage:
-    return Usage(
-        outcome="hard_breach",
-        budget_id=hard.budget_id,
+def breach(hard: Hard, *, attempt_failed: bool = False) -> HardBreach:
+    return HardBreach(
         dimension=hard.dimension,
         current_usage=hard.used,
-        limit=hard.limit,
+        hard_limit=hard.limit,
         attempt_failed=attempt_failed,
+        budget_id=hard.budget_id,
     )
 
 
-def warning(soft: Soft) -> Usage:
-    return Usage(
-        outcome="soft_breach",
-        budget_id=soft.budget_id,
+def warning(soft: Soft) -> SoftBreach:
+    return SoftBreach(
         dimension=soft.dimension,
         current_usage=soft.used,
-        limit=soft.limit,
+        soft_limit=soft.limit,
+        budget_id=soft.budget_id,
     )

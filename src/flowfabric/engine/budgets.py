@@ -3,28 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
-import msgspec
-
 from flowfabric.backend.base import Answered
 from flowfabric.core.ids import parse_execution_id, parse_uuid
-from flowfabric.core.limits.asks import (
-    AlreadyApplied,
-    DefineBudget,
-    LimitBudget,
-    Release,
-    Reset,
-    Spend,
-    SpendAnswer,
-)
+from flowfabric.core.limits import asks
+from flowfabric.core.limits.asks import DefineBudget, LimitBudget, Release, Spend, SpendAnswer
 from flowfabric.core.limits.budgets import Chain, Hard
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine.amounts import amounts_of, check_key, paired
-from flowfabric.engine.audit import audit
 from flowfabric.engine.budget_types import (
-    BudgetCreated,
-    BudgetStatus,
-    NewBudget,
-    Usage,
     UsageAndLimits,
     breach,
     budget_from,
@@ -36,16 +22,22 @@ from flowfabric.engine.deps import Deps
 from flowfabric.engine.holding import Held, fence_of
 from flowfabric.engine.outcomes import Outcomes
 from flowfabric.errors import BudgetNotFound, FlowFabricError, PartitionMismatch
+from flowfabric.operations import budgets as declared
+from flowfabric.operations.budgets import (
+    AlreadyApplied,
+    BudgetCreated,
+    BudgetExists,
+    BudgetStatus,
+    NewBudget,
+    Ok,
+    Reset,
+    Usage,
+)
+from flowfabric.operations.declaration import implements
 
 T = TypeVar("T")
 
 MOST_LISTED: Final = 1_000
-
-
-class ResetDone(msgspec.Struct, frozen=True):
-    """When the next scheduled reset is due; 0 when there is none."""
-
-    next_reset_at: int
 
 
 class Budgets:
@@ -53,13 +45,14 @@ class Budgets:
         self._deps = deps
         self._outcomes = outcomes
 
-    async def create_budget(self, new: NewBudget) -> BudgetCreated:
-        """Create a budget, under a parent if it names one. One that exists stays as it is."""
+    @implements(declared.Budgets.create_budget)
+    async def create_budget(self, new: NewBudget) -> BudgetCreated | BudgetExists:
         parent_id = parse_uuid(new.parent_id, "parent_id") if new.parent_id else ""
         budget_id = self._placed(new.budget_id, parent_id)
         item = DefineBudget(budget_from(new, budget_id), parent_id)
         answer = only(await self._deps.store.backend.define([item]))
-        return BudgetCreated(budget_id, answer.is_new)
+        made = BudgetCreated if answer.is_new else BudgetExists
+        return made(budget_id=budget_id)
 
     async def change_limits(
         self, budget_id: str, hard_limits: Mapping[str, int], soft_limits: Mapping[str, int]
@@ -69,6 +62,13 @@ class Budgets:
         item = LimitBudget(budget_id, amounts_of(hard_limits), amounts_of(soft_limits))
         answer = only(await self._deps.store.backend.define([item]))
         await self._deps.slots.wake(answer.woken)
+
+    @implements(declared.Budgets.report_usage)
+    async def report_usage(
+        self, budget_id: str, dimensions: Mapping[str, int], dedup_key: str = ""
+    ) -> Usage:
+        names, deltas = tuple(dimensions), tuple(dimensions.values())
+        return await self.report_usage_and_check(budget_id, names, deltas, dedup_key)
 
     async def report_usage_and_check(
         self,
@@ -114,23 +114,23 @@ class Budgets:
         freed = only(await self._deps.store.backend.release([item]))
         await self._deps.slots.wake(freed.woken)
 
-    async def reset_budget(self, budget_id: str) -> ResetDone:
-        """Begin a new period now, with nothing used."""
-        item = Reset(parse_uuid(budget_id, "budget_id"))
+    @implements(declared.Budgets.reset_budget)
+    async def reset_budget(self, budget_id: str) -> Reset:
+        item = asks.Reset(parse_uuid(budget_id, "budget_id"))
         freed = only(await self._deps.store.backend.reset([item]))
         await self._deps.slots.wake(freed.woken)
-        audit("budget_reset", budget_id=budget_id)
-        return ResetDone(freed.next_reset_at)
+        return Reset(next_reset_at=freed.next_reset_at)
 
     async def reset_due(self, budget_ids: Sequence[str]) -> list[bool | FlowFabricError]:
         """The timer's call: reset those that are due, and drop what has ended of the others."""
-        items = [Reset(budget_id, only_if_due=True) for budget_id in budget_ids]
+        items = [asks.Reset(budget_id, only_if_due=True) for budget_id in budget_ids]
         answers = await self._deps.store.backend.reset(items)
         for answer in answers:
             if not isinstance(answer, FlowFabricError):
                 await self._deps.slots.wake(answer.woken)
         return [one if isinstance(one, FlowFabricError) else one.is_done for one in answers]
 
+    @implements(declared.Budgets.describe_budget)
     async def get_budget_status(self, budget_id: str) -> BudgetStatus:
         return status_of((await self._chain(budget_id))[0])
 
@@ -209,12 +209,12 @@ def usage_of(answer: Answered[SpendAnswer]) -> Usage:
     match answer:
         case FlowFabricError():
             raise answer
-        case AlreadyApplied():
-            return Usage(outcome="already_applied")
+        case asks.AlreadyApplied():
+            return AlreadyApplied()
         case Hard():
             return breach(answer)
         case _:
-            return warning(answer.softs[0]) if answer.softs else Usage(outcome="ok")
+            return warning(answer.softs[0]) if answer.softs else Ok()
 
 
 def only(answers: Sequence[Answered[T]]) -> T:

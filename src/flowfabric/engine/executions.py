@@ -1,6 +1,6 @@
 """Submitting executions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -38,33 +38,15 @@ from flowfabric.errors import (
     LaneNotAccepting,
     PartitionMismatch,
 )
-
-
-class Submission(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What a caller asks to be run. Values are checked when it is submitted."""
-
-    kind: str = ""
-    namespace: str = "default"
-    lane: str = "default"
-    input: bytes = b""
-    payload_encoding: str = ""
-    # None leaves it to the policy.
-    priority: int | None = None
-    creator: str = ""
-    execution_id: str = ""
-    flow_id: str = ""
-    idempotency_key: str = ""
-    tags: Mapping[str, object] | None = None
-    policy: bytes | str | Mapping[str, object] | None = None
-    delay_until: int | None = None
-    deadline_at: int | None = None
-    partition: int | None = None
-
-
-class Submitted(msgspec.Struct, frozen=True, gc=False):
-    execution_id: str
-    public_state: str
-    is_new: bool
+from flowfabric.operations import executions as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.executions import (
+    ExecutionCreated,
+    ExecutionDuplicate,
+    Submission,
+    Submitted,
+)
+from flowfabric.telemetry.traces import TRACEPARENT
 
 
 class _Alike(msgspec.Struct, frozen=True, gc=False):
@@ -85,8 +67,10 @@ class Executions:
         self._deps = deps
         self._lanes = lanes
 
-    async def create(self, submission: Submission) -> Submitted:
-        return await self.bear(await self.prepare(submission))
+    @implements(declared.Executions.submit)
+    async def create(self, new: Submission, trace: str = "") -> Submitted:
+        """`trace` is the trace of the call, so that the worker can go on with it."""
+        return await self.bear(await self.prepare(_traced(new, trace)))
 
     async def bear(self, birth: Birth) -> Submitted:
         """The creating step itself."""
@@ -95,21 +79,18 @@ class Executions:
             raise submitted
         return submitted
 
+    @implements(declared.Executions.submit_many)
     async def create_many(
-        self, submissions: Sequence[Answered[Submission]]
-    ) -> list[Submitted | FlowFabricError]:
-        """Many in as few steps as can be, each with its own answer or error; what is an error
-        already stays one."""
-        births = [await self._prepared(submission) for submission in submissions]
+        self, executions: Sequence[Submission], trace: str = ""
+    ) -> list[ExecutionCreated | ExecutionDuplicate | FlowFabricError]:
+        births = [await self._prepared(_traced(one, trace)) for one in executions]
         answers = await self._deps.store.create_all(births)
         return [
             birth if isinstance(birth, FlowFabricError) else self._submitted(birth, answer)
             for birth, answer in zip(births, answers, strict=True)
         ]
 
-    async def _prepared(self, asked: Answered[Submission]) -> Birth | FlowFabricError:
-        if isinstance(asked, FlowFabricError):
-            return asked
+    async def _prepared(self, asked: Submission) -> Birth | FlowFabricError:
         try:
             return await self.prepare(asked)
         except FlowFabricError as fault:
@@ -144,9 +125,9 @@ class Executions:
             case FlowFabricError():
                 return answer
             case Created(execution_id, state, reason):
-                submitted = Submitted(execution_id, public_state(state, reason), True)
+                submitted: Submitted = ExecutionCreated(execution_id, public_state(state, reason))
             case Duplicate(execution_id):
-                submitted = Submitted(execution_id, "", False)
+                submitted = ExecutionDuplicate(execution_id)
             case refused:
                 return _refusal(record, refused.flow)
         self._lanes.used(record.namespace, record.lane)
@@ -201,22 +182,29 @@ class Executions:
         return solo(counts, record.lane, uuid, shards)
 
 
+def _traced(new: Submission, trace: str) -> Submission:
+    if not trace:
+        return new
+    return msgspec.structs.replace(new, tags={TRACEPARENT: trace, **(new.tags or {})})
+
+
 def _check_names(asked: Submission) -> None:
     check_namespace(asked.namespace)
     check_lane(asked.lane)
 
 
 def _common_of(asked: Submission) -> Birth:
+    policy = bytes(asked.policy) if isinstance(asked.policy, msgspec.Raw) else asked.policy
     alike = _Alike(
         asked.namespace,
         asked.lane,
         asked.kind,
         asked.creator,
         asked.payload_encoding,
-        asked.policy,
+        policy,
         asked.priority,
     )
-    if not is_brief(asked.policy):
+    if not is_brief(policy):
         return _common(alike)
     try:
         return _common_once(alike)

@@ -19,9 +19,10 @@ from flowfabric.core.schedules import (
 )
 from flowfabric.core.states import FINAL
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.executions import Executions, Submission
+from flowfabric.engine.executions import Executions
 from flowfabric.engine.schedule_orders import zone_of
 from flowfabric.errors import FlowFabricError
+from flowfabric.operations.executions import Submission
 
 Due = tuple[ConfigDocument, Schedule]
 

@@ -16,7 +16,7 @@ from flowfabric.core.graph_chunks import WholeGraph, births_of
 from flowfabric.core.ids import check_namespace, check_text, compose, parse_execution_id, parse_uuid
 from flowfabric.core.tags import submitted_tags
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.executions import Executions, Submission
+from flowfabric.engine.executions import Executions
 from flowfabric.engine.graph_checks import check_graph, digest_of
 from flowfabric.engine.graph_types import GraphEdge, GraphNode, GraphSubmission, GraphSubmitted
 from flowfabric.engine.lanes import Lanes
@@ -28,6 +28,7 @@ from flowfabric.errors import (
     InvalidInput,
     PartitionMismatch,
 )
+from flowfabric.operations.executions import Submission
 
 _KEY_BYTES: Final = 1024
 _KIND_BYTES: Final = 1024

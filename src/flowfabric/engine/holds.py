@@ -1,52 +1,40 @@
 """Holds: amounts of a budget set aside before they are spent."""
 
 from collections.abc import Mapping
-from typing import Final, Literal
-
-import msgspec
+from typing import Final
 
 from flowfabric.core.ids import parse_execution_id, parse_uuid
-from flowfabric.core.limits.asks import AlreadyApplied, Cancel, Commit, Reserve
+from flowfabric.core.limits import asks
+from flowfabric.core.limits.asks import Cancel, Commit, Reserve
 from flowfabric.core.limits.budgets import Hard
 from flowfabric.engine.amounts import amounts_of, check_key
-from flowfabric.engine.budget_types import Usage, breach
+from flowfabric.engine.budget_types import breach
 from flowfabric.engine.budgets import usage_of
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.errors import FlowFabricError
+from flowfabric.operations import budgets as declared
+from flowfabric.operations.budgets import AlreadyApplied, HardBreach, NewHold, Reserved, Usage
+from flowfabric.operations.declaration import implements
 
 LONGEST_HOLD_MS: Final = 30 * 86_400_000
-
-
-class Reservation(msgspec.Struct, frozen=True, kw_only=True):
-    """What to set aside, under a name of the caller's, and for how long."""
-
-    budget_id: str
-    reservation_id: str
-    dimensions: Mapping[str, int]
-    ttl_ms: int
-    execution_id: str = ""
-
-
-class Reserved(msgspec.Struct, frozen=True):
-    """Set aside until this instant, unless it is committed or cancelled before."""
-
-    status: Literal["reserved"]
-    expires_at: int
 
 
 class Holds:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
 
-    async def reserve(self, asked: Reservation) -> Reserved | Usage:
+    @implements(declared.Budgets.reserve)
+    async def reserve(
+        self, budget_id: str, hold: NewHold
+    ) -> Reserved | AlreadyApplied | HardBreach:
         """Set amounts aside, refused like a report; a repeat is recognised by its id."""
-        execution_id = asked.execution_id
+        execution_id = hold.execution_id
         item = Reserve(
-            budget_id=parse_uuid(asked.budget_id, "budget_id"),
-            reservation_id=_name(asked.reservation_id),
-            amounts=amounts_of(asked.dimensions),
-            ttl_ms=whole(asked.ttl_ms, "ttl_ms", 1, LONGEST_HOLD_MS),
+            budget_id=parse_uuid(budget_id, "budget_id"),
+            reservation_id=_name(hold.reservation_id),
+            amounts=amounts_of(hold.dimensions),
+            ttl_ms=whole(hold.ttl_ms, "ttl_ms", 1, LONGEST_HOLD_MS),
             execution_id=execution_id and parse_execution_id(execution_id, self._deps.counts),
         )
         (answer,) = await self._deps.store.backend.reserve([item])
@@ -55,11 +43,12 @@ class Holds:
                 raise answer
             case Hard():
                 return breach(answer)
-            case AlreadyApplied():
-                return Usage(outcome="already_applied")
+            case asks.AlreadyApplied():
+                return AlreadyApplied()
             case _:
-                return Reserved("reserved", answer.until)
+                return Reserved(answer.until)
 
+    @implements(declared.Budgets.commit_reservation)
     async def commit(
         self, budget_id: str, reservation_id: str, dimensions: Mapping[str, int]
     ) -> Usage:
@@ -73,6 +62,7 @@ class Holds:
         (answer,) = await self._deps.store.backend.commit([item])
         return usage_of(answer)
 
+    @implements(declared.Budgets.cancel_reservation)
     async def cancel(self, budget_id: str, reservation_id: str) -> Usage:
         """Drop what was set aside; harmless when it is gone already."""
         item = Cancel(parse_uuid(budget_id, "budget_id"), _name(reservation_id))

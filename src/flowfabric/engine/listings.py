@@ -15,7 +15,7 @@ from flowfabric.core.views import LAST, sort_of
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.lanes import Lanes
-from flowfabric.engine.searches import check_search
+from flowfabric.engine.searches import ORDERS, check_search, filter_of, found_of, is_found
 from flowfabric.engine.snapshots import (
     ExecutionSummary,
     ExpiredLease,
@@ -24,6 +24,10 @@ from flowfabric.engine.snapshots import (
     summary_of,
 )
 from flowfabric.errors import InvalidInput
+from flowfabric.operations import executions as declared
+from flowfabric.operations import types as operations
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.executions import FoundExecution, Search
 
 PAGE: Final = 50
 MOST_LISTED: Final = 1_000
@@ -103,6 +107,15 @@ class Listings:
         check_search(wanted, order, self._deps.counts)
         whole(limit, "limit", 1, MOST_LISTED)
         return await self._search(wanted, order, cursor, limit)
+
+    @implements(declared.Executions.search)
+    async def find(
+        self, query: Search, visible: frozenset[str] | None = None
+    ) -> operations.Page[FoundExecution]:
+        wanted = filter_of(query, visible)
+        page = await self.search(wanted, ORDERS[query.order], query.cursor, query.limit)
+        found = [found_of(one) for one in page.records if is_found(one, query, visible)]
+        return operations.Page(items=found, next_cursor=page.next_cursor)
 
     async def list_executions(
         self,

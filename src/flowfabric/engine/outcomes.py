@@ -28,6 +28,9 @@ from flowfabric.errors import (
     PartitionMismatch,
     SelfReferencingEdge,
 )
+from flowfabric.operations import executions as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.executions import Cancelled
 
 _REASON_BYTES: Final = 4096
 _WITH_GROUP: Final = frozenset[With]({"group"})
@@ -113,6 +116,20 @@ class Outcomes:
         named = await self._children(held, fence, children) if children else None
         plan = park(held.execution_id, fence, named, _op(op, "park"))
         return self._done(held, await self._deps.push(plan, held.record))
+
+    @implements(declared.Executions.cancel)
+    async def cancel_execution(
+        self,
+        execution_id: str,
+        reason: str,
+        source: str = "operator_override",
+        *,
+        lease_id: str = "",
+        lease_epoch: int = 0,
+        attempt_id: str = "",
+    ) -> Cancelled:
+        held = Held(execution_id, lease_id, lease_epoch, attempt_id, source)
+        return Cancelled(execution_id, (await self.cancel(held, reason)).public_state)
 
     async def cancel(self, held: Held, reason: str) -> Done:
         """Cancel from any live state. Repeating a privileged cancel is harmless."""

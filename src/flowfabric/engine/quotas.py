@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from flowfabric.core.ids import check_text, parse_execution_id, parse_uuid
+from flowfabric.core.ids import check_namespace, check_text, parse_execution_id, parse_uuid
 from flowfabric.core.limits.asks import (
     Admission,
     Admitted,
@@ -19,28 +19,14 @@ from flowfabric.engine.budgets import only
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.errors import InvalidQuotaSpec
+from flowfabric.operations import budgets as declared
+from flowfabric.operations.budgets import NewQuota, QuotaCreated, QuotaExists
+from flowfabric.operations.declaration import implements
 
 _MOST: Final = 2**32 - 1
 _LONGEST_WINDOW_S: Final = 366 * 86_400
 _LONGEST_JITTER_MS: Final = 86_400_000
 _LONGEST_HOLD_MS: Final = 86_400_000
-
-
-class NewQuota(msgspec.Struct, frozen=True, kw_only=True):
-    """A quota policy to be; 0 disables a limit."""
-
-    quota_policy_id: str = ""
-    window_seconds: int = 0
-    max_requests_per_window: int = 0
-    max_concurrent: int = 0
-    jitter_ms: int = 0
-
-
-class QuotaCreated(msgspec.Struct, frozen=True):
-    """The policy's id, and whether this call made it; one that was there is left as it is."""
-
-    quota_policy_id: str
-    is_new: bool
 
 
 class QuotaLimits(msgspec.Struct, frozen=True):
@@ -74,11 +60,12 @@ class Quotas:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
 
-    async def create_quota_policy(self, new: NewQuota) -> QuotaCreated:
-        """Create a policy. One that exists stays as it is."""
+    @implements(declared.Budgets.create_quota)
+    async def create_quota_policy(self, new: NewQuota) -> QuotaCreated | QuotaExists:
         quota = _quota(new, new.quota_policy_id or self._deps.mint())
         answer = only(await self._deps.store.backend.define([DefineQuota(quota)]))
-        return QuotaCreated(quota.quota_policy_id, answer.is_new)
+        made = QuotaCreated if answer.is_new else QuotaExists
+        return made(quota_policy_id=quota.quota_policy_id)
 
     async def change_limits(self, changed: NewQuota) -> None:
         """Give a policy other limits. Work that waits is let in by a higher one."""
@@ -139,6 +126,7 @@ class Quotas:
 def _quota(new: NewQuota, quota_policy_id: str) -> Quota:
     quota = Quota(
         quota_policy_id=parse_uuid(quota_policy_id, "quota_policy_id"),
+        namespace=check_namespace(new.namespace),
         window_seconds=whole(new.window_seconds, "window_seconds", 0, _LONGEST_WINDOW_S),
         max_requests_per_window=whole(
             new.max_requests_per_window, "max_requests_per_window", 0, _MOST

@@ -14,7 +14,6 @@ from flowfabric.engine.deps import Deps
 from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.listings import Listings
 from flowfabric.engine.snapshots import (
-    ExecutionInfo,
     ExecutionSnapshot,
     attempts_of,
     info_of,
@@ -24,6 +23,9 @@ from flowfabric.engine.snapshots import (
 )
 from flowfabric.engine.workers import Workers
 from flowfabric.errors import ExecutionNotFound, InvalidInput
+from flowfabric.operations import executions as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.executions import ExecutionInfo
 
 _NOTHING: Final = frozenset[With]()
 _INPUT: Final = frozenset[With]({"input"})
@@ -51,6 +53,13 @@ class Reads(Listings):
         """The public state; None when there is no such execution."""
         seen = await self._seen(execution_id)
         return stored_public_state(seen.record) if seen else None
+
+    @implements(declared.Executions.describe_execution)
+    async def describe_info(self, execution_id: str) -> ExecutionInfo:
+        info = await self.read_execution_info(execution_id)
+        if info is None:
+            raise ExecutionNotFound(execution_id)
+        return info
 
     async def read_execution_info(self, execution_id: str) -> ExecutionInfo | None:
         seen = await self._seen(execution_id)

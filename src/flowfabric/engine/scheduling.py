@@ -32,6 +32,9 @@ from flowfabric.errors import (
     NotRunnable,
     RetryExhausted,
 )
+from flowfabric.operations import executions as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.executions import PriorityChanged
 
 _WITH_GROUP: Final = frozenset[With]({"group"})
 _AUTOMATIC: Final = frozenset(
@@ -152,6 +155,11 @@ class Scheduling:
         if group.state == "pending":
             return "blocked_by_dependencies"
         return "impossible" if group.state == "impossible" else "eligible"
+
+    @implements(declared.Executions.set_priority)
+    async def set_priority(self, execution_id: str, new_priority: int) -> PriorityChanged:
+        await self.change_priority(execution_id, new_priority)
+        return PriorityChanged(execution_id)
 
     async def change_priority(self, execution_id: str, priority: int) -> tuple[int, int]:
         """Move runnable work in its queue; answers the old and the new priority."""

@@ -4,58 +4,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from flowfabric.core.facets import Facets, Scene, blocking_detail, facets
+from flowfabric.core.facets import Scene, blocking_detail, facets
 from flowfabric.core.ids import parse_execution_id, parse_uuid
 from flowfabric.core.record import NO_PERCENT, Attempt, Record
 from flowfabric.core.states import STATES, public_state
 from flowfabric.errors import Corruption, InvalidInput
-
-
-class CurrentAttempt(msgspec.Struct, frozen=True):
-    attempt_id: str
-    attempt_index: int
-
-
-class CurrentLease(msgspec.Struct, frozen=True, kw_only=True):
-    lease_id: str
-    lease_epoch: int
-    worker_instance_id: str
-    expires_at: int
-    attempt_index: int
-    last_heartbeat_at: int | None
-
-
-class ExecutionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution for people; instants are ms, None where they have not happened."""
-
-    execution_id: str
-    namespace: str
-    lane_id: str
-    priority: int
-    execution_kind: str
-    state_vector: Facets
-    public_state: str
-    created_at: int
-    started_at: int | None
-    completed_at: int | None
-    current_attempt_index: int
-    flow_id: str | None
-    blocking_detail: str
-    # How it ended, or failed last.
-    result_encoding: str = ""
-    failure_reason: str = ""
-    failure_category: str = ""
-    cancellation_reason: str = ""
-    # Who has it now, or had it last.
-    current_attempt: CurrentAttempt | None = None
-    current_lease: CurrentLease | None = None
-    current_waitpoint: str | None = None
-    # What its handler told last of how far it is.
-    progress_pct: int | None = None
-    progress_message: str = ""
-    total_attempt_count: int = 0
-    last_mutation_at: int | None = None
-    tags: Mapping[str, str] = {}
+from flowfabric.operations.executions import CurrentAttempt, CurrentLease, ExecutionInfo
 
 
 class ExecutionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,10 +64,10 @@ def info_of(record: Record, scene: Scene | None = None) -> ExecutionInfo:
         state_vector=facets(record, scene),
         public_state=stored_public_state(record),
         created_at=record.created_at,
-        started_at=record.started_at or None,
-        completed_at=record.completed_at or None,
+        started_at=record.started_at,
+        completed_at=record.completed_at,
         current_attempt_index=record.attempt_index,
-        flow_id=record.flow_id or None,
+        flow_id=record.flow_id,
         blocking_detail=blocking_detail(record, scene),
         result_encoding=record.result_encoding,
         failure_reason=record.failure_reason,
@@ -121,11 +75,11 @@ def info_of(record: Record, scene: Scene | None = None) -> ExecutionInfo:
         cancellation_reason=record.cancellation_reason,
         current_attempt=_shown_attempt(record),
         current_lease=_shown_lease(record),
-        current_waitpoint=record.waitpoint_id or None,
+        current_waitpoint=record.waitpoint_id,
         progress_pct=None if record.progress_pct == NO_PERCENT else record.progress_pct,
         progress_message=record.progress_message,
         total_attempt_count=record.attempt_count,
-        last_mutation_at=record.changed_at or None,
+        last_mutation_at=record.changed_at,
         tags=record.tags,
     )
 
@@ -239,7 +193,7 @@ def _shown_lease(record: Record) -> CurrentLease | None:
         worker_instance_id=record.worker_instance_id,
         expires_at=record.lease_until,
         attempt_index=record.attempt_index,
-        last_heartbeat_at=record.lease_renewed_at or None,
+        last_heartbeat_at=record.lease_renewed_at,
     )
 
 

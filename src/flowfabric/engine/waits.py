@@ -10,9 +10,10 @@ from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.states import FINAL
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.executions import Executions, Submission
+from flowfabric.engine.executions import Executions
 from flowfabric.engine.snapshots import stored_public_state
 from flowfabric.errors import ExecutionNotFound
+from flowfabric.operations.executions import Submission
 
 MOST_WAIT_MS: Final = 30_000
 # How often a wait looks although no bell rang.

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from flowfabric.errors import ConfigError
-from flowfabric.fabric.connecting import Connection
+from flowfabric.fabric.connecting import Connection, lazy
 
 if TYPE_CHECKING:
     from flowfabric.client.admin import Admin
@@ -23,4 +23,4 @@ def admin_of(open_connection: Callable[[], Awaitable[Connection]]) -> "Admin":
     async def reach() -> "Rest":
         return (await open_connection()).rest()
 
-    return Admin(reach)
+    return Admin(reach, lazy(open_connection))

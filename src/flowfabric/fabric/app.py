@@ -21,10 +21,9 @@ from flowfabric.core.schedules import Schedule
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.events import Cursor, EventScope, Item
-from flowfabric.engine.executions import Submission
 from flowfabric.errors import ConfigError, FlowFabricError, InvalidInput
 from flowfabric.fabric.admin import admin_of
-from flowfabric.fabric.connecting import Connect, connector, settings_for
+from flowfabric.fabric.connecting import Connect, connector, lazy, settings_for
 from flowfabric.fabric.flows import Flow
 from flowfabric.fabric.home import Home
 from flowfabric.fabric.limits import Budget, BudgetTerms, Quota, quota_of
@@ -33,7 +32,9 @@ from flowfabric.fabric.runs import Run, result_of
 from flowfabric.fabric.schedules import Reach, ScheduleTerms, TaskSchedule, order_of
 from flowfabric.fabric.signalling import SignalCall, deliver
 from flowfabric.fabric.tasks import Declare, Task
+from flowfabric.operations.executions import Submission
 from flowfabric.ports.schedules import SchedulesPort
+from flowfabric.ports.worker import Limits
 from flowfabric.worker import codecs
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.claiming import Claimer
@@ -70,6 +71,7 @@ class FlowFabric(Home):
         super().__init__(connector(url, token, settings, lambda: self._observer, duties=duties))
         self._address = url, settings
         self.namespace = _namespace(namespace)
+        self._limits = Limits(lazy(self.open))
         self._handlers: dict[str, Handler] = {}
         self._lanes: dict[str, None] = {}
 
@@ -345,9 +347,8 @@ class FlowFabric(Home):
             parent_id=limit_id(self.namespace, parent) if parent else "",
             on_hard_limit=on_hard_limit,
         )
-        port = await self.submitter()
-        made = await port.create_budget(terms.budget(limit_id(self.namespace, name)))
-        return Budget(made.budget_id, made.is_new, self.submitter)
+        made = await self._limits.create_budget(terms.budget(limit_id(self.namespace, name)))
+        return Budget(made.budget_id, made.is_new, self._limits.describe_budget)
 
     async def quota(
         self,
@@ -360,7 +361,7 @@ class FlowFabric(Home):
     ) -> Quota:
         """Define a quota unless it exists: starts per window, and how many may run at once."""
         new = quota_of(limit_id(self.namespace, name), starts, window, concurrent, jitter)
-        made = await (await self.submitter()).create_quota(new)
+        made = await self._limits.create_quota(new)
         return Quota(made.quota_policy_id, made.is_new)
 
     async def events(

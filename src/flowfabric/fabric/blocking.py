@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from flowfabric.errors import ConfigError
+from flowfabric.operations.declaration import Operation, SyncTransport, Transport
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -103,3 +104,13 @@ def blocking(
         return facade._thread.run(method(facade._source, *args, **kwargs))
 
     return call
+
+
+def blocking_transport(transport: Transport, thread: LoopThread) -> SyncTransport:
+    """The same transport for callers that block."""
+
+    def bound(declared: Operation[..., Any]) -> Callable[..., Any]:
+        call = transport(declared)
+        return lambda *args, **kwargs: thread.run(call(*args, **kwargs))
+
+    return bound

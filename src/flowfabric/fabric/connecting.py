@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,6 +13,7 @@ from flowfabric.core.tokens import Secret
 from flowfabric.engine import Engine
 from flowfabric.errors import ConfigError, InvalidInput
 from flowfabric.fabric.embedded import EmbeddedSubmitter
+from flowfabric.operations.declaration import Call, Operation, Transport
 from flowfabric.ports.schedules import SchedulesPort
 from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.ports.worker import WorkerPort
@@ -33,11 +34,24 @@ class Connection(msgspec.Struct, frozen=True):
     close: Callable[[], Awaitable[None]]
     # Every operation as a server offers it.
     rest: "Callable[[], Rest]"
+    transport: Transport
     engine: Engine | None = None
     schedules: SchedulesPort | None = None
 
 
 Connect = Callable[[], Awaitable[Connection]]
+
+
+def lazy(connect: Connect) -> Transport:
+    """A transport that opens its connection with the first call."""
+
+    def bind(declared: Operation[..., Any]) -> Call:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await (await connect()).transport(declared)(*args, **kwargs)
+
+        return call
+
+    return bind
 
 
 def connector(
@@ -77,6 +91,7 @@ async def connect_http(url: str, token: Secret, observer: Observer = NOBODY) -> 
     """Reach a server, which must answer and know the token."""
     try:
         from flowfabric.client.connecting import connect
+        from flowfabric.client.operations import over
     except ModuleNotFoundError as fault:
         raise ConfigError(
             f"url: a server is reached with the package {fault.name}: install flowfabric[http]"
@@ -87,6 +102,7 @@ async def connect_http(url: str, token: Secret, observer: Observer = NOBODY) -> 
         observed_worker(client.worker, observer),
         client.rest.close,
         lambda: client.rest,
+        over(client.rest),
         schedules=client.schedules,
     )
 
@@ -122,7 +138,9 @@ def connection_on(engine: Engine, settings: Settings | None = None) -> Connectio
         return _rest_over(engine, settings or Settings())
 
     worker = EmbeddedWorker(engine)
-    return Connection(submitter, worker, _nothing_to_close, rest, engine, engine.schedules)
+    return Connection(
+        submitter, worker, _nothing_to_close, rest, engine.use_case, engine, engine.schedules
+    )
 
 
 def _rest_over(engine: Engine, settings: Settings) -> "Rest":

@@ -10,40 +10,29 @@ from flowfabric.core.record import Attempt
 from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine import Engine
-from flowfabric.engine.budget_types import BudgetCreated, BudgetStatus, NewBudget
 from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.events import Cursor, EventScope, Subscription
-from flowfabric.engine.executions import Submission, Submitted
 from flowfabric.engine.explanation_types import Explanation
 from flowfabric.engine.flow_reads import FlowSnapshot, MemberPage
 from flowfabric.engine.flow_replay import ReplayedMember
 from flowfabric.engine.flow_types import FlowCancelled
 from flowfabric.engine.graph_types import GraphSubmission, GraphSubmitted
-from flowfabric.engine.holding import Held
-from flowfabric.engine.quotas import NewQuota, QuotaCreated
 from flowfabric.engine.signals import ApprovalRequest, SignalRequest
-from flowfabric.engine.snapshots import ExecutionInfo
 from flowfabric.engine.streams import StreamPage, Tail
 from flowfabric.engine.waitpoints import OpenWaitpoint
-from flowfabric.errors import FlowFabricError
+from flowfabric.operations.executions import Submission
 from flowfabric.ports.ends import WITH_RESULT, end_of
+from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.ports.worker import Ended
 
 
-class EmbeddedSubmitter:
+class EmbeddedSubmitter(SubmitterPort):
     def __init__(self, engine: Engine) -> None:
+        super().__init__(engine.use_case)
         self._engine = engine
 
     async def now(self) -> int:
         return await self._engine.deps.store.backend.now()
-
-    async def submit(self, submission: Submission) -> Submitted:
-        return await self._engine.executions.create(submission)
-
-    async def submit_many(
-        self, submissions: Sequence[Submission]
-    ) -> list[Submitted | FlowFabricError]:
-        return await self._engine.executions.create_many(submissions)
 
     async def call(self, submission: Submission) -> Ended:
         ended = end_of(await self._engine.waits.call(submission, WITH_RESULT))
@@ -60,9 +49,6 @@ class EmbeddedSubmitter:
     async def state(self, execution_id: str) -> str | None:
         return await self._engine.reads.read_execution_state(execution_id)
 
-    async def info(self, execution_id: str) -> ExecutionInfo | None:
-        return await self._engine.reads.read_execution_info(execution_id)
-
     async def explain(self, execution_id: str) -> Explanation:
         return await self._engine.explanations.explain(execution_id)
 
@@ -78,9 +64,6 @@ class EmbeddedSubmitter:
 
     async def summary(self, execution_id: str, attempt_index: int) -> Summary | None:
         return await self._engine.streams.read_summary(execution_id, attempt_index)
-
-    async def cancel(self, execution_id: str, reason: str) -> None:
-        await self._engine.outcomes.cancel(Held(execution_id), reason)
 
     async def replay(self, execution_id: str, request: ReplayRequest) -> str:
         return await self._engine.replays.replay(execution_id, request)
@@ -116,15 +99,6 @@ class EmbeddedSubmitter:
         self, flow_id: str, execution_ids: Sequence[str] | None, request: ReplayRequest
     ) -> list[ReplayedMember]:
         return await self._engine.flow_replays.replay_subgraph(flow_id, execution_ids, request)
-
-    async def create_budget(self, new: NewBudget) -> BudgetCreated:
-        return await self._engine.budgets.create_budget(new)
-
-    async def budget(self, budget_id: str) -> BudgetStatus:
-        return await self._engine.budgets.get_budget_status(budget_id)
-
-    async def create_quota(self, new: NewQuota) -> QuotaCreated:
-        return await self._engine.quotas.create_quota_policy(new)
 
     async def events(
         self, families: Collection[Family], scope: EventScope, cursor: Cursor

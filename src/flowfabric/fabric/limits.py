@@ -4,10 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from flowfabric.engine.budget_types import BudgetStatus, NewBudget
-from flowfabric.engine.quotas import NewQuota
 from flowfabric.errors import ConfigError
-from flowfabric.ports.submitter import SubmitterPort
+from flowfabric.operations.budgets import BudgetStatus, NewBudget, NewQuota
 from flowfabric.worker.durations import Duration, milliseconds
 
 
@@ -16,10 +14,10 @@ class Budget(msgspec.Struct, frozen=True):
 
     id: str
     is_new: bool
-    open: Callable[[], Awaitable[SubmitterPort]]
+    describe: Callable[[str], Awaitable[BudgetStatus]]
 
     async def status(self) -> BudgetStatus:
-        return await (await self.open()).budget(self.id)
+        return await self.describe(self.id)
 
 
 class Quota(msgspec.Struct, frozen=True):

@@ -13,7 +13,6 @@ from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.explanation_types import Explanation
-from flowfabric.engine.snapshots import ExecutionInfo
 from flowfabric.engine.tails import StreamPage, Tail, Visibility
 from flowfabric.errors import (
     ExecutionNotFound,
@@ -23,6 +22,7 @@ from flowfabric.errors import (
     WaitpointNotFound,
 )
 from flowfabric.fabric.signalling import SignalCall, deliver
+from flowfabric.operations.executions import ExecutionInfo
 from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.ports.worker import Ended
 from flowfabric.worker.durations import Duration, milliseconds

@@ -1,13 +1,17 @@
 """`fabric.sync.admin`: every method of `fabric.admin`, blocking."""
 
 from flowfabric.client.admin import Admin
-from flowfabric.fabric.blocking import Facade, blocking
+from flowfabric.fabric.blocking import Facade, LoopThread, blocking, blocking_transport
+from flowfabric.operations.budgets import Budgets
+from flowfabric.operations.declaration import SyncCalls
+from flowfabric.operations.executions import Executions
 
 
-class SyncAdmin(Facade[Admin]):
-    submit = blocking(Admin.submit)
-    submit_many = blocking(Admin.submit_many)
-    describe_execution = blocking(Admin.describe_execution)
+class SyncAdmin(SyncCalls, Facade[Admin], Executions, Budgets):
+    def __init__(self, source: Admin, thread: LoopThread) -> None:
+        Facade.__init__(self, source, thread)
+        SyncCalls.__init__(self, blocking_transport(source.transport, thread))
+
     state = blocking(Admin.state)
     result = blocking(Admin.result)
     input = blocking(Admin.input)
@@ -19,16 +23,13 @@ class SyncAdmin(Facade[Admin]):
     journal = blocking(Admin.journal)
     resume_signals = blocking(Admin.resume_signals)
     explain = blocking(Admin.explain)
-    search = blocking(Admin.search)
     list_suspended = blocking(Admin.list_suspended)
     list_executions = blocking(Admin.list_executions)
     list_lane = blocking(Admin.list_lane)
     list_expired_leases = blocking(Admin.list_expired_leases)
     count = blocking(Admin.count)
-    cancel = blocking(Admin.cancel)
     replay = blocking(Admin.replay)
     set_execution_tags = blocking(Admin.set_execution_tags)
-    set_priority = blocking(Admin.set_priority)
     resume = blocking(Admin.resume)
     revoke_lease = blocking(Admin.revoke_lease)
     reclaim = blocking(Admin.reclaim)
@@ -57,14 +58,6 @@ class SyncAdmin(Facade[Admin]):
     list_outgoing_edges = blocking(Admin.list_outgoing_edges)
     cancel_flow = blocking(Admin.cancel_flow)
     replay_flow = blocking(Admin.replay_flow)
-    create_budget = blocking(Admin.create_budget)
-    describe_budget = blocking(Admin.describe_budget)
-    report_usage = blocking(Admin.report_usage)
-    reserve = blocking(Admin.reserve)
-    commit_reservation = blocking(Admin.commit_reservation)
-    cancel_reservation = blocking(Admin.cancel_reservation)
-    reset_budget = blocking(Admin.reset_budget)
-    create_quota = blocking(Admin.create_quota)
     list_lanes = blocking(Admin.list_lanes)
     set_lane = blocking(Admin.set_lane)
     lane_queues = blocking(Admin.lane_queues)

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from flowfabric.engine.executions import Submission
 from flowfabric.errors import FlowFabricError
 from flowfabric.fabric.options import Options, Settled, settled
 from flowfabric.fabric.runs import Run
+from flowfabric.operations.executions import Submission
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.context import Context, SyncContext
 from flowfabric.worker.handlers import TaskHandler

@@ -5,9 +5,9 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from flowfabric.engine.executions import Submission, Submitted
 from flowfabric.engine.graph_types import GraphSubmission, GraphSubmitted
 from flowfabric.errors import FlowFabricError
+from flowfabric.operations.executions import Submission, Submitted
 from flowfabric.ports.worker import Claim, Ended
 from flowfabric.telemetry.traces import TRACEPARENT, Traces
 

@@ -11,18 +11,18 @@ import msgspec
 from flowfabric.backend.types import JournalEntry, Upstream
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspensions import ReceivedSignal
-from flowfabric.engine.budget_types import Usage
 from flowfabric.engine.claims import ClaimOrder, Resumption
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.frames import NewFrame
 from flowfabric.engine.grants import Grant, GrantKind
-from flowfabric.engine.holds import Reserved
 from flowfabric.engine.journals import Kept
 from flowfabric.engine.signals import ResumeSignals
 from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.engine.tails import StreamPage, StreamRange, Tail
 from flowfabric.engine.workers import Registration
 from flowfabric.errors import FlowFabricError, Nondeterminism
+from flowfabric.operations.budgets import Budgets, Usage
+from flowfabric.operations.declaration import AsyncCalls
+from flowfabric.operations.executions import Executions, Submission
 
 ClaimedAs = Literal["initial", "retry", "reclaim", "replay", "resumed"]
 End = Literal["completed", "failed", "cancelled", "expired", "skipped"]
@@ -162,15 +162,6 @@ class SpendReport(msgspec.Struct, frozen=True):
     dedup_key: str = ""
 
 
-class Hold(msgspec.Struct, frozen=True):
-    """What to set aside of a budget before it is spent, under a name of the caller's."""
-
-    budget_id: str
-    reservation_id: str
-    amounts: Mapping[str, int]
-    ttl_ms: int
-
-
 class Granted(msgspec.Struct, frozen=True, kw_only=True):
     """A grant to be used by the worker it was made for, and the lease wanted in its place."""
 
@@ -186,7 +177,17 @@ class Granted(msgspec.Struct, frozen=True, kw_only=True):
         return f"Granted({self.execution_id!r}, kind={self.kind!r})"
 
 
+class Limits(AsyncCalls, Budgets):
+    """Budgets and quotas, whoever is asked."""
+
+
+class ExecutionCalls(AsyncCalls, Executions):
+    """Executions, whoever is asked."""
+
+
 class WorkerPort(Protocol):
+    limits: Limits
+
     async def register(self, worker: Registration) -> bool:
         """Say that this worker lives; an instance that belongs to another worker is refused.
         Whether the instance is new: False when it was registered and still counts as alive."""
@@ -239,16 +240,6 @@ class WorkerPort(Protocol):
         """Add to the journal; an entry that is there already is answered, not replaced."""
 
     async def spend(self, claim: Claim, report: SpendReport) -> Usage: ...
-
-    async def reserve(self, claim: Claim, hold: Hold) -> Reserved | Usage: ...
-
-    async def commit(
-        self, budget_id: str, reservation_id: str, amounts: Mapping[str, int]
-    ) -> Usage:
-        """Count what was really spent in place of what was set aside."""
-
-    async def release(self, budget_id: str, reservation_id: str) -> None:
-        """Drop what was set aside; harmless when it is gone already."""
 
     async def input(self, execution_id: str) -> bytes:
         """The payload of a claim that came without it."""

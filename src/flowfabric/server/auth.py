@@ -5,7 +5,8 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.config import SCOPES, ApiToken, Scope, token_digest
+from flowfabric.config import ApiToken, token_digest
+from flowfabric.core.scopes import SCOPES, Scope
 from flowfabric.core.tokens import same_text
 from flowfabric.errors import Forbidden, Unauthorized
 

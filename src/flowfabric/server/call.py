@@ -2,17 +2,22 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from flowfabric.engine import Engine
 from flowfabric.engine.flow_deciding import read_flow
-from flowfabric.errors import FlowNotFound, Forbidden, InvalidInput
+from flowfabric.errors import FlowFabricError, FlowNotFound, InvalidInput
+from flowfabric.operations.types import Owned
 from flowfabric.server.auth import Caller
 from flowfabric.server.reading import Receive
 from flowfabric.server.route import Route
 from flowfabric.server.services import Services
 from flowfabric.server.waiting import Leaving
 from flowfabric.telemetry.traces import given_parent
+
+_EXECUTION: Final = Owned("execution")
+_FLOW: Final = Owned("flow")
+_NEW_FLOW: Final = Owned("flow", is_new=True)
 
 B = TypeVar("B")
 Q = TypeVar("Q")
@@ -43,13 +48,13 @@ class Call(Generic[B, Q]):
         self.caller = caller
         self.receive = receive
         self.headers: dict[bytes, bytes] = {}
-        self.path: dict[str, str] = {}
+        self.path: dict[str, Any] = {}
 
     @property
     def execution_id(self) -> str:
-        return self.path["execution_id"]
+        return str(self.path["execution_id"])
 
-    def same(self, name: str, given: str | None) -> None:
+    def require_same(self, name: str, given: Any) -> None:
         """An id that the body repeats must be the one of the path."""
         if given is not None and given != self.path[name]:
             raise InvalidInput(f"path {name} does not match body {name}")
@@ -66,31 +71,24 @@ class Call(Generic[B, Q]):
         return Leaving(self.services.drain, self.receive, self.route.name)
 
     async def need_execution(self, execution_id: str) -> None:
-        """A caller of some namespaces may not even look at an execution of another. One that does
-        not exist is left to the operation."""
-        if self.caller.namespaces is None:
-            return
-        seen = await self.engine.deps.store.read(execution_id)
-        if seen is not None:
-            self.caller.need_namespace(seen.record.namespace)
+        """Refuse a caller of some namespaces that names an execution of another one."""
+        await self.engine.owners.check([(_EXECUTION, execution_id)], self.caller.namespaces)
 
     async def need_flow(self, flow_id: str) -> None:
-        """The same for a flow."""
-        if self.caller.namespaces is None:
-            return
-        flow = await read_flow(self.engine.deps, flow_id)
-        if flow is not None:
-            self.caller.need_namespace(flow.namespace)
+        await self.engine.owners.check([(_FLOW, flow_id)], self.caller.namespaces)
+
+    async def need_new_flow(self, flow_id: str) -> None:
+        """Refuse an id that a flow of another namespace has."""
+        await self.engine.owners.check([(_NEW_FLOW, flow_id)], self.caller.namespaces)
 
     async def find_flow(self, flow_id: str) -> None:
-        """A flow that must be there, and that the caller may look at."""
-        flow = await read_flow(self.engine.deps, flow_id)
-        if flow is None:
+        """A flow that must exist, and that the caller may see."""
+        await self.need_flow(flow_id)
+        if await read_flow(self.engine.deps, flow_id) is None:
             raise FlowNotFound(flow_id)
-        self.caller.need_namespace(flow.namespace)
 
-    async def forbidden(self, execution_ids: Iterable[str]) -> dict[str, Forbidden]:
-        """Those of the executions that the caller may not touch, each with the reason."""
+    async def refused(self, execution_ids: Iterable[str]) -> dict[str, FlowFabricError]:
+        """The executions that the caller may not touch, each with its error."""
         if self.caller.namespaces is None:
             return {}
         ids = list(dict.fromkeys(execution_ids))
@@ -98,5 +96,5 @@ class Call(Generic[B, Q]):
         return {
             one: answer
             for one, answer in zip(ids, answers, strict=True)
-            if isinstance(answer, Forbidden)
+            if isinstance(answer, FlowFabricError)
         }

@@ -17,12 +17,14 @@ from flowfabric.errors import (
     TimedOut,
     Unavailable,
 )
+from flowfabric.operations.types import Params
 from flowfabric.server.auth import STRANGER
 from flowfabric.server.browsers import Cors, Doorkeeper
 from flowfabric.server.call import Call
 from flowfabric.server.deadlines import Deadlines
 from flowfabric.server.faults import CLOSE, bug, reply_of
 from flowfabric.server.openapi import document_of
+from flowfabric.server.paths import read_path
 from flowfabric.server.reading import (
     ClientGone,
     Receive,
@@ -37,7 +39,6 @@ from flowfabric.server.router import Match, Router
 from flowfabric.server.services import Services
 from flowfabric.telemetry.logs import CALLER, REQUEST_ID
 from flowfabric.telemetry.traces import given_parent
-from flowfabric.wire.scalars import Params
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -165,7 +166,7 @@ class Http:
         has_body = request.method in _BODY_METHODS
         body = await read_body(call.receive, headers, route) if has_body else b""
         if match.segments:
-            call.path = self.services.paths.read(route.parameters, match.segments)
+            call.path = read_path(route.readers, match.segments, self.services.engine.deps.counts)
         query = request.scope["query_string"]
         if route.query is not None:
             call.query = decode_query(route.query, query)

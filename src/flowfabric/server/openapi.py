@@ -21,9 +21,9 @@ from flowfabric.errors import (
     Unauthorized,
     Unavailable,
 )
+from flowfabric.operations.errors import ErrorBody
+from flowfabric.operations.types import EXECUTION_PATTERN, UUID_PATTERN
 from flowfabric.server.route import Route
-from flowfabric.wire.errors import ErrorBody
-from flowfabric.wire.scalars import EXECUTION_PATTERN, UUID_PATTERN
 
 _REFS: Final = "#/components/schemas/{name}"
 _UUIDS: Final = frozenset({"flow_id", "waitpoint_id", "budget_id"})

@@ -9,12 +9,9 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from flowfabric.core.faults import place_and_reason, place_of
-from flowfabric.core.ids import check_lane, check_text, check_worker_id, parse_execution_id
+from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.ids import parse_uuid as parse_any_uuid
-from flowfabric.core.partitions import PartitionCounts
-from flowfabric.engine.schedule_orders import check_schedule_id
 from flowfabric.errors import (
-    FlowFabricError,
     InvalidBody,
     InvalidContentType,
     InvalidInput,
@@ -22,8 +19,8 @@ from flowfabric.errors import (
     InvalidParameter,
     PayloadTooLarge,
 )
+from flowfabric.operations.types import EXECUTION_PATTERN, UUID_PATTERN, Params, Part
 from flowfabric.server.route import Route
-from flowfabric.wire.scalars import EXECUTION_PATTERN, UUID_PATTERN, Params, Part
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -100,7 +97,9 @@ def _without_nulls(kind: type[Part], body: bytes, message: str) -> Part:
     value = _untyped(body)
     try:
         pruned = _pruned(kind, value)
-        return msgspec.convert(pruned, kind) if pruned != value else _refuse(message, value)
+        if pruned == value:
+            return _refuse(message, value)
+        return _decoder(kind).decode(msgspec.json.encode(pruned))
     except msgspec.ValidationError as fault:
         return _refuse(str(fault), value)
     except RecursionError:
@@ -214,48 +213,3 @@ def decode_query(kind: type[Params], query_string: bytes) -> Params:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as fault:
         raise InvalidParameter(place_and_reason(str(fault), "query")) from None
-
-
-# ---- path parameters
-
-
-class PathReader:
-    """The parameters of paths by their names: each name has one syntax wherever it stands."""
-
-    def __init__(self, counts: PartitionCounts) -> None:
-        self._counts = counts
-
-    def read(self, names: tuple[str, ...], segments: list[str]) -> dict[str, str]:
-        try:
-            return {
-                name: self._checked(name, segment)
-                for name, segment in zip(names, segments, strict=True)
-            }
-        except InvalidParameter:
-            raise
-        except FlowFabricError as fault:
-            raise InvalidParameter(fault.detail) from None
-
-    def _checked(self, name: str, segment: str) -> str:
-        match name:
-            case "execution_id":
-                return parse_execution_id(segment, self._counts)
-            case "lane":
-                return check_lane(segment, name)
-            case "worker_id":
-                return check_worker_id(segment)
-            case "schedule_id":
-                return check_schedule_id(segment)
-            case "idx":
-                return _attempt_index(segment)
-            case "flow_id" | "waitpoint_id" | "budget_id":
-                return parse_any_uuid(segment, name)
-            case _:
-                return check_text(segment, name, 256, allow_empty=False, allow_control=False)
-
-
-def _attempt_index(text: str) -> str:
-    is_number = text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 2**32
-    if not is_number and text != "latest":
-        raise InvalidParameter("idx: expected the index of an attempt")
-    return text

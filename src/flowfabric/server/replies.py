@@ -3,11 +3,10 @@
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
-import msgspec
-
-from flowfabric.core.tokens import token_to_text
 from flowfabric.engine.permits import Permits
+from flowfabric.operations import answers
 
+encode: Final = answers.encode
 Headers = tuple[tuple[bytes, bytes], ...]
 
 JSON: Final = (b"content-type", b"application/json")
@@ -19,9 +18,7 @@ _EVENT_STREAM: Final[Headers] = (
     NO_STORE,
     (b"x-accel-buffering", b"no"),
 )
-_JSON_ONLY: Final[Headers] = (JSON,)
-
-encode: Final = msgspec.json.Encoder(enc_hook=token_to_text).encode
+JSON_ONLY: Final[Headers] = (JSON,)
 
 
 class Reply:
@@ -56,11 +53,11 @@ class EventStream:
 
 
 def ok(answer: Any, *headers: tuple[bytes, bytes]) -> Reply:
-    return Reply(200, encode(answer), (JSON, *headers) if headers else _JSON_ONLY)
+    return Reply(200, encode(answer), (JSON, *headers) if headers else JSON_ONLY)
 
 
 def created(answer: Any, *headers: tuple[bytes, bytes]) -> Reply:
-    return Reply(201, encode(answer), (JSON, *headers) if headers else _JSON_ONLY)
+    return Reply(201, encode(answer), (JSON, *headers) if headers else JSON_ONLY)
 
 
 def raw(body: bytes, *headers: tuple[bytes, bytes]) -> Reply:

@@ -8,10 +8,11 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from flowfabric.config import Scope
+from flowfabric.core.scopes import Scope
 from flowfabric.errors import FlowFabricError
+from flowfabric.operations.types import Params, Part
+from flowfabric.server.paths import HAND_WRITTEN, Reader
 from flowfabric.server.replies import EventStream, Reply
-from flowfabric.wire.scalars import Params, Part
 
 Handler = Callable[[Any], Awaitable[Reply | EventStream]]
 H = TypeVar("H", bound=Handler)
@@ -49,6 +50,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     # The names in the path, in order.
     parameters: tuple[str, ...]
+    # How each of them is read.
+    readers: Mapping[str, Reader]
 
     @property
     def summary(self) -> str:
@@ -110,7 +113,8 @@ class Routes:
                     timeout_s=timeout_s,
                     raises=raises,
                     name=getattr(handler, "__name__", ""),
-                    parameters=tuple(re.findall(r"\{(\w+)\}", path)),
+                    parameters=(names := tuple(re.findall(r"\{(\w+)\}", path))),
+                    readers={one: HAND_WRITTEN[one] for one in names},
                 )
             )
             return handler

@@ -7,7 +7,6 @@ from flowfabric.config import Settings
 from flowfabric.engine import Engine
 from flowfabric.engine.permits import Permits
 from flowfabric.server.auth import Tokens
-from flowfabric.server.reading import PathReader
 from flowfabric.server.replies import encode
 from flowfabric.server.waiting import ClaimWaits, Drain
 from flowfabric.telemetry.observer import NOBODY, Observer
@@ -31,7 +30,6 @@ class Services:
         self.engine = engine
         self.settings = settings
         self.tokens = Tokens(settings.tokens)
-        self.paths = PathReader(engine.deps.counts)
         self.drain = Drain()
         self.sse = Permits("sse_streams", settings.max_sse_streams)
         self.rotation = Permits("admin_rotate", 1)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flowfabric.wire.scalars import Answer, Body
+from flowfabric.operations.types import Answer, Body
 
 
 class RotateSecret(Body, frozen=True, kw_only=True):

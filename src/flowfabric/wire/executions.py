@@ -4,19 +4,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from flowfabric.core.facets import Facets
-from flowfabric.wire.errors import Item
-from flowfabric.wire.leases import CurrentAttempt, CurrentLease
-from flowfabric.wire.scalars import (
-    Answer,
-    Body,
-    Bytes,
-    ExecutionId,
-    Params,
-    Tagged,
-    Timestamp,
-    Uuid,
-)
+from flowfabric.operations.types import Answer, Body, Params
+from flowfabric.wire.errors import RawItem
+from flowfabric.wire.scalars import Tagged
 
 # Kept as it came: the engine reads policies itself, and remembers those it has read.
 Policy = Annotated[
@@ -30,81 +20,13 @@ MOST_BATCHED = 200
 # ---- create
 
 
-class CreateExecution(Body, frozen=True, kw_only=True):
-    lane_id: str
-    execution_kind: str
-    execution_id: ExecutionId | None = None
-    namespace: str = "default"
-    input_payload: Bytes = b""
-    payload_encoding: str = ""
-    priority: int | None = None
-    creator_identity: str = ""
-    flow_id: Uuid | None = None
-    idempotency_key: str = ""
-    tags: dict[str, str] | None = None
-    policy: Policy | msgspec.UnsetType = msgspec.UNSET
-    delay_until: Timestamp | None = None
-    execution_deadline_at: Timestamp | None = None
-    partition_id: int | None = None
-
-
-class CreateExecutions(Body, frozen=True, kw_only=True):
-    executions: Annotated[
-        list[CreateExecution], msgspec.Meta(min_length=1, max_length=MOST_BATCHED)
-    ]
-
-
-class Created(Answer, frozen=True, kw_only=True):
-    execution_id: str
-    public_state: str
-
-
-class Duplicate(Answer, frozen=True, kw_only=True):
-    execution_id: str
-
-
-class CreateAnswer(Tagged, frozen=True, kw_only=True):
-    created: Created | None = None
-    duplicate: Duplicate | None = None
-
-
 class CreateAnswers(Answer, frozen=True, kw_only=True):
-    items: list[Item[CreateAnswer]]
+    """Per item the outcome of a submit."""
+
+    items: list[RawItem]
 
 
 # ---- read one
-
-
-class Execution(Answer, frozen=True, kw_only=True):
-    """Instants are texts here, and absent until they have happened."""
-
-    execution_id: str
-    namespace: str
-    lane_id: str
-    priority: int
-    execution_kind: str
-    state_vector: Facets
-    public_state: str
-    created_at: str
-    started_at: str | None = None
-    completed_at: str | None = None
-    current_attempt_index: int
-    flow_id: str | None
-    blocking_detail: str
-    # How it ended, or failed last; absent when there is nothing to tell.
-    result_encoding: str | None = None
-    failure_reason: str | None = None
-    failure_category: str | None = None
-    cancellation_reason: str | None = None
-    # Who has it now; absent while nobody has.
-    current_attempt: CurrentAttempt | None = None
-    current_lease: CurrentLease | None = None
-    current_waitpoint: str | None = None
-    progress_pct: int | None = None
-    progress_message: str | None = None
-    total_attempt_count: int = 0
-    last_mutation_at: str | None = None
-    tags: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class ExecutionContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,28 +149,6 @@ class SearchQuery(Params, frozen=True, kw_only=True):
     offset: Annotated[int, msgspec.Meta(ge=0)] | msgspec.UnsetType = msgspec.UNSET
 
 
-class FoundExecution(Answer, frozen=True, kw_only=True):
-    execution_id: str
-    namespace: str
-    lane_id: str
-    execution_kind: str
-    flow_id: str | None = None
-    public_state: str
-    blocking_reason: str
-    priority: int
-    attempt_count: int
-    created_at: int
-    started_at: int | None = None
-    completed_at: int | None = None
-    tags: dict[str, str]
-
-
-class Found(Answer, frozen=True, kw_only=True):
-    items: list[FoundExecution]
-    next_cursor: str | None
-    scanned: int
-
-
 class ExecutionIds(Answer, frozen=True, kw_only=True):
     executions: list[str]
     next_cursor: str | None
@@ -281,24 +181,6 @@ class Counts(Answer, frozen=True, kw_only=True):
 # ---- act on one
 
 
-class Cancel(Body, frozen=True, kw_only=True):
-    reason: str
-    source: str = "operator_override"
-    execution_id: str | None = None
-    lease_id: str = ""
-    lease_epoch: int = 0
-    attempt_id: str = ""
-
-
-class Cancelled(Answer, frozen=True, kw_only=True):
-    execution_id: str
-    public_state: str
-
-
-class CancelAnswer(Tagged, frozen=True, kw_only=True):
-    cancelled: Cancelled
-
-
 class Replay(Body, frozen=True, kw_only=True):
     execution_id: str | None = None
     reason: str = ""
@@ -324,19 +206,6 @@ class TagCount(Answer, frozen=True, kw_only=True):
 
 class TagsAnswer(Tagged, frozen=True, kw_only=True):
     updated: TagCount
-
-
-class SetPriority(Body, frozen=True, kw_only=True):
-    new_priority: int
-    execution_id: str | None = None
-
-
-class Changed(Answer, frozen=True, kw_only=True):
-    execution_id: str
-
-
-class PriorityAnswer(Tagged, frozen=True, kw_only=True):
-    changed: Changed
 
 
 class Resume(Body, frozen=True, kw_only=True):

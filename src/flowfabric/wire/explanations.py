@@ -1,7 +1,7 @@
 """Why an execution is not running."""
 
 from flowfabric.core.facets import Facets
-from flowfabric.wire.scalars import Answer
+from flowfabric.operations.types import Answer
 
 
 class Blocker(Answer, frozen=True, kw_only=True):

@@ -5,19 +5,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from flowfabric.core.edge_policies import EdgePolicy
-from flowfabric.wire.errors import ErrorBody
+from flowfabric.operations.errors import ErrorBody
+from flowfabric.operations.types import Answer, Body, ExecutionId, Params, Part, Timestamp
 from flowfabric.wire.executions import Policy, TagCount
-from flowfabric.wire.scalars import (
-    Answer,
-    Body,
-    Bytes,
-    ExecutionId,
-    Params,
-    Part,
-    Tagged,
-    Timestamp,
-    Uuid,
-)
+from flowfabric.wire.scalars import Bytes, Tagged, Uuid
 
 DEFAULT_KIND = "success_only"
 # Told apart by `kind`, and read by the engine, which says what is wrong with one.

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from flowfabric.wire.scalars import Answer, Body, Params, one_of
+from flowfabric.operations.types import Answer, Body, Params, one_of
 
 LaneState = Annotated[str, one_of("active", "paused", "draining", "disabled")]
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from flowfabric.wire.scalars import Answer, Params
+from flowfabric.operations.types import Answer, Params
 
 
 class CurrentAttempt(Answer, frozen=True, kw_only=True):

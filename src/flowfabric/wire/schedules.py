@@ -4,8 +4,9 @@ from typing import Annotated, Any
 
 import msgspec
 
+from flowfabric.operations.types import Answer, Body, Params, Timestamp, one_of
 from flowfabric.wire.executions import Policy
-from flowfabric.wire.scalars import Answer, Body, Bytes, Params, Timestamp, one_of
+from flowfabric.wire.scalars import Bytes
 
 Overlap = Annotated[str, one_of("allow", "skip")]
 CatchUp = Annotated[str, one_of("latest", "all", "none")]

@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from flowfabric.wire.scalars import Answer, Body, Bytes, Params, Tagged, Timestamp, Uuid
+from flowfabric.operations.types import Answer, Body, Params, Timestamp
+from flowfabric.wire.scalars import Bytes, Tagged, Uuid
 
 
 class SendSignal(Body, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from flowfabric.wire.scalars import Answer
+from flowfabric.operations.types import Answer
 
 
 class Partitions(Answer, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from flowfabric.wire.scalars import Answer, Params
+from flowfabric.operations.types import Answer, Params
 
 Visibility = Literal["all", "exclude_best_effort"]
 

@@ -5,9 +5,11 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from flowfabric.core.conditions import Condition
-from flowfabric.wire.errors import Item
+from flowfabric.operations.answers import Item
+from flowfabric.operations.types import Answer, Body, Params, Part, Timestamp
+from flowfabric.wire.errors import RawItem
 from flowfabric.wire.executions import Upstream
-from flowfabric.wire.scalars import Answer, Body, Bytes, Params, Part, Tagged, Timestamp, Uuid
+from flowfabric.wire.scalars import Bytes, Tagged, Uuid
 from flowfabric.wire.signals import ReceivedSignal
 
 T = TypeVar("T")
@@ -402,31 +404,7 @@ class ReportUsage(Body, frozen=True, kw_only=True):
     items: Batch[UsageReport]
 
 
-class SoftBreach(Answer, frozen=True, kw_only=True):
-    dimension: str
-    current_usage: int
-    soft_limit: int
-    # The level that was passed, of a budget or one above it.
-    budget_id: str | None = None
-
-
-class HardBreach(Answer, frozen=True, kw_only=True):
-    """Nothing was counted."""
-
-    dimension: str
-    current_usage: int
-    hard_limit: int
-    attempt_failed: bool = False
-    budget_id: str | None = None
-
-
-class Breach(Tagged, frozen=True, kw_only=True):
-    soft_breach: SoftBreach | None = None
-    hard_breach: HardBreach | None = None
-
-
-Usage = Breach | Literal["Ok", "AlreadyApplied"]
-
-
 class UsageAnswer(Answer, frozen=True, kw_only=True):
-    items: list[Item[Usage]]
+    """Per item the outcome of a report to a budget."""
+
+    items: list[RawItem]

@@ -7,7 +7,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
-from flowfabric.engine.executions import Submission
+from flowfabric.operations.executions import Submission
 from flowfabric.ports.worker import WaitChildren
 from flowfabric.worker.ends import value_of_end
 from flowfabric.worker.session import Session, again

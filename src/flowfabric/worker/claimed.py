@@ -13,7 +13,6 @@ from flowfabric.core.conditions import Condition, signal_set
 from flowfabric.core.policy import ExecutionPolicy, read_policy
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspensions import ReceivedSignal, ResumePolicy
-from flowfabric.engine.budget_types import Usage
 from flowfabric.engine.frames import NewFrame
 from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.engine.tails import StreamPage, StreamRange, Tail, Visibility
@@ -24,6 +23,7 @@ from flowfabric.errors import (
     FlowFabricError,
     TransportError,
 )
+from flowfabric.operations.budgets import Usage
 from flowfabric.ports.worker import (
     Appended,
     Cancel,

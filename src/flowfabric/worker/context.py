@@ -10,8 +10,8 @@ import msgspec
 
 from flowfabric.backend.types import Upstream
 from flowfabric.core.suspensions import ReceivedSignal
-from flowfabric.engine.budget_types import Usage
 from flowfabric.errors import ConfigError, NotFound
+from flowfabric.operations.budgets import Usage
 from flowfabric.ports.worker import Claim
 from flowfabric.worker import codecs
 from flowfabric.worker.children import Call, Callee, Child, Family

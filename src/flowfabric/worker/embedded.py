@@ -1,7 +1,7 @@
 """The worker's port over an engine in this process."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, cast
 
 import msgspec
@@ -11,15 +11,12 @@ from flowfabric.core.rules.attempts import Failure
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspend_outcomes import Satisfied as EngineSatisfied
 from flowfabric.engine import Engine
-from flowfabric.engine.budget_types import Usage
 from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.finishing import Completion
 from flowfabric.engine.finishing import Finish as EngineFinish
 from flowfabric.engine.frames import NewFrame
 from flowfabric.engine.grants import Grant, GrantClaim
 from flowfabric.engine.holding import Held
-from flowfabric.engine.holds import Reservation, Reserved
 from flowfabric.engine.journals import Kept
 from flowfabric.engine.outcomes import Done
 from flowfabric.engine.signals import ResumeSignals
@@ -28,6 +25,8 @@ from flowfabric.engine.tails import StreamPage, StreamRange, Tail
 from flowfabric.engine.waitpoints import PendingRequest
 from flowfabric.engine.workers import NotRegistered, Registered, Registration
 from flowfabric.errors import FlowFabricError, Nondeterminism
+from flowfabric.operations.budgets import Usage
+from flowfabric.operations.executions import Submission
 from flowfabric.ports.ends import WITH_RESULT, end_of
 from flowfabric.ports.worker import (
     Appended,
@@ -42,7 +41,7 @@ from flowfabric.ports.worker import (
     Finished,
     FinishReply,
     Granted,
-    Hold,
+    Limits,
     Renewal,
     Satisfied,
     SpendReport,
@@ -60,6 +59,7 @@ class EmbeddedWorker:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.limits = Limits(engine.use_case)
 
     async def register(self, worker: Registration) -> bool:
         return isinstance(await self._engine.workers.register_worker(worker), Registered)
@@ -166,25 +166,6 @@ class EmbeddedWorker:
         return await self._engine.budgets.record_spend(
             report.budget_id, claim.execution_id, report.amounts, report.dedup_key, _held(claim)
         )
-
-    async def reserve(self, claim: Claim, hold: Hold) -> Reserved | Usage:
-        return await self._engine.holds.reserve(
-            Reservation(
-                budget_id=hold.budget_id,
-                reservation_id=hold.reservation_id,
-                dimensions=hold.amounts,
-                ttl_ms=hold.ttl_ms,
-                execution_id=claim.execution_id,
-            )
-        )
-
-    async def commit(
-        self, budget_id: str, reservation_id: str, amounts: Mapping[str, int]
-    ) -> Usage:
-        return await self._engine.holds.commit(budget_id, reservation_id, amounts)
-
-    async def release(self, budget_id: str, reservation_id: str) -> None:
-        await self._engine.holds.cancel(budget_id, reservation_id)
 
     async def input(self, execution_id: str) -> bytes:
         return (await self._engine.reads.read_execution_context(execution_id)).input_payload

@@ -2,14 +2,22 @@
 
 from collections.abc import Mapping
 from types import TracebackType
+from typing import Final, TypeVar
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from flowfabric.engine.budget_types import Usage
+import msgspec
+
 from flowfabric.errors import BudgetExceeded, ConfigError
-from flowfabric.ports.worker import Hold, SpendReport
+from flowfabric.operations.answers import Answers, encode
+from flowfabric.operations.budgets import HardBreach, NewHold, Usage
+from flowfabric.ports.worker import SpendReport
 from flowfabric.worker.durations import Duration, milliseconds
-from flowfabric.worker.session import Address, Paused, Session, again
-from flowfabric.worker.steps import describe, recorded, value_of
+from flowfabric.worker.session import Address, Paused, Recorded, Session, again
+from flowfabric.worker.steps import describe, recorded
+
+T = TypeVar("T")
+
+_USAGE: Final = Answers[Usage](Usage)
 
 
 def limit_id(namespace: str, name: str) -> str:
@@ -35,17 +43,20 @@ class Spending:
             if usage.attempt_failed:
                 session.lose()
                 raise Paused
-            found = await session.record(at, digest, recorded(shown, usage))
-        return _judged(value_of(found, Usage))
+            found = await session.record(at, digest, _recorded(shown, usage))
+        return _judged(_usage_in(found))
 
     def reserve(
         self, budget: str | None, ttl: Duration, amounts: Mapping[str, int]
     ) -> "Reservation":
         at = self._session.address("ff.reserve")
-        hold = Hold(
-            self._budget(budget), self._key(at), _checked(amounts), milliseconds(ttl, "ttl")
+        hold = NewHold(
+            reservation_id=self._key(at),
+            dimensions=_checked(amounts),
+            ttl_ms=milliseconds(ttl, "ttl"),
+            execution_id=self._session.claim.execution_id,
         )
-        return Reservation(self._session, hold, at)
+        return Reservation(self._session, self._budget(budget), hold, at)
 
     def _budget(self, budget: str | None) -> str:
         if budget is not None:
@@ -63,37 +74,32 @@ class Spending:
 class Reservation:
     """Amounts set aside for as long as the block lasts, or until they are committed."""
 
-    def __init__(self, session: Session, hold: Hold, at: Address) -> None:
+    def __init__(self, session: Session, budget_id: str, hold: NewHold, at: Address) -> None:
         self._session = session
+        self._limits = session.port.limits
+        self._budget_id = budget_id
         self._hold = hold
         self._at = at
-        self._shown, self._digest = describe("reserve", (hold.budget_id,), {})
+        self._shown, self._digest = describe("reserve", (budget_id,), {})
         self._committed: Usage | None = None
 
     async def __aenter__(self) -> "Reservation":
         session, hold = self._session, self._hold
         found = session.recorded(self._at, self._digest, self._shown)
         if found is not None:
-            self._committed = value_of(found, Usage)
+            self._committed = _usage_in(found)
             return self
-        answer = await session.held(again(lambda: session.port.reserve(session.claim, hold)))
-        if isinstance(answer, Usage):
-            _judged(answer)
+        _judged(await session.held(again(lambda: self._limits.reserve(self._budget_id, hold))))
         return self
 
     async def commit(self, **amounts: int) -> Usage:
         """Count what was really spent; what was set aside beyond it is free again."""
         if self._committed is None:
-            session, hold = self._session, self._hold
-            used = await session.held(
-                again(
-                    lambda: session.port.commit(
-                        hold.budget_id, hold.reservation_id, _checked(amounts)
-                    )
-                )
-            )
-            found = await session.record(self._at, self._digest, recorded(self._shown, used))
-            self._committed = value_of(found, Usage)
+            session, name = self._session, self._hold.reservation_id
+            spent, commit = dict(_checked(amounts)), self._limits.commit_reservation
+            used = await session.held(again(lambda: commit(self._budget_id, name, spent)))
+            found = await session.record(self._at, self._digest, _recorded(self._shown, used))
+            self._committed = _usage_in(found)
         return _judged(self._committed)
 
     async def __aexit__(
@@ -104,7 +110,7 @@ class Reservation:
     ) -> None:
         # A pause keeps the hold: the block is entered again and goes on.
         if self._committed is None and not isinstance(fault, Paused):
-            await self._session.port.release(self._hold.budget_id, self._hold.reservation_id)
+            await self._limits.cancel_reservation(self._budget_id, self._hold.reservation_id)
 
 
 def _checked(amounts: Mapping[str, int]) -> Mapping[str, int]:
@@ -116,13 +122,21 @@ def _checked(amounts: Mapping[str, int]) -> Mapping[str, int]:
     return amounts
 
 
-def _judged(usage: Usage) -> Usage:
-    if usage.outcome == "hard_breach":
+def _recorded(shown: str, usage: Usage) -> Recorded:
+    return recorded(shown, msgspec.Raw(encode(usage)))
+
+
+def _usage_in(found: Recorded) -> Usage:
+    return _USAGE.decode(bytes(found.value))
+
+
+def _judged(usage: T) -> T:
+    if isinstance(usage, HardBreach):
         raise BudgetExceeded(
-            f"{usage.dimension}: {usage.current_usage} of {usage.limit} used",
+            f"{usage.dimension}: {usage.current_usage} of {usage.hard_limit} used",
             budget_id=usage.budget_id,
             dimension=usage.dimension,
             current_usage=usage.current_usage,
-            limit=usage.limit,
+            limit=usage.hard_limit,
         )
     return usage

@@ -10,7 +10,7 @@ from flowfabric.backend.bells import LocalBells
 from flowfabric.backend.types import ClaimRequest
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.executions import Submission
+from flowfabric.operations.executions import Submission
 from tests.unit.engine.recorder import Recorder
 
 BELL = lane_bell("default", "default")

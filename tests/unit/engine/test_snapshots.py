@@ -7,8 +7,6 @@ import pytest
 from flowfabric.core.facets import Scene
 from flowfabric.core.record import Attempt, Record
 from flowfabric.engine.snapshots import (
-    CurrentAttempt,
-    CurrentLease,
     attempts_of,
     expired_lease_of,
     info_of,
@@ -18,6 +16,7 @@ from flowfabric.engine.snapshots import (
     summary_of,
 )
 from flowfabric.errors import Corruption
+from flowfabric.operations.executions import CurrentAttempt, CurrentLease
 
 ID = "{fp:7}:00000000-0000-4000-8000-000000000001"
 FLOW = "11111111-2222-4333-8444-555555555555"
@@ -54,7 +53,7 @@ def leased(**fields: Any) -> Record:
 
 def test_info_of_a_fresh_record_leaves_out_what_has_not_happened() -> None:
     info = info_of(record(priority=5))
-    assert (info.started_at, info.completed_at, info.flow_id) == (None, None, None)
+    assert (info.started_at, info.completed_at, info.flow_id) == (0, 0, "")
     assert info.current_attempt_index == 0
     assert (info.execution_kind, info.lane_id, info.priority) == ("train", "gpu", 5)
     assert info.state_vector.eligibility_state == "eligible_now"
@@ -125,7 +124,7 @@ def test_a_snapshot_of_an_unclaimed_record_has_neither() -> None:
 def test_a_lease_without_renewal_has_no_heartbeat() -> None:
     lease = snapshot_of(leased(lease_renewed_at=0)).current_lease
     assert lease is not None
-    assert lease.last_heartbeat_at is None
+    assert lease.last_heartbeat_at == 0
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 
 from flowfabric.engine import Engine, Limits, engine_on, summaries
 from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.executions import Submission
 from flowfabric.engine.streams import Frame, Output, Tail
+from flowfabric.operations.executions import Submission
 from tests.conformance.streaming import Waits
 from tests.unit.engine.recorder import Recorder
 

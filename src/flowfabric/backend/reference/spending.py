@@ -80,7 +80,7 @@ def _warning(soft: Soft, budget: Budget, execution_id: str, now: int) -> LogEntr
     return LogEntry(
         at=now,
         execution_id=execution_id,
-        namespace=budget.scope_id if budget.scope_type == "namespace" else "",
+        namespace=budget.namespace,
         kind="budget_soft_breach",
         families=("operator",),
         details={

@@ -8,6 +8,7 @@ from flowfabric.core.limits.budgets import Budget
 from flowfabric.core.limits.gates import Quota
 
 BUDGET: Final = (
+    "namespace",
     "scope_type",
     "scope_id",
     "enforcement_mode",
@@ -33,6 +34,7 @@ BUDGET: Final = (
     "holds_end_at",
 )
 QUOTA: Final = (
+    "namespace",
     "window_seconds",
     "max_requests_per_window",
     "max_concurrent",

@@ -5,9 +5,11 @@ from flowfabric.client.admin.flows import FlowAdmin
 from flowfabric.client.admin.limits import LimitAdmin
 from flowfabric.client.admin.service import ServiceAdmin
 from flowfabric.client.admin.signals import SignalAdmin
+from flowfabric.operations.budgets import Budgets
+from flowfabric.operations.executions import Executions
 
 __all__ = ["Admin"]
 
 
-class Admin(ExecutionAdmin, SignalAdmin, FlowAdmin, LimitAdmin, ServiceAdmin):
+class Admin(ExecutionAdmin, SignalAdmin, FlowAdmin, LimitAdmin, ServiceAdmin, Executions, Budgets):
     """The same over HTTP and over an engine in this process."""

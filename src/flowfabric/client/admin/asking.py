@@ -7,15 +7,17 @@ import msgspec
 
 from flowfabric.client.questions import Question
 from flowfabric.client.rest import Rest
-from flowfabric.wire.scalars import Params
+from flowfabric.operations import declaration as operations
+from flowfabric.operations.types import Params
 
 T = TypeVar("T")
 
 
-class Asking:
+class Asking(operations.AsyncCalls):
     """Opens its connection with the first question."""
 
-    def __init__(self, reach: Callable[[], Awaitable[Rest]]) -> None:
+    def __init__(self, reach: Callable[[], Awaitable[Rest]], bind: operations.Transport) -> None:
+        super().__init__(bind)
         self._reach = reach
 
     async def _ask(self, question: Question, answer: type[T]) -> T:

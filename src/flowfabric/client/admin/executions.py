@@ -1,11 +1,13 @@
 """Executions: submit, read, list, and act on one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from flowfabric.client.admin.asking import Asking, asked
 from flowfabric.client.ends import Ends
 from flowfabric.client.questions import execution, get, post, put, waiting
 from flowfabric.errors import NotFound
+from flowfabric.operations.executions import Executions, FoundExecution, Search
+from flowfabric.operations.types import Page
 from flowfabric.ports.worker import Ended
 from flowfabric.wire import executions as wire
 from flowfabric.wire.explanations import Explanation
@@ -13,24 +15,8 @@ from flowfabric.wire.leases import ExpiredLeases, ExpiredLeasesQuery
 from flowfabric.wire.signals import ResumeSignals
 
 
-class ExecutionAdmin(Asking):
-    # ---- submit
-
-    async def submit(self, body: wire.CreateExecution) -> wire.CreateAnswer:
-        is_safe = bool(body.idempotency_key or body.execution_id)
-        return await self._ask(post("/v1/executions", body, is_safe=is_safe), wire.CreateAnswer)
-
-    async def submit_many(self, bodies: Sequence[wire.CreateExecution]) -> wire.CreateAnswers:
-        """At most 200 in one call, each with its own answer."""
-        is_safe = all(one.idempotency_key or one.execution_id for one in bodies)
-        body = wire.CreateExecutions(executions=list(bodies))
-        question = post("/v1/executions:batch", body, is_safe=is_safe)
-        return await self._ask(question, wire.CreateAnswers)
-
+class ExecutionAdmin(Asking, Executions):
     # ---- read
-
-    async def describe_execution(self, execution_id: str) -> wire.Execution:
-        return await self._ask(get(execution(execution_id)), wire.Execution)
 
     async def state(self, execution_id: str, wait_ms: int = 0) -> str:
         """The public state; with a wait as soon as it is final, or when the time is up."""
@@ -91,16 +77,11 @@ class ExecutionAdmin(Asking):
 
     # ---- list
 
-    async def search(self, query: wire.SearchQuery | None = None) -> wire.Found:
-        """Executions that match; a short page may have a next one."""
-        question = asked("/v1/executions/search", query or wire.SearchQuery())
-        return await self._ask(question, wire.Found)
-
     async def list_suspended(
         self, namespace: str = "default", cursor: str = "", limit: int = 50
-    ) -> wire.Found:
+    ) -> Page[FoundExecution]:
         return await self.search(
-            wire.SearchQuery(namespace=namespace, state=("suspended",), cursor=cursor, limit=limit)
+            Search(namespace=namespace, state=("suspended",), cursor=cursor, limit=limit)
         )
 
     async def list_executions(
@@ -136,13 +117,6 @@ class ExecutionAdmin(Asking):
 
     # ---- act
 
-    async def cancel(
-        self, execution_id: str, reason: str = "", source: str = "operator_override"
-    ) -> wire.Cancelled:
-        body = wire.Cancel(reason=reason, source=source)
-        question = post(execution(execution_id, "cancel"), body, is_safe=False)
-        return (await self._ask(question, wire.CancelAnswer)).cancelled
-
     async def replay(
         self, execution_id: str, reason: str = "", requested_by: str = ""
     ) -> wire.PublicState:
@@ -154,11 +128,6 @@ class ExecutionAdmin(Asking):
         body = wire.SetTags(tags=dict(tags))
         question = put(execution(execution_id, "tags"), body)
         return (await self._ask(question, wire.TagsAnswer)).updated
-
-    async def set_priority(self, execution_id: str, priority: int) -> wire.Changed:
-        body = wire.SetPriority(new_priority=priority)
-        question = put(execution(execution_id, "priority"), body)
-        return (await self._ask(question, wire.PriorityAnswer)).changed
 
     async def resume(
         self,

@@ -6,14 +6,15 @@ from typing import Final
 import msgspec
 
 from flowfabric.client.admin.asking import Asking, asked
-from flowfabric.client.questions import execution, flow, get, post, put, segment
+from flowfabric.client.questions import flow, get, post, put, segment
+from flowfabric.operations.executions import Executions
 from flowfabric.wire import flows as wire
-from flowfabric.wire.executions import Execution, TagCount
+from flowfabric.wire.executions import TagCount
 
 _MOST_EDGES: Final = 1_000
 
 
-class FlowAdmin(Asking):
+class FlowAdmin(Asking, Executions):
     # ---- submit and build
 
     async def submit_flow(self, body: wire.SubmitFlow) -> wire.SubmitAnswer:
@@ -100,8 +101,8 @@ class FlowAdmin(Asking):
         return await self._edges_of(execution_id, query)
 
     async def _edges_of(self, execution_id: str, query: wire.EdgesQuery) -> wire.Edges:
-        shown = await self._ask(get(execution(execution_id)), Execution)
-        if shown.flow_id is None:
+        shown = await self.describe_execution(execution_id)
+        if not shown.flow_id:
             return wire.Edges(edges=[], next_cursor=None)
         query = msgspec.structs.replace(query, execution_id=execution_id)
         return await self.list_edges(shown.flow_id, query)

@@ -1,68 +1,11 @@
-"""Budgets, quotas, lanes and schedules."""
-
-from collections.abc import Mapping
+"""Lanes and schedules."""
 
 from flowfabric.client.admin.asking import Asking
-from flowfabric.client.questions import (
-    Question,
-    budget,
-    get,
-    post,
-    put,
-    reservation,
-    schedule,
-    segment,
-)
-from flowfabric.wire import budgets as wire
+from flowfabric.client.questions import Question, get, post, put, schedule, segment
 from flowfabric.wire import lanes, schedules
-from flowfabric.wire.workers import Usage
 
 
 class LimitAdmin(Asking):
-    # ---- budgets and quotas
-
-    async def create_budget(self, body: wire.CreateBudget) -> wire.CreateBudgetAnswer:
-        question = post("/v1/budgets", body, is_safe=bool(body.budget_id))
-        return await self._ask(question, wire.CreateBudgetAnswer)
-
-    async def describe_budget(self, budget_id: str) -> wire.BudgetStatus:
-        return await self._ask(get(budget(budget_id)), wire.BudgetStatus)
-
-    async def report_usage(
-        self, budget_id: str, amounts: Mapping[str, int], dedup_key: str = ""
-    ) -> Usage:
-        body = wire.BudgetUsage(dimensions=dict(amounts), dedup_key=dedup_key)
-        question = post(budget(budget_id, "usage"), body, is_safe=bool(dedup_key))
-        answer: Usage = await self._ask_union(question, Usage)
-        return answer
-
-    async def reserve(self, budget_id: str, body: wire.ReserveBudget) -> wire.ReserveAnswer:
-        question = post(budget(budget_id, "reserve"), body)
-        answer: wire.ReserveAnswer = await self._ask_union(question, wire.ReserveAnswer)
-        return answer
-
-    async def commit_reservation(
-        self, budget_id: str, reservation_id: str, amounts: Mapping[str, int]
-    ) -> Usage:
-        body = wire.CommitReservation(dimensions=dict(amounts))
-        question = post(reservation(budget_id, reservation_id, "commit"), body)
-        answer: Usage = await self._ask_union(question, Usage)
-        return answer
-
-    async def cancel_reservation(self, budget_id: str, reservation_id: str) -> Usage:
-        question = post(reservation(budget_id, reservation_id, "cancel"))
-        answer: Usage = await self._ask_union(question, Usage)
-        return answer
-
-    async def reset_budget(self, budget_id: str) -> wire.Reset:
-        """Begin a new period now, with nothing used."""
-        question = post(budget(budget_id, "reset"), is_safe=False)
-        return (await self._ask(question, wire.ResetAnswer)).reset
-
-    async def create_quota(self, body: wire.CreateQuota) -> wire.CreateQuotaAnswer:
-        question = post("/v1/quotas", body, is_safe=bool(body.quota_policy_id))
-        return await self._ask(question, wire.CreateQuotaAnswer)
-
     # ---- lanes
 
     async def list_lanes(

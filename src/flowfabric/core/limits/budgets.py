@@ -28,6 +28,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A budget's limits and what counts against them. A limit of 0 is no limit."""
 
     budget_id: str
+    namespace: str = "default"
     scope_type: ScopeType = "global"
     scope_id: str = ""
     enforcement_mode: EnforcementMode = "strict"

@@ -20,6 +20,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many executions may start per window and how many may run; 0 means any number."""
 
     quota_policy_id: str
+    namespace: str = "default"
     window_seconds: int = 0
     max_requests_per_window: int = 0
     max_concurrent: int = 0

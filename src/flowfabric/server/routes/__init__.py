@@ -2,12 +2,14 @@
 
 from typing import Final
 
+from flowfabric.operations.budgets import Budgets
+from flowfabric.operations.declaration import operations_of
+from flowfabric.operations.executions import Executions
+from flowfabric.server.operations import route_of
 from flowfabric.server.route import Route
 from flowfabric.server.routes import (
     acting,
     admin,
-    budgets,
-    creating,
     events,
     flows,
     graphs,
@@ -25,7 +27,7 @@ from flowfabric.server.routes import (
 )
 
 ROUTES: Final[tuple[Route, ...]] = (
-    *creating.routes,
+    *map(route_of, operations_of(Executions)),
     *listing.routes,
     *reading.routes,
     *acting.routes,
@@ -34,7 +36,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *events.routes,
     *graphs.routes,
     *flows.routes,
-    *budgets.routes,
+    *map(route_of, operations_of(Budgets)),
     *lanes.routes,
     *leases.routes,
     *schedules.routes,

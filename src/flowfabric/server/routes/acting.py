@@ -4,22 +4,16 @@ from typing import Final, assert_never
 
 from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.engine.grants import Grant, GrantOrder, NotReclaimable, ReclaimCapExceeded
-from flowfabric.engine.holding import Held
 from flowfabric.engine.leases import Revocation, Revoked
 from flowfabric.errors import (
-    ExecutionNotActive,
-    ExecutionNotEligible,
     ExecutionNotFound,
     ExecutionNotSuspended,
     ExecutionNotTerminal,
-    FenceRequired,
     FlowAlreadyTerminal,
     InvalidInput,
     InvalidTagKey,
     MaxReplaysExhausted,
     NoLeaseToRevoke,
-    PartialFenceTriple,
-    StaleLease,
 )
 from flowfabric.server.auditing import audited
 from flowfabric.server.call import Call
@@ -29,28 +23,6 @@ from flowfabric.wire import executions as wire
 from flowfabric.wire.scalars import Empty
 
 routes: Final = Routes()
-
-
-@routes.add(
-    "POST /v1/executions/{execution_id}/cancel",
-    SUBMIT,
-    {200: wire.CancelAnswer},
-    ExecutionNotFound,
-    ExecutionNotActive,
-    StaleLease,
-    FenceRequired,
-    PartialFenceTriple,
-)
-async def cancel_execution(call: Call[wire.Cancel, None]) -> Reply:
-    """End an execution from any live state."""
-    asked, own = call.body, call.execution_id
-    call.same("execution_id", asked.execution_id)
-    await call.need_execution(own)
-    held = Held(own, asked.lease_id, asked.lease_epoch, asked.attempt_id, asked.source)
-    done = await call.engine.outcomes.cancel(held, asked.reason)
-    audited(call, "execution_cancelled", execution_id=own, reason=asked.reason)
-    cancelled = wire.Cancelled(execution_id=own, public_state=done.public_state)
-    return ok(wire.CancelAnswer(cancelled=cancelled))
 
 
 @routes.add(
@@ -65,7 +37,7 @@ async def cancel_execution(call: Call[wire.Cancel, None]) -> Reply:
 async def replay_execution(call: Call[wire.Replay, None]) -> Reply:
     """Run a finished execution again."""
     asked, own = call.body, call.execution_id
-    call.same("execution_id", asked.execution_id)
+    call.require_same("execution_id", asked.execution_id)
     await call.need_execution(own)
     request = ReplayRequest(asked.reason, asked.requested_by)
     state = await call.engine.replays.replay(own, request)
@@ -82,27 +54,10 @@ async def replay_execution(call: Call[wire.Replay, None]) -> Reply:
 )
 async def set_tags(call: Call[wire.SetTags, None]) -> Reply:
     """Write tags over those that are there."""
-    call.same("execution_id", call.body.execution_id)
+    call.require_same("execution_id", call.body.execution_id)
     await call.need_execution(call.execution_id)
     count = await call.engine.tags.set_execution_tags(call.execution_id, call.body.tags)
     return ok(wire.TagsAnswer(updated=wire.TagCount(count=count)))
-
-
-@routes.add(
-    "PUT /v1/executions/{execution_id}/priority",
-    ADMIN,
-    {200: wire.PriorityAnswer},
-    ExecutionNotFound,
-    ExecutionNotEligible,
-)
-async def set_priority(call: Call[wire.SetPriority, None]) -> Reply:
-    """Move runnable work in its queue."""
-    own = call.execution_id
-    call.same("execution_id", call.body.execution_id)
-    await call.need_execution(own)
-    old, new = await call.engine.scheduling.change_priority(own, call.body.new_priority)
-    audited(call, "priority_changed", execution_id=own, old=str(old), new=str(new))
-    return ok(wire.PriorityAnswer(changed=wire.Changed(execution_id=own)))
 
 
 @routes.add(
@@ -115,7 +70,7 @@ async def set_priority(call: Call[wire.SetPriority, None]) -> Reply:
 async def resume_execution(call: Call[wire.Resume, None]) -> Reply:
     """End a suspension, whatever it waits for."""
     asked = call.body
-    call.same("execution_id", asked.execution_id)
+    call.require_same("execution_id", asked.execution_id)
     await call.need_execution(call.execution_id)
     state = await call.engine.resumes.resume_execution(
         call.execution_id, asked.trigger_type, asked.resume_delay_ms
@@ -153,7 +108,7 @@ async def revoke_lease(call: Call[Empty, None]) -> Reply:
 async def reclaim_execution(call: Call[wire.Reclaim, None]) -> Reply:
     """Reserve lost work for one worker."""
     asked, own = call.body, call.execution_id
-    call.same("execution_id", asked.execution_id)
+    call.require_same("execution_id", asked.execution_id)
     await call.need_execution(own)
     await _check_lane(call, asked.lane_id)
     done = await call.engine.grants.issue_reclaim(

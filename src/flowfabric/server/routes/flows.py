@@ -17,19 +17,19 @@ from flowfabric.engine.flow_types import (
     FlowCancelled,
     PartiallyCancelled,
 )
+from flowfabric.engine.searches import parse_tag
 from flowfabric.errors import (
     FlowAlreadyTerminal,
     FlowNotFound,
     InvalidParameter,
     TimedOut,
 )
+from flowfabric.operations.errors import error_body
 from flowfabric.server.auditing import audited
 from flowfabric.server.call import Call
 from flowfabric.server.replies import Reply, ok
 from flowfabric.server.route import READ, REQUEST_S, SUBMIT, Routes
-from flowfabric.server.routes.listing import parse_tag
 from flowfabric.wire import flows as wire
-from flowfabric.wire.errors import error_body
 
 routes: Final = Routes()
 
@@ -107,10 +107,10 @@ def _found(flow: Flow) -> wire.FoundFlow:
 async def get_flow(call: Call[None, None]) -> Reply:
     """A flow with its counts, and how far the inbound edges of its members have come."""
     flow_id = call.path["flow_id"]
+    await call.need_flow(flow_id)
     seen = await call.engine.flow_reads.describe_flow(flow_id)
     if seen is None:
         raise FlowNotFound(flow_id)
-    call.caller.need_namespace(seen.namespace)
     return ok(_shown(seen))
 
 
@@ -156,7 +156,7 @@ async def list_edges(call: Call[None, wire.EdgesQuery]) -> Reply:
 async def cancel_flow(call: Call[wire.CancelFlow, wire.CancelFlowQuery]) -> Reply:
     """End a flow and the members its policy covers; with `wait` the answer comes when they have."""
     asked, flow_id = call.body, call.path["flow_id"]
-    call.same("flow_id", asked.flow_id)
+    call.require_same("flow_id", asked.flow_id)
     await call.need_flow(flow_id)
     wait = call.query.wait in _WAITING
     cancelling = call.engine.flow_cancels.cancel_flow(
@@ -196,7 +196,7 @@ def _cancelled(done: FlowCancelled) -> wire.CancelFlowAnswer:
 async def replay_flow(call: Call[wire.ReplayFlow, None]) -> Reply:
     """Run members again that ended badly, and what was skipped behind them."""
     asked, flow_id = call.body, call.path["flow_id"]
-    call.same("flow_id", asked.flow_id)
+    call.require_same("flow_id", asked.flow_id)
     await call.need_flow(flow_id)
     request = ReplayRequest(asked.reason, asked.requested_by)
     members = await call.engine.flow_replays.replay_subgraph(flow_id, asked.execution_ids, request)

@@ -63,7 +63,7 @@ async def submit_flow(call: Call[wire.SubmitFlow, None]) -> Reply:
     asked = call.body
     call.caller.need_namespace(asked.namespace)
     if asked.flow_id:
-        await call.need_flow(asked.flow_id)
+        await call.need_new_flow(asked.flow_id)
     done = await call.engine.graphs.submit_graph(
         GraphSubmission(
             nodes=tuple(_node(one) for one in asked.nodes),
@@ -128,7 +128,7 @@ async def create_flow(call: Call[wire.CreateFlow, None]) -> Reply:
     asked = call.body
     call.caller.need_namespace(asked.namespace)
     flow_id = asked.flow_id or call.engine.deps.mint()
-    await call.need_flow(flow_id)
+    await call.need_new_flow(flow_id)
     done = await call.engine.flows.create_flow(flow_id, asked.flow_kind, asked.namespace)
     told = wire.FlowId(flow_id=done.flow_id)
     if done.is_new:
@@ -148,7 +148,7 @@ async def create_flow(call: Call[wire.CreateFlow, None]) -> Reply:
 async def add_member(call: Call[wire.AddMember, None]) -> Reply:
     """Make an execution a member."""
     asked, flow_id = call.body, call.path["flow_id"]
-    call.same("flow_id", asked.flow_id)
+    call.require_same("flow_id", asked.flow_id)
     await call.need_flow(flow_id)
     await call.need_execution(asked.execution_id)
     done = await call.engine.flows.add_execution_to_flow(flow_id, asked.execution_id)
@@ -176,7 +176,7 @@ async def add_member(call: Call[wire.AddMember, None]) -> Reply:
 async def stage_edge(call: Call[wire.StageEdge, None]) -> Reply:
     """Put an edge beside the graph; with `apply` it counts at once."""
     asked, flow_id = call.body, call.path["flow_id"]
-    call.same("flow_id", asked.flow_id)
+    call.require_same("flow_id", asked.flow_id)
     await call.need_flow(flow_id)
     done = await call.engine.flows.stage_dependency_edge(
         NewEdge(
@@ -212,7 +212,7 @@ async def stage_edge(call: Call[wire.StageEdge, None]) -> Reply:
 async def apply_edge(call: Call[wire.ApplyEdge, None]) -> Reply:
     """Make a staged edge count: its downstream waits for it from now on."""
     asked, flow_id = call.body, call.path["flow_id"]
-    call.same("flow_id", asked.flow_id)
+    call.require_same("flow_id", asked.flow_id)
     await call.need_flow(flow_id)
     done = await call.engine.flows.apply_dependency_to_child(
         StagedEdge(
@@ -240,7 +240,7 @@ async def apply_edge(call: Call[wire.ApplyEdge, None]) -> Reply:
 async def set_edge_policy(call: Call[wire.SetEdgePolicy, None]) -> Reply:
     """Say how a member's inbound edges combine, before the first of them is applied."""
     asked, flow_id = call.body, call.path["flow_id"]
-    call.same("flow_id", asked.flow_id)
+    call.require_same("flow_id", asked.flow_id)
     await call.need_flow(flow_id)
     await call.need_execution(call.execution_id)
     given = {"kind": asked.kind, "k": asked.k, "on_satisfied": asked.on_satisfied}
@@ -258,7 +258,7 @@ async def set_edge_policy(call: Call[wire.SetEdgePolicy, None]) -> Reply:
 async def set_flow_tags(call: Call[wire.SetFlowTags, None]) -> Reply:
     """Write tags over those that are there."""
     flow_id = call.path["flow_id"]
-    call.same("flow_id", call.body.flow_id)
+    call.require_same("flow_id", call.body.flow_id)
     await call.need_flow(flow_id)
     count = await call.engine.flows.set_flow_tags(flow_id, call.body.tags)
     return ok(wire.FlowTagsAnswer(updated=TagCount(count=count)))

@@ -4,13 +4,10 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.backend.types import Filter, Order
-from flowfabric.core.facets import facets
-from flowfabric.core.record import Record
-from flowfabric.core.states import PUBLIC_STATES
 from flowfabric.engine.listings import LaneListing
-from flowfabric.engine.snapshots import stored_public_state
 from flowfabric.errors import InvalidParameter
+from flowfabric.operations.executions import Executions, FoundExecution, Search
+from flowfabric.operations.types import Page
 from flowfabric.server.call import Call
 from flowfabric.server.replies import Reply, ok
 from flowfabric.server.route import READ, Routes
@@ -18,15 +15,12 @@ from flowfabric.wire import executions as wire
 
 routes: Final = Routes()
 
-_ORDERS: Final[dict[wire.Order, Order]] = {
-    "created_desc": "created_newest",
-    "created_asc": "created",
-    "priority": "view",
-}
 _DEFAULT_LIMIT: Final = 50
 
 
-@routes.add("GET /v1/executions", READ, {200: (wire.Found, wire.ExecutionIds, wire.Listed)})
+@routes.add(
+    "GET /v1/executions", READ, {200: (Page[FoundExecution], wire.ExecutionIds, wire.Listed)}
+)
 async def list_executions(call: Call[None, wire.SearchQuery]) -> Reply:
     """The ids of a partition, one view of a lane, or else a search."""
     query = call.query
@@ -34,27 +28,8 @@ async def list_executions(call: Call[None, wire.SearchQuery]) -> Reply:
         return await _list_partition(call, query.partition)
     if query.lane and query.state:
         return await _list_lane(call)
-    return await search_executions(call)
-
-
-@routes.add("GET /v1/executions/search", READ, {200: wire.Found})
-async def search_executions(call: Call[None, wire.SearchQuery]) -> Reply:
-    """Executions that match, across partitions; a short page may have a next one."""
-    query = call.query
-    limit = _given(query.limit, _DEFAULT_LIMIT)
-    if not 1 <= limit <= 1_000:
-        raise InvalidParameter("limit: expected 1..1000")
-    wanted = _filter(call)
-    if query.order == "priority" and not (query.lane and query.state == ("waiting",)):
-        raise InvalidParameter("order: priority needs a lane and state=waiting")
-    page = await call.engine.reads.search(wanted, _ORDERS[query.order], query.cursor, limit)
-    records = [
-        record
-        for record in page.records
-        if call.caller.may_see(record.namespace) and _has_all(record, query)
-    ]
-    found = [_found(record) for record in records]
-    return ok(wire.Found(items=found, next_cursor=page.next_cursor or None, scanned=page.scanned))
+    find = call.engine.use_case(Executions.search)
+    return ok(await find(query=search_of(query), visible=call.caller.namespaces))
 
 
 @routes.add("GET /v1/executions/count", READ, {200: wire.Counts})
@@ -108,63 +83,11 @@ def _check_view(query: wire.SearchQuery) -> None:
         raise InvalidParameter("state: given twice")
 
 
-def _filter(call: Call[None, wire.SearchQuery]) -> Filter:
-    """What the store looks for: of several states or tags the first, the rest is looked at here."""
-    query = call.query
-    for state in query.state:
-        if state not in PUBLIC_STATES:
-            raise InvalidParameter(f"state: unknown public state {state!r}")
-    tags = [parse_tag(text) for text in query.tag]
-    return Filter(
-        namespace=_namespace(call),
-        lane=query.lane,
-        public_state=query.state[0] if len(query.state) == 1 else "",
-        kind=query.kind,
-        flow_id=query.flow_id,
-        worker_instance_id=query.worker,
-        tag=tags[0] if tags else None,
-        created_from=_given(query.created_after, 0),
-        created_before=_given(query.created_before, 0),
-    )
-
-
-def _namespace(call: Call[None, wire.SearchQuery]) -> str:
-    """The namespace asked for; a lane without one is of the default one."""
-    given = call.query.namespace or ("default" if call.query.lane else "")
-    if given:
-        call.caller.need_namespace(given)
-        return given
-    own = call.caller.namespaces
-    return next(iter(own)) if own is not None and len(own) == 1 else ""
-
-
-def parse_tag(text: str) -> tuple[str, str]:
-    key, found, value = text.partition("=")
-    if not found or not key:
-        raise InvalidParameter("tag: expected key=value")
-    return key, value
-
-
-def _has_all(record: Record, query: wire.SearchQuery) -> bool:
-    if len(query.state) > 1 and stored_public_state(record) not in query.state:
-        return False
-    further = (parse_tag(text) for text in query.tag[1:])
-    return all(record.tags.get(key) == value for key, value in further)
-
-
-def _found(record: Record) -> wire.FoundExecution:
-    return wire.FoundExecution(
-        execution_id=record.execution_id,
-        namespace=record.namespace,
-        lane_id=record.lane,
-        execution_kind=record.kind,
-        flow_id=record.flow_id or None,
-        public_state=stored_public_state(record),
-        blocking_reason=facets(record, None).blocking_reason,
-        priority=record.priority,
-        attempt_count=record.attempt_count,
-        created_at=record.created_at,
-        started_at=record.started_at or None,
-        completed_at=record.completed_at or None,
-        tags=record.tags,
-    )
+def search_of(query: wire.SearchQuery) -> Search:
+    names = (*Search.__struct_fields__,)
+    given = {name: getattr(query, name) for name in names}
+    set_ = {k: v for k, v in given.items() if not isinstance(v, msgspec.UnsetType)}
+    try:
+        return msgspec.convert(set_, Search)
+    except msgspec.ValidationError as fault:
+        raise InvalidParameter("limit: expected 1..1000") from fault

@@ -1,6 +1,6 @@
 """Reading one execution."""
 
-from typing import Final, TypeVar
+from typing import Final
 from urllib.parse import quote
 
 import msgspec
@@ -8,7 +8,6 @@ import msgspec
 from flowfabric.core.record import NO_ATTEMPT, Record
 from flowfabric.core.record import Attempt as StoredAttempt
 from flowfabric.core.suspensions import ReceivedSignal as StoredSignal
-from flowfabric.engine.snapshots import ExecutionInfo
 from flowfabric.errors import ExecutionNotFound, InvalidParameter, NotFound
 from flowfabric.ports.ends import WITH_RESULT
 from flowfabric.server.call import Call
@@ -17,26 +16,12 @@ from flowfabric.server.replies import Headers, Reply, ok, raw
 from flowfabric.server.route import READ, READ_OR_WORKER, Routes
 from flowfabric.wire import executions as wire
 from flowfabric.wire.explanations import Explanation
-from flowfabric.wire.leases import CurrentAttempt, CurrentLease
 from flowfabric.wire.results import ATTEMPT_HEADER, ENCODING_HEADER
 from flowfabric.wire.signals import ReceivedSignal, ResumeSignals
 
 routes: Final = Routes()
-T = TypeVar("T")
 
 _BYTES: Final = "application/octet-stream"
-
-
-@routes.add(
-    "GET /v1/executions/{execution_id}", READ_OR_WORKER, {200: wire.Execution}, ExecutionNotFound
-)
-async def get_execution(call: Call[None, None]) -> Reply:
-    """One execution with its state in all seven dimensions."""
-    await call.need_execution(call.execution_id)
-    info = await call.engine.reads.read_execution_info(call.execution_id)
-    if info is None:
-        raise ExecutionNotFound(call.execution_id)
-    return ok(_execution(info))
 
 
 @routes.add(
@@ -194,40 +179,6 @@ def _told_beside(record: Record) -> Headers:
 
 def _no_result(call: Call[None, wire.WaitQuery]) -> NotFound:
     return NotFound(f"execution result not found: {call.execution_id}")
-
-
-def _execution(info: ExecutionInfo) -> wire.Execution:
-    return wire.Execution(
-        execution_id=info.execution_id,
-        namespace=info.namespace,
-        lane_id=info.lane_id,
-        priority=info.priority,
-        execution_kind=info.execution_kind,
-        state_vector=info.state_vector,
-        public_state=info.public_state,
-        created_at=str(info.created_at),
-        started_at=None if info.started_at is None else str(info.started_at),
-        completed_at=None if info.completed_at is None else str(info.completed_at),
-        current_attempt_index=info.current_attempt_index,
-        flow_id=info.flow_id,
-        blocking_detail=info.blocking_detail,
-        result_encoding=info.result_encoding or None,
-        failure_reason=info.failure_reason or None,
-        failure_category=info.failure_category or None,
-        cancellation_reason=info.cancellation_reason or None,
-        current_attempt=_shown(info.current_attempt, CurrentAttempt),
-        current_lease=_shown(info.current_lease, CurrentLease),
-        current_waitpoint=info.current_waitpoint,
-        progress_pct=info.progress_pct,
-        progress_message=info.progress_message or None,
-        total_attempt_count=info.total_attempt_count,
-        last_mutation_at=None if info.last_mutation_at is None else str(info.last_mutation_at),
-        tags=dict(info.tags),
-    )
-
-
-def _shown(part: object, answer: type[T]) -> T | None:
-    return None if part is None else msgspec.convert(part, answer, from_attributes=True)
 
 
 def _attempt(one: StoredAttempt) -> wire.Attempt:

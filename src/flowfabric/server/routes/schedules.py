@@ -31,7 +31,7 @@ routes: Final = Routes()
 async def put_schedule(call: Call[wire.PutSchedule, None]) -> Reply:
     """Make or replace a schedule; the same times again move nothing."""
     asked, own = call.body, call.path["schedule_id"]
-    call.same("schedule_id", asked.schedule_id)
+    call.require_same("schedule_id", asked.schedule_id)
     call.caller.need_namespace(asked.namespace)
     await _need(call)
     policy = asked.policy

@@ -51,7 +51,7 @@ _REFUSALS: Final = (
 async def send_signal(call: Call[wire.SendSignal, None]) -> Reply:
     """Deliver a signal by the token of its waitpoint, which is checked before anything is told."""
     asked = call.body
-    call.same("execution_id", asked.execution_id)
+    call.require_same("execution_id", asked.execution_id)
     await call.need_execution(call.execution_id)
     delivered = await call.engine.signals.deliver_signal(
         SignalRequest(
@@ -107,8 +107,8 @@ async def list_waitpoints(call: Call[None, wire.WaitpointsQuery]) -> Reply:
 async def approve(call: Call[wire.Approve, None]) -> Reply:
     """Deliver the decision of a person, who needs no token and is shown none."""
     asked = call.body
-    call.same("execution_id", asked.execution_id)
-    call.same("waitpoint_id", asked.waitpoint_id)
+    call.require_same("execution_id", asked.execution_id)
+    call.require_same("waitpoint_id", asked.waitpoint_id)
     await call.need_execution(call.execution_id)
     delivered = await call.engine.signals.deliver_approval_signal(
         ApprovalRequest(

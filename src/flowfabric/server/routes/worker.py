@@ -18,18 +18,17 @@ from flowfabric.errors import (
     ExecutionNotFound,
     ExecutionNotLeaseable,
     FlowFabricError,
-    Forbidden,
     InvalidClaimGrant,
     InvalidInput,
     ResourceExhausted,
     Unavailable,
 )
+from flowfabric.operations.answers import item_of
 from flowfabric.server.call import Call
 from flowfabric.server.claimed import shown_claim
 from flowfabric.server.replies import NOTHING, Reply, ok
 from flowfabric.server.route import WORKER, Routes
 from flowfabric.wire import workers as wire
-from flowfabric.wire.errors import item_of
 from flowfabric.wire.scalars import some_bytes
 
 _log = logging.getLogger("flowfabric.server")
@@ -136,7 +135,7 @@ async def claim(call: Call[wire.Claim, None]) -> Reply:
 async def claim_grant(call: Call[wire.GrantClaim, None]) -> Reply:
     """Reserve the best waiting execution of a lane for a worker."""
     asked = call.body
-    call.same("worker_id", asked.worker_id)
+    call.require_same("worker_id", asked.worker_id)
     call.caller.need_namespace(asked.namespace)
     grant = await call.engine.grants.claim_for_worker(
         ClaimOrder(
@@ -221,7 +220,7 @@ async def renew(call: Call[wire.Renew, None]) -> Reply:
     asked = call.body
     call.caller.need_namespace(asked.namespace)
     _check_range(asked.lease_ms, "lease_ms", _LEASE_MS)
-    refused = await call.forbidden(one.execution_id for one in asked.items)
+    refused = await call.refused(one.execution_id for one in asked.items)
     answers, beat = await asyncio.gather(
         asyncio.gather(*(_renew(call, one, refused) for one in asked.items)),
         call.engine.workers.heartbeat_worker(asked.worker_instance_id, asked.namespace),
@@ -238,7 +237,7 @@ async def renew(call: Call[wire.Renew, None]) -> Reply:
 
 
 async def _renew(
-    call: Call[wire.Renew, None], item: wire.Renewal, refused: dict[str, Forbidden]
+    call: Call[wire.Renew, None], item: wire.Renewal, refused: dict[str, FlowFabricError]
 ) -> Renewed | FlowFabricError:
     if item.execution_id in refused:
         return refused[item.execution_id]
@@ -267,7 +266,7 @@ async def finish(call: Call[wire.FinishBatch, None]) -> Reply:
         order = _order(asked.next)
         if call.services.drain.has_begun:
             order = None
-    refused = await call.forbidden(one.execution_id for one in asked.items)
+    refused = await call.refused(one.execution_id for one in asked.items)
     batch = _Batch(call, refused)
     answers, claimed = await batch.finish(asked.items, order)
     shown = [shown_claim(one, with_upstreams=bool(order and order.upstreams)) for one in claimed]
@@ -285,7 +284,9 @@ class _Batch:
     """The ends of several attempts. Completions and failures go in one step together with the next
     claim; the other outcomes each by itself."""
 
-    def __init__(self, call: Call[wire.FinishBatch, None], refused: dict[str, Forbidden]) -> None:
+    def __init__(
+        self, call: Call[wire.FinishBatch, None], refused: dict[str, FlowFabricError]
+    ) -> None:
         self._call = call
         self._refused = refused
 

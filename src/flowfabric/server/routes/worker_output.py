@@ -1,13 +1,12 @@
 """What a remote worker records while it runs: pauses, frames, journal entries, usage."""
 
 import asyncio
-from typing import Final, assert_never
+from typing import Any, Final
 
 from flowfabric.backend.types import JournalEntry
 from flowfabric.core.condition_checks import Binding, Fresh, UsePending
 from flowfabric.core.suspend_outcomes import Details, Issued, Suspended
 from flowfabric.core.suspensions import ResumePolicy
-from flowfabric.engine.budget_types import Usage
 from flowfabric.engine.journals import Kept
 from flowfabric.engine.streams import FramesAppended, NewFrame, Output
 from flowfabric.engine.suspend_orders import SuspendOrder
@@ -26,13 +25,13 @@ from flowfabric.errors import (
     WaitpointNotFound,
     WaitpointNotPending,
 )
+from flowfabric.operations.answers import Item, item_of
 from flowfabric.server.call import Call
 from flowfabric.server.replies import NO_STORE, Reply, created, ok
 from flowfabric.server.route import WORKER, Routes
 from flowfabric.server.routes.reading import shown_signal
 from flowfabric.server.routes.worker import held_of
 from flowfabric.wire import workers as wire
-from flowfabric.wire.errors import Item, item_of
 from flowfabric.wire.scalars import to_bytes
 
 routes: Final = Routes()
@@ -143,7 +142,7 @@ def _issued(one: Issued) -> wire.IssuedWaitpoint:
 async def append_frames(call: Call[wire.AppendFrames, None]) -> Reply:
     """Append output of attempts; the frames of one item are all appended or none."""
     asked = call.body.items
-    refused = await call.forbidden(one.execution_id for one in asked)
+    refused = await call.refused(one.execution_id for one in asked)
     allowed = [one for one in asked if one.execution_id not in refused]
     outputs = [
         Output(held_of(one), one.attempt_index, [_frame(frame) for frame in one.frames])
@@ -218,55 +217,26 @@ def _kept(answer: Kept | FlowFabricError) -> wire.Kept | FlowFabricError:
 
 
 @routes.add("POST /v1/worker/usage", WORKER, {200: wire.UsageAnswer}, InvalidInput)
-async def report_usage(call: Call[wire.ReportUsage, None]) -> Reply:
+async def report_usages(call: Call[wire.ReportUsage, None]) -> Reply:
     """Report what attempts spent; a breach is an outcome, not an error."""
     asked = call.body.items
-    refused = await call.forbidden(one.execution_id for one in asked)
+    refused = await call.refused(one.execution_id for one in asked)
     reports = (
         _answer(refused[one.execution_id]) if one.execution_id in refused else _report(call, one)
         for one in asked
     )
-    return ok(wire.UsageAnswer(items=list(await asyncio.gather(*reports))))
+    return ok({"items": await asyncio.gather(*reports)})
 
 
-async def _answer(fault: FlowFabricError) -> Item[wire.Usage]:
+async def _answer(fault: FlowFabricError) -> Item[Any]:
     return item_of(fault)
 
 
-async def _report(call: Call[wire.ReportUsage, None], item: wire.UsageReport) -> Item[wire.Usage]:
+async def _report(call: Call[wire.ReportUsage, None], item: wire.UsageReport) -> Item[Any]:
     try:
         usage = await call.engine.budgets.record_spend(
             item.budget_id, item.execution_id, item.dimensions, item.dedup_key, held_of(item)
         )
     except FlowFabricError as fault:
         return item_of(fault)
-    return Item(ok=shown_usage(usage))
-
-
-def shown_usage(usage: Usage) -> wire.Usage:
-    match usage.outcome:
-        case "ok":
-            return "Ok"
-        case "already_applied":
-            return "AlreadyApplied"
-        case "soft_breach":
-            return wire.Breach(
-                soft_breach=wire.SoftBreach(
-                    dimension=usage.dimension,
-                    current_usage=usage.current_usage,
-                    soft_limit=usage.limit,
-                    budget_id=usage.budget_id or None,
-                )
-            )
-        case "hard_breach":
-            return wire.Breach(
-                hard_breach=wire.HardBreach(
-                    dimension=usage.dimension,
-                    current_usage=usage.current_usage,
-                    hard_limit=usage.limit,
-                    attempt_failed=usage.attempt_failed,
-                    budget_id=usage.budget_id or None,
-                )
-            )
-        case outcome:
-            assert_never(outcome)
+    return Item(ok=usage)

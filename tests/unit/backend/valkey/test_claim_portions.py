@@ -2,7 +2,7 @@
 
 from flowfabric.backend.valkey.calls import MOST_ITEMS
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.executions import Submission
+from flowfabric.operations.executions import Submission
 from tests.conformance.driver import Driver
 
 MANY = MOST_ITEMS + 25
@@ -10,7 +10,9 @@ MANY = MOST_ITEMS + 25
 
 async def test_many_are_claimed_in_their_order(driver: Driver) -> None:
     own = [
-        (await driver.engine.executions.create(Submission(priority=MANY - n))).execution_id
+        (
+            await driver.engine.executions.create(Submission(kind="work", priority=MANY - n))
+        ).execution_id
         for n in range(MANY)
     ]
     order = ClaimOrder(worker_id="w", worker_instance_id="w-1", n=MANY + 1)

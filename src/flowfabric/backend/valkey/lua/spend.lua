@@ -20,7 +20,7 @@ local MOST_DEEP = 8
 -- Word for the operators that a soft limit was passed.
 local function warn(state, level, soft, execution)
   local budget = level.budget
-  local namespace = budget[@b.scope_type] == 'namespace' and budget[@b.scope_id] or ''
+  local namespace = budget[@b.namespace]
   local details = {
     'budget_id', soft[1], 'dimension', soft[2],
     'current_usage', string.format('%.0f', soft[3]), 'soft_limit', string.format('%.0f', soft[4]),

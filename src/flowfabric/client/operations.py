@@ -1,0 +1,138 @@
+"""Operations over HTTP: a call becomes a request, its answer is decoded."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, get_type_hints
+
+import httpx
+import msgspec
+
+from flowfabric.client.questions import TIMEOUT_S, WAIT_MARGIN_S, Question, segment
+from flowfabric.client.rest import Rest
+from flowfabric.errors import MalformedResponse
+from flowfabric.operations.answers import encode
+from flowfabric.operations.declaration import READS, Call, Operation, Transport
+from flowfabric.operations.types import MOST_BATCHED
+
+# Leaves room for the rest of a body below the server's limit for batches.
+_MOST_BYTES: Final = 7 * 1024 * 1024
+
+
+def over(rest: Rest) -> Transport:
+    """The transport to a server."""
+
+    def bind(declared: Operation[..., Any]) -> Call:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            arguments = declared.bind(args, kwargs)
+            is_safe = declared.is_repeatable(arguments)
+            return await _ask(rest, declared, question_of(declared, arguments, is_safe=is_safe))
+
+        async def call_in_pieces(*args: Any, **kwargs: Any) -> list[Any]:
+            arguments, batch = declared.bind(args, kwargs), declared.owners.batch
+            # Pieces are encoded already, so what they say about repeats is asked of the whole.
+            is_safe = declared.is_repeatable(arguments)
+            answers: list[Any] = []
+            for piece in _pieces(arguments[batch]):
+                question = question_of(declared, arguments | {batch: piece}, is_safe=is_safe)
+                answers += await _ask(rest, declared, question)
+            return answers
+
+        return call_in_pieces if declared.owners.batch else call
+
+    return bind
+
+
+async def _ask(rest: Rest, declared: Operation[..., Any], question: Question) -> Any:
+    response = await rest.fetch(question)
+    if response.status_code == httpx.codes.NO_CONTENT:
+        return None
+    try:
+        return declared.answers.decode(response.content)
+    except msgspec.MsgspecError as fault:
+        raise MalformedResponse(f"{declared.name}: {fault}") from fault
+
+
+def question_of(
+    declared: Operation[..., Any], arguments: Mapping[str, Any], *, is_safe: bool
+) -> Question:
+    path = declared.path
+    for name in declared.path_names:
+        path = path.replace(f"{{{name}}}", segment(str(arguments[name])))
+    is_read = declared.method in READS
+    request = _request(declared, arguments)
+    wait_ms = declared.member(arguments, declared.terms.waits) if declared.terms.waits else None
+    return Question(
+        method=declared.method,
+        path=path,
+        body=None if is_read else request,
+        query=_query(request) if is_read and request is not None else {},
+        is_safe=is_safe,
+        timeout_s=wait_ms / 1_000 + WAIT_MARGIN_S if wait_ms else TIMEOUT_S,
+    )
+
+
+def _request(declared: Operation[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """The body or query; None when there are no members."""
+    if declared.whole:
+        return as_sent(arguments[declared.whole])
+    shape = declared.query if declared.method in READS else declared.body
+    members = {name: one for name, one in arguments.items() if name in declared.members}
+    if shape is None:
+        return None
+    if batch := declared.owners.batch:
+        members[batch] = [as_sent(one) for one in members[batch]]
+    return shape(**members)
+
+
+# ---- batches
+
+
+def _pieces(items: Sequence[Any]) -> Iterator[list[msgspec.Raw]]:
+    """Cuts a batch so that no request has too many items or bytes. Items are encoded once."""
+    piece: list[msgspec.Raw] = []
+    size = 0
+    for item in items:
+        encoded = encode(as_sent(item))
+        if piece and (len(piece) == MOST_BATCHED or size + len(encoded) > _MOST_BYTES):
+            yield piece
+            piece, size = [], 0
+        piece.append(msgspec.Raw(encoded))
+        size += len(encoded)
+    if piece:
+        yield piece
+
+
+# ---- JSON members and queries
+
+
+def as_sent(request: Any) -> Any:
+    """A member of raw JSON may be given as text, and is sent as it is."""
+    if not isinstance(request, msgspec.Struct):
+        return request
+    texts = {
+        name: msgspec.Raw(text)
+        for name in _raw_members(type(request))
+        if isinstance(text := getattr(request, name), str | bytes)
+    }
+    return msgspec.structs.replace(request, **texts) if texts else request
+
+
+@cache
+def _raw_members(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    hints = get_type_hints(kind)
+    return tuple(name for name in kind.__struct_fields__ if hints[name] is msgspec.Raw)
+
+
+def _query(query: msgspec.Struct) -> dict[str, Any]:
+    """Parameters as a URL has them; those at their defaults are left out."""
+    return {
+        field.encode_name: _text(value)
+        for field in msgspec.structs.fields(query)
+        if (value := getattr(query, field.name)) != field.default
+    }
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return list(value) if isinstance(value, tuple) else value

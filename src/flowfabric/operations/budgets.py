@@ -1,0 +1,208 @@
+"""Budgets and quotas. A breach is an outcome, never an error."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar
+
+from flowfabric.errors import BudgetNotFound, InvalidQuotaSpec, PartitionMismatch
+from flowfabric.operations.declaration import ADMIN, READ, WORKER, operation
+from flowfabric.operations.types import (
+    Answer,
+    BudgetId,
+    ExecutionId,
+    Free,
+    Namespace,
+    NewBudgetId,
+    NewQuotaId,
+    Outcome,
+    Part,
+)
+
+Amounts = dict[str, int]
+ReservationId = Annotated[str, Free("a name within its budget")]
+
+
+class NewBudget(Part, frozen=True, kw_only=True):
+    """The three lists go together; a limit of 0 is no limit, an interval of 0 never resets."""
+
+    namespace: Namespace = "default"
+    scope_type: str = "global"
+    scope_id: Annotated[str, Free("a label; nothing is looked up by it")] = ""
+    enforcement_mode: str = "strict"
+    on_hard_limit: str = "reject"
+    on_soft_limit: str = "warn"
+    reset_interval_ms: int = 0
+    dimensions: Sequence[str]
+    hard_limits: Sequence[int]
+    soft_limits: Sequence[int]
+    budget_id: NewBudgetId = ""
+    parent_id: BudgetId = ""
+
+
+class BudgetCreated(Outcome, frozen=True, kw_only=True, tag="created"):
+    status: ClassVar[int] = 201
+    is_new: ClassVar[bool] = True
+
+    budget_id: str
+
+
+class BudgetExists(Outcome, frozen=True, kw_only=True, tag="already_satisfied"):
+    """The existing budget is left as it is."""
+
+    is_new: ClassVar[bool] = False
+
+    budget_id: str
+
+
+class BudgetStatus(Answer, frozen=True, kw_only=True):
+    """An instant of 0 has not come."""
+
+    budget_id: str
+    namespace: str
+    parent_id: str = ""
+    scope_type: str
+    scope_id: str
+    enforcement_mode: str
+    usage: Amounts
+    reserved: Amounts
+    hard_limits: Amounts
+    soft_limits: Amounts
+    breach_count: int
+    soft_breach_count: int
+    reset_count: int
+    last_breach_at: int = 0
+    last_breach_dim: str = ""
+    next_reset_at: int = 0
+    created_at: int
+
+
+class Ok(Outcome, frozen=True):
+    attempt_failed: ClassVar[bool] = False
+
+
+class AlreadyApplied(Outcome, frozen=True):
+    attempt_failed: ClassVar[bool] = False
+
+
+class SoftBreach(Outcome, frozen=True, kw_only=True):
+    """Counted, and past a soft limit of the budget `budget_id` names."""
+
+    attempt_failed: ClassVar[bool] = False
+
+    dimension: str
+    current_usage: int
+    soft_limit: int
+    budget_id: str = ""
+
+
+class HardBreach(Outcome, frozen=True, kw_only=True):
+    """Nothing was counted."""
+
+    dimension: str
+    current_usage: int
+    hard_limit: int
+    attempt_failed: bool = False
+    budget_id: str = ""
+
+
+Usage = Ok | AlreadyApplied | SoftBreach | HardBreach
+
+
+class NewHold(Part, frozen=True, kw_only=True):
+    """What to set aside, under a name of the caller's, and for how long."""
+
+    reservation_id: ReservationId
+    dimensions: Mapping[str, int]
+    ttl_ms: int
+    execution_id: ExecutionId = ""
+
+
+class Reserved(Outcome, frozen=True):
+    """Set aside until this instant, unless it is committed or cancelled before."""
+
+    expires_at: int
+
+
+class Reset(Outcome, frozen=True, kw_only=True):
+    """When the next scheduled reset is due; 0 when there is none."""
+
+    next_reset_at: int = 0
+
+
+class NewQuota(Part, frozen=True, kw_only=True):
+    """A limit of 0 is no limit."""
+
+    namespace: Namespace = "default"
+    window_seconds: int = 0
+    max_requests_per_window: int = 0
+    max_concurrent: int = 0
+    jitter_ms: int = 0
+    quota_policy_id: NewQuotaId = ""
+
+
+class QuotaCreated(Outcome, frozen=True, kw_only=True, tag="created"):
+    status: ClassVar[int] = 201
+    is_new: ClassVar[bool] = True
+
+    quota_policy_id: str
+
+
+class QuotaExists(Outcome, frozen=True, kw_only=True, tag="already_satisfied"):
+    is_new: ClassVar[bool] = False
+
+    quota_policy_id: str
+
+
+class Budgets:
+    @operation(
+        "POST /v1/budgets",
+        ADMIN,
+        BudgetNotFound,
+        PartitionMismatch,
+        repeat=("budget_id",),
+    )
+    async def create_budget(self, new: NewBudget) -> BudgetCreated | BudgetExists:
+        """Create a budget; one that is there stays as it is."""
+
+    @operation("GET /v1/budgets/{budget_id}", READ, BudgetNotFound)
+    async def describe_budget(self, budget_id: BudgetId) -> BudgetStatus:
+        """Limits of a budget and what is used of them."""
+
+    @operation("POST /v1/budgets/{budget_id}/usage", WORKER, BudgetNotFound, repeat=("dedup_key",))
+    async def report_usage(
+        self, budget_id: BudgetId, dimensions: Amounts, dedup_key: str = ""
+    ) -> Usage:
+        """Count what was spent, or refuse it whole."""
+
+    @operation("POST /v1/budgets/{budget_id}/reserve", WORKER, BudgetNotFound)
+    async def reserve(
+        self, budget_id: BudgetId, hold: NewHold
+    ) -> Reserved | AlreadyApplied | HardBreach:
+        """Set amounts aside before they are spent."""
+
+    @operation(
+        "POST /v1/budgets/{budget_id}/reservations/{reservation_id}/commit", WORKER, BudgetNotFound
+    )
+    async def commit_reservation(
+        self, budget_id: BudgetId, reservation_id: ReservationId, dimensions: Amounts
+    ) -> Usage:
+        """Count what was really spent in place of what was set aside."""
+
+    @operation(
+        "POST /v1/budgets/{budget_id}/reservations/{reservation_id}/cancel", WORKER, BudgetNotFound
+    )
+    async def cancel_reservation(self, budget_id: BudgetId, reservation_id: ReservationId) -> Usage:
+        """Drop what was set aside."""
+
+    @operation(
+        "POST /v1/budgets/{budget_id}/reset",
+        ADMIN,
+        BudgetNotFound,
+        repeat=False,
+        audit="budget_reset",
+    )
+    async def reset_budget(self, budget_id: BudgetId) -> Reset:
+        """Begin a new period now, with nothing used."""
+
+    @operation("POST /v1/quotas", ADMIN, InvalidQuotaSpec, repeat=("quota_policy_id",))
+    async def create_quota(self, new: NewQuota) -> QuotaCreated | QuotaExists:
+        """Create a quota policy; one that is there stays as it is."""
