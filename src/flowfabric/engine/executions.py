@@ -22,6 +22,7 @@ from flowfabric.core.ids import (
     partition_of,
     solo,
 )
+from flowfabric.core.lanes import accepts_submissions, not_open
 from flowfabric.core.policy import ExecutionPolicy, RawPolicy, decode_policy, freeze, is_brief
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import clamp_priority
@@ -124,8 +125,8 @@ class Executions:
         if lane is None:
             _check_names(asked)
             lane = await self._lanes.look_up(asked.namespace, asked.lane)
-        if lane.state in ("draining", "disabled"):
-            raise LaneNotAccepting(f"lane {asked.lane} is {lane.state}")
+        if not accepts_submissions(lane.state):
+            raise LaneNotAccepting(not_open(asked.lane, lane.state))
         birth = self._birth(asked, lane.lane_shards)
         if birth.record.required_capabilities:
             await self._lanes.register_set(birth.record)

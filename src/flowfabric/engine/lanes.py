@@ -12,6 +12,7 @@ from flowfabric.backend.base import CONFIG_BELL, Backend
 from flowfabric.backend.types import ConfigPut
 from flowfabric.core.capabilities import satisfied
 from flowfabric.core.ids import check_lane, check_namespace, check_text
+from flowfabric.core.lanes import LANE_STATES, serves_claims
 from flowfabric.core.record import Record, queued_since
 from flowfabric.engine.checking import whole
 from flowfabric.engine.idleness import Sought, sought_in
@@ -28,7 +29,6 @@ _log = logging.getLogger("flowfabric.lanes")
 MOST_SETS: Final = 1_000
 MOST_SHARDS: Final = 256
 MOST_LISTED: Final = 1_000
-LANE_STATES: Final = ("active", "paused", "draining", "disabled")
 _FRESH_S: Final = 1.0
 # How long a store that does not tell of a lane is waited for, and how long what was known of the
 # lane may serve instead.
@@ -147,7 +147,7 @@ class Lanes:
             if remembered is not None:
                 return remembered
         known = [(lane, await self._fresh((namespace, lane))) for lane in lanes]
-        claimable = [one for one in known if one[1].lane.state in ("active", "draining")]
+        claimable = [one for one in known if serves_claims(one[1].lane.state)]
         sets: dict[str, tuple[str, ...]] = {}
         for _, found in claimable:
             sets.update(found.sets)
