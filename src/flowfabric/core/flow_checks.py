@@ -12,6 +12,7 @@ from flowfabric.errors import (
     ExecutionNotFound,
     ExecutionNotInFlow,
     FlowAlreadyTerminal,
+    FlowFabricError,
     FlowNotFound,
     InvalidDependency,
     InvalidInput,
@@ -28,6 +29,17 @@ def check_same_flow(stored: Flow, kind: str, namespace: str) -> None:
         found = stored.kind if field == "flow_kind" else stored.namespace
         if found != wanted:
             raise Conflict(f"{field}: flow {stored.flow_id} has {found!r}")
+
+
+def explain_create(record: Record, flow: Flow | None) -> FlowFabricError | None:
+    """Why a new execution may not join the flow that it names; None when it may."""
+    if flow is None:
+        return FlowNotFound(record.flow_id)
+    if flow.cancelled_at:
+        return FlowAlreadyTerminal(f"flow {record.flow_id} is cancelled")
+    if flow.namespace != record.namespace:
+        return InvalidInput(f"namespace: the flow is of namespace {flow.namespace}")
+    return None
 
 
 def check_editable(flow_id: str, flow: Flow | None) -> Flow:
