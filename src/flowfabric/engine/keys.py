@@ -23,7 +23,8 @@ from flowfabric.core.key_ring import (
 )
 from flowfabric.core.tokens import KeyRing, Secret, is_in_grace
 from flowfabric.engine.audit import audit
-from flowfabric.errors import FlowFabricError, HmacSecretNotInitialized, RetryExhausted
+from flowfabric.engine.optimistic import STALE, Stale, decide
+from flowfabric.errors import FlowFabricError, HmacSecretNotInitialized
 
 _log = logging.getLogger("flowfabric.keys")
 
@@ -32,7 +33,6 @@ DEFAULT_GRACE_MS: Final = 86_400_000
 # A key is kept this long past its grace, so that its tokens are told from forged ones.
 KEPT_PAST_GRACE_MS: Final = 86_400_000
 _FRESH_S: Final = 1.0
-_TRIES: Final = 8
 _NONE: Final = Secret("")
 
 A = TypeVar("A")
@@ -207,14 +207,17 @@ class Keys:
 
     async def _change(self, decision: Callable[[KeyRing, int], tuple[KeyRing | None, A]]) -> A:
         """Decide from the stored ring and put what it becomes, until nobody came between."""
-        for _ in range(_TRIES):
+
+        async def attempt() -> A | Stale:
             (found,) = await self._backend.config_get([DOCUMENT])
             now = await self._backend.now()
             news, answer = decision(read_ring(found.body) if found else KeyRing(), now)
             if news is None:
                 return answer
             put = ConfigPut(DOCUMENT, found.version if found else 0, write_ring(news))
-            if (await self._backend.config_put([put]))[0].applied:
-                self._keep(news)
-                return answer
-        raise RetryExhausted("changing the key ring lost every race; try again")
+            if not (await self._backend.config_put([put]))[0].applied:
+                return STALE
+            self._keep(news)
+            return answer
+
+        return await decide("document", DOCUMENT, attempt)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -16,11 +17,11 @@ from flowfabric.core.lanes import LANE_STATES, serves_claims
 from flowfabric.core.record import Record, queued_since
 from flowfabric.engine.checking import whole
 from flowfabric.engine.idleness import Sought, sought_in
+from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.errors import (
     Corruption,
     InvalidInput,
     ResourceExhausted,
-    RetryExhausted,
     TransportError,
 )
 
@@ -34,7 +35,6 @@ _FRESH_S: Final = 1.0
 # lane may serve instead.
 _SOON_S: Final = 1.0
 _STALE_S: Final = 60.0
-_TRIES: Final = 8
 _MOST_ROUTES: Final = 1_000
 
 Name = tuple[str, str]
@@ -163,11 +163,10 @@ class Lanes:
         name = (record.namespace, record.lane)
         if record.req_set in (await self._fresh(name)).sets:
             return
-        for _ in range(_TRIES):
-            if await self._add_set(name, record):
-                self._cache.pop(name, None)
-                return
-        raise RetryExhausted(f"registering a requirement set of lane {record.lane}")
+        await decide(
+            "the requirement sets of lane", record.lane, partial(self._add_set, name, record)
+        )
+        self._cache.pop(name, None)
 
     async def configure(
         self, namespace: str, lane: str, *, state: str | None = None, shards: int | None = None
@@ -179,11 +178,8 @@ class Lanes:
             raise InvalidInput(f"state: expected one of {', '.join(LANE_STATES)}, got {state!r}")
         if shards is not None:
             whole(shards, "lane_shards", 1, MOST_SHARDS)
-        for _ in range(_TRIES):
-            changed = await self._put_lane((namespace, lane), state, shards)
-            if changed is not None:
-                return changed
-        raise RetryExhausted(f"changing lane {lane}")
+        attempt = partial(self._put_lane, (namespace, lane), state, shards)
+        return await decide("lane", lane, attempt)
 
     async def list_lanes(self, namespace: str, cursor: str, limit: int) -> tuple[list[str], str]:
         """Names of the namespace's lanes behind the cursor, and the next cursor if more remain."""
@@ -312,19 +308,19 @@ class Lanes:
         except Exception:
             _log.exception("lane %s of namespace %s could not be registered", lane, namespace)
 
-    async def _add_set(self, name: Name, record: Record) -> bool:
+    async def _add_set(self, name: Name, record: Record) -> Stale | None:
         document = (await self._backend.config_get([_sets_document(*name)]))[0]
         sets = _sets_decoder.decode(document.body) if document else {}
         if record.req_set in sets:
-            return True
+            return None
         if len(sets) >= MOST_SETS:
             raise ResourceExhausted(f"requirement_sets: lane {record.lane} has {MOST_SETS}")
         sets[record.req_set] = record.required_capabilities
         expected = document.version if document else 0
         put = ConfigPut(_sets_document(*name), expected, msgspec.json.encode(sets))
-        return (await self._backend.config_put([put]))[0].applied
+        return None if (await self._backend.config_put([put]))[0].applied else STALE
 
-    async def _put_lane(self, name: Name, state: str | None, shards: int | None) -> Lane | None:
+    async def _put_lane(self, name: Name, state: str | None, shards: int | None) -> Lane | Stale:
         document = (await self._backend.config_get([_lane_document(*name)]))[0]
         lane = _lane_decoder.decode(document.body) if document else Lane()
         changed = Lane(state or lane.state, shards or lane.lane_shards)
@@ -332,7 +328,7 @@ class Lanes:
         put = ConfigPut(_lane_document(*name), expected, msgspec.json.encode(changed))
         applied = (await self._backend.config_put([put]))[0].applied
         self._cache.pop(name, None)
-        return changed if applied else None
+        return changed if applied else STALE
 
 
 def _stored_name(lane: str) -> str:

@@ -17,7 +17,6 @@ from flowfabric.engine.checking import MAX_INSTANT, body, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.edges import check_not_waiting_for
 from flowfabric.engine.holding import Held, fence_of, given_fence
-from flowfabric.engine.settling import Settling
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotFound,
@@ -46,9 +45,8 @@ class Done(msgspec.Struct, frozen=True, gc=False):
 
 
 class Outcomes:
-    def __init__(self, deps: Deps, settling: Settling) -> None:
+    def __init__(self, deps: Deps) -> None:
         self._deps = deps
-        self._settling = settling
 
     async def complete(
         self, held: Held, result: bytes | None = None, encoding: str = "", op: str = ""
@@ -88,12 +86,10 @@ class Outcomes:
             return answer
         try:
             if isinstance(answer, Applied):
-                if answer.brief.gated:
-                    await self._deps.slots.follow(plan, answer, held.record)
-                applied = self._settled(answer, held)
+                await self._deps.follow_up(plan, answer, held.record)
             else:
-                applied = await self._deps.push(plan, held.record)
-            return await self._with_next(plan, held, applied)
+                answer = await self._deps.push(plan, held.record)
+            return await self._with_next(plan, held, answer)
         except FlowFabricError as fault:
             return fault
 
@@ -137,12 +133,6 @@ class Outcomes:
             if record.state in FINAL:
                 raise not_active(record) from None
             raise
-
-    def _settled(self, applied: Applied, held: Held) -> Applied:
-        if applied.more:
-            flow_id = held.record.flow_id if held.record else ""
-            self._settling.go_on(held.execution_id, flow_id)
-        return applied
 
     def _done(self, held: Held, applied: Applied) -> Done:
         brief = applied.brief

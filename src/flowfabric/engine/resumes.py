@@ -17,7 +17,6 @@ from flowfabric.engine.audit import audit
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deciding import decide_beside
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.settling import Settling
 from flowfabric.errors import Corruption, ExecutionNotFound, ExecutionNotSuspended, InvalidInput
 
 TRIGGERS: Final = ("signal", "operator", "auto_resume")
@@ -36,9 +35,8 @@ class TimedOut(msgspec.Struct, frozen=True):
 
 
 class Resumes:
-    def __init__(self, deps: Deps, settling: Settling) -> None:
+    def __init__(self, deps: Deps) -> None:
         self._deps = deps
-        self._settling = settling
 
     async def resume_execution(
         self, execution_id: str, trigger_type: str = "signal", resume_delay_ms: int | None = None
@@ -78,13 +76,9 @@ class Resumes:
             return plan, TimedOut(_HAPPENED.get(behavior, behavior), public_state(state, ""))
 
         try:
-            applied, outcome = await decide_beside(
-                self._deps, execution_id, (SUSPENSION,), decision
-            )
+            _, outcome = await decide_beside(self._deps, execution_id, (SUSPENSION,), decision)
         except ExecutionNotFound:
             return "not_found_cleaned"
-        if applied is not None and applied.more:
-            self._settling.go_on(execution_id, "")
         return outcome
 
 

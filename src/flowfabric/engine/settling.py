@@ -28,12 +28,8 @@ class Settling:
         self._background: set[asyncio.Task[None]] = set()
 
     def go_on(self, execution_id: str, flow_id: str) -> None:
-        """Go on behind a member in the background."""
+        """Go on with a flow in the background; without its id, that of the execution."""
         self._spawn(self._go_on(execution_id, flow_id))
-
-    def dispatch(self, flow_id: str) -> None:
-        """Go on with a flow in the background."""
-        self._spawn(self._go_on("", flow_id))
 
     async def settle(self, flow_id: str) -> None:
         """Do bounded steps until nothing is left that could be done."""

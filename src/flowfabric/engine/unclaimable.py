@@ -20,14 +20,11 @@ async def end_unclaimable(deps: Deps, offer: Offer) -> None:
         reason = flow.cancel_reason if flow else ""
         plan = cancel(record.execution_id, reason, "flow_cascade", None)
     try:
-        answer = await deps.store.apply(plan)
+        answer = await deps.apply(plan, record)
     except FlowFabricError:
         _log.exception("ending %s (%s) failed; the next claim tries again", *_named(offer))
         return
-    if isinstance(answer, Applied):
-        if record.gated:
-            await deps.slots.follow(plan, answer, record)
-    else:
+    if not isinstance(answer, Applied):
         _log.debug("%s (%s) was changed by somebody else", *_named(offer))
 
 
