@@ -9,6 +9,7 @@ import pytest
 
 from flowfabric.backend.base import Backend
 from flowfabric.backend.types import NamedClaim, Offer
+from flowfabric.core.backoff import Backoff
 from flowfabric.core.flow_cancel import MEMBERS_PER_STEP
 from flowfabric.core.graph import flow_state
 from flowfabric.duties.sweep import TimerSweep
@@ -450,7 +451,7 @@ class Flaky:
 
 
 def impatient(engine: Engine) -> FlowCancels:
-    return FlowCancels(engine.deps, Settling(engine.deps, pauses_s=(0.0, 0.0)))
+    return FlowCancels(engine.deps, Settling(engine.deps, Backoff(0, 0)))
 
 
 async def test_passing_faults_of_the_store_are_survived(driver: Driver) -> None:

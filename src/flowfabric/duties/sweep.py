@@ -12,7 +12,7 @@ from flowfabric.core.plan import Applied, Plan
 from flowfabric.core.record import Record
 from flowfabric.core.schedules import DOCUMENT, read_schedule
 from flowfabric.core.states import LIMIT_REASONS
-from flowfabric.duties.backoff import Backoff
+from flowfabric.duties.backoff import ItemBackoff
 from flowfabric.duties.tally import Tally
 from flowfabric.engine import Engine
 from flowfabric.engine.firing import Due
@@ -35,7 +35,7 @@ class TimerSweep:
     def __init__(self, engine: Engine, only: DutyFilter | None = None) -> None:
         self._engine = engine
         self._only = only or DutyFilter()
-        self._backoff = Backoff(self.name)
+        self._backoff = ItemBackoff(self.name)
 
     async def visit(self) -> Tally:
         self._backoff.new_cycle()

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from typing import Any, Final, Literal
 
 import libvalkey
@@ -22,6 +22,7 @@ from flowfabric.backend.valkey.node import Node, Word
 from flowfabric.backend.valkey.patience import PATIENCE_S, Patience
 from flowfabric.backend.valkey.replication import REPLICATED, Replication
 from flowfabric.backend.valkey.topology import Topology
+from flowfabric.core.backoff import Backoff
 from flowfabric.errors import (
     Bug,
     ClusterFault,
@@ -35,7 +36,8 @@ from flowfabric.errors import (
 
 _NUMBERS: Final = re.compile(r"ff(\d+)_version")
 _log = logging.getLogger("flowfabric.backend.valkey")
-_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 7.0)
+_LOAD_TRIES: Final = 6
+_LOAD_BACKOFF: Final = Backoff(0.5, 7.0)
 _MOST_REDIRECTS: Final = 5
 
 # When the library is loaded: where it is missing or too old, always, or by others only.
@@ -155,21 +157,21 @@ class Functions:
 
     async def _reload(self, node: Node) -> None:
         # Callers are waiting; each has patience of its own.
-        await self.load(node, pauses=())
+        await self.load(node, tries=1)
         self.tallies.reloads += 1
 
-    async def load(self, node: Node, pauses: Sequence[float] = _PAUSES_S) -> None:
+    async def load(self, node: Node, tries: int = _LOAD_TRIES) -> None:
         await self._check_number(node)
-        for pause in (*pauses, None):
+        for failures in range(1, tries + 1):
             try:
                 answer = await node.run("FUNCTION", "LOAD", "REPLACE", self._text)
             except (TransportFault, StoreTimeout) as fault:
                 answer = fault
             if not isinstance(answer, Exception):
                 return
-            if pause is None or not _is_passing(answer):
+            if failures == tries or not _is_passing(answer):
                 raise _load_fault(answer, node)
-            await asyncio.sleep(pause)
+            await asyncio.sleep(_LOAD_BACKOFF.pause_s(failures))
             await refreshed(self.topology)
 
     async def _check_number(self, node: Node) -> None:
