@@ -3,13 +3,13 @@
 import asyncio
 import logging
 import random
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Mapping
 from typing import Any, Final, get_args
 
 from flowfabric.client.ends import may_pass
 from flowfabric.client.questions import waiting
 from flowfabric.client.rest import BACKOFF, Rest
+from flowfabric.core.cursors import from_text, to_text
 from flowfabric.core.plan import Family
 from flowfabric.engine.event_types import (
     CompletionEvent,
@@ -82,7 +82,7 @@ class Feed:
                 position = page.next_cursor
                 if not may_pass(fault, self._rest):
                     told = f"reading the log: {fault}"
-                    raise StreamDisconnected(told, cursor=cursor_of(position)) from fault
+                    raise StreamDisconnected(told, cursor=from_text(position)) from fault
                 page = wire.Events(events=[], next_cursor=position)
                 failures += 1
                 _log.warning("following the log goes on after: %s", fault)
@@ -94,7 +94,7 @@ class Feed:
 
 
 def item_of(shown: wire.Event) -> Item:
-    cursor = cursor_of(shown.cursor)
+    cursor = from_text(shown.cursor)
     kind = _TYPES.get(shown.family)
     if kind is None:
         return StreamBackpressure(shown.reason or "", cursor=cursor)
@@ -109,13 +109,9 @@ def item_of(shown: wire.Event) -> Item:
     return kind(**{**members, "cursor": cursor})
 
 
-def cursor_of(text: str) -> bytes:
-    return urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
-
-
 def cursor_text(cursor: Cursor) -> str:
     if isinstance(cursor, bytes):
-        return urlsafe_b64encode(cursor).rstrip(b"=").decode()
+        return to_text(cursor)
     if cursor != "oldest":
         raise InvalidInput("cursor: expected bytes, or oldest")
     return cursor

@@ -7,18 +7,20 @@ import msgspec
 
 from flowfabric.backend.flowing import EdgeQuery, MemberQuery
 from flowfabric.backend.types import Upstream, With
+from flowfabric.core.cursors import Place, read_cursor, write_cursor
 from flowfabric.core.edge_policies import EdgePolicy, policy_of
 from flowfabric.core.graph import Edge, Flow, Group, flow_state, resolved_edges
 from flowfabric.core.ids import parse_execution_id, parse_uuid
 from flowfabric.core.partitions import parse_partition_key
 from flowfabric.core.states import PUBLIC_STATES
-from flowfabric.engine.checking import whole
+from flowfabric.engine.checking import MAX_INSTANT, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.flow_deciding import read_flow
 from flowfabric.engine.flow_types import EdgeSnapshot, edge_snapshot
 from flowfabric.errors import Corruption, ExecutionNotFound, InvalidInput
 
 MAX_PAGE: Final = 1_000
+_MEMBERS: Final = "members"
 Direction = Literal["incoming", "outgoing"]
 _ENDS: Final[dict[str, Literal["source", "target"]]] = {"incoming": "target", "outgoing": "source"}
 _STATUS: Final = {"open": "active", "running": "active", "blocked": "active"}
@@ -127,13 +129,15 @@ class FlowReads:
         size = _size(limit)
         if not size:
             return MemberPage(())
-        query = MemberQuery(flow_id=flow_id, after=_place(cursor), limit=size + 1)
+        after = _behind(cursor, flow_id) if cursor else None
+        query = MemberQuery(flow_id=flow_id, after=after, limit=size + 1)
         found = await self._deps.store.backend.members(query)
         members = tuple(Member(one.execution_id, one.public_state) for one in found[:size])
         if len(found) <= size:
             return MemberPage(members)
         last = found[size - 1]
-        return MemberPage(members, f"{last.created_at}:{last.execution_id}")
+        place = (last.created_at, last.execution_id)
+        return MemberPage(members, write_cursor((_MEMBERS, flow_id), place))
 
     async def list_edges(
         self,
@@ -247,14 +251,9 @@ def _size(limit: int) -> int:
     return min(whole(limit, "limit"), MAX_PAGE)
 
 
-def _place(cursor: str) -> tuple[int, str] | None:
-    """Where a listing of members stopped: when that member was created, and its id."""
-    if not cursor:
-        return None
-    created_at, _, execution_id = cursor.partition(":")
-    if not created_at.isdecimal() or len(created_at) > 16:
-        raise InvalidInput("cursor: malformed")
-    return int(created_at), parse_execution_id(execution_id)
+def _behind(cursor: str, flow_id: str) -> Place:
+    created_at, execution_id = read_cursor((_MEMBERS, flow_id), cursor)
+    return whole(created_at, "cursor", 0, MAX_INSTANT), parse_execution_id(execution_id)
 
 
 def _end(direction: object) -> Literal["source", "target"]:

@@ -5,6 +5,7 @@ from typing import Final, Literal
 from flowfabric.backend.reference.placing import is_flow_among
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.types import EventFilter, EventPage, StoredEvent
+from flowfabric.core.cursors import check_store
 from flowfabric.core.events import LogEntry
 from flowfabric.core.ids import partition_of
 from flowfabric.errors import InvalidInput
@@ -20,10 +21,9 @@ def cursor_of(tag: int, number: int) -> bytes:
 
 
 def number_of(tag: int, cursor: bytes) -> int:
+    check_store(cursor, tag)
     if len(cursor) != 1 + _NUMBER_BYTES:
         raise InvalidInput(f"cursor: expected {1 + _NUMBER_BYTES} bytes, got {len(cursor)}")
-    if cursor[0] != tag:
-        raise InvalidInput("cursor: made by another store")
     return int.from_bytes(cursor[1:], "big")
 
 

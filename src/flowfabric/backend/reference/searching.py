@@ -6,11 +6,12 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
-from flowfabric.backend.reference.cursors import read_cursor, write_cursor
 from flowfabric.backend.reference.matching import matcher, wanted_buckets
 from flowfabric.backend.reference.tables import RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.types import Filter, ListRequest, Order, Page
+from flowfabric.core.cursors import read_cursor, write_cursor
+from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.record import Record
 from flowfabric.core.states import STATES
 from flowfabric.core.views import Key, sort_of
@@ -68,7 +69,7 @@ def walk_through(request: ListRequest) -> Walk:
     """The page of a request, whoever reads the records for it."""
     if request.limit < 0:
         raise InvalidInput("limit: expected 0 or more")
-    after = read_cursor(request)
+    after = _behind(request)
     if not request.limit:
         return Page((), request.cursor)
     after = after or _start(request)
@@ -86,13 +87,30 @@ def walk_through(request: ListRequest) -> Walk:
             looks += 1
             if matches(record):
                 if len(found) == limit:
-                    return Page(tuple(found), write_cursor(request, place(found[-1])), looks - 1)
+                    return Page(tuple(found), _cursor(request, place(found[-1])), looks - 1)
                 found.append(record)
             if looks == MOST_LOOKS:
-                return Page(tuple(found), write_cursor(request, place(record)), looks)
+                return Page(tuple(found), _cursor(request, place(record)), looks)
         after = stretch.reached
         if after is None:
             return Page(tuple(found), scanned=looks)
+
+
+def _behind(request: ListRequest) -> Key | None:
+    """The place the request goes on behind; None at the beginning."""
+    if not request.cursor:
+        return None
+    if request.order == "id":
+        return (parse_execution_id(request.cursor),)
+    return read_cursor((request.order, request.filter), request.cursor)
+
+
+def _cursor(request: ListRequest, place: Key) -> str:
+    """A place in the order of this request. In the order of ids it is simply the id."""
+    if request.order == "id":
+        return str(place[0])
+    value, execution_id = place
+    return write_cursor((request.order, request.filter), (int(value), str(execution_id)))
 
 
 def _start(request: ListRequest) -> Key | None:
