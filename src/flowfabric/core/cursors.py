@@ -26,6 +26,29 @@ _decode: Final = msgspec.json.Decoder(_Cursor).decode
 _encode_query: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
+class CreationRange(msgspec.Struct, frozen=True):
+    """What was created from one instant on and before another, either of which may be 0, walked by
+    age, the newest or the oldest first."""
+
+    since: int
+    before: int
+    newest: bool
+
+    def start(self) -> Place | None:
+        """The place that the walk begins behind; None where everything begins."""
+        bound = self.before if self.newest else self.since
+        return (bound, "") if bound else None
+
+    def is_past(self, created_at: int) -> bool:
+        """Whether the walk has left the range, so that nothing later is in it."""
+        if self.newest:
+            return created_at < self.since
+        return 0 < self.before <= created_at
+
+    def holds(self, created_at: int) -> bool:
+        return created_at >= self.since and not 0 < self.before <= created_at
+
+
 def write_cursor(query: object, place: Place) -> str:
     """A place in the listing that this query asks for; the query is anything JSON can say."""
     return to_text(msgspec.json.encode(_Cursor(_checksum(query), *place)))

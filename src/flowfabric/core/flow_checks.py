@@ -36,10 +36,14 @@ def explain_create(record: Record, flow: Flow | None) -> FlowFabricError | None:
     if flow is None:
         return FlowNotFound(record.flow_id)
     if flow.cancelled_at:
-        return FlowAlreadyTerminal(f"flow {record.flow_id} is cancelled")
+        return flow_cancelled(record.flow_id)
     if flow.namespace != record.namespace:
         return InvalidInput(f"namespace: the flow is of namespace {flow.namespace}")
     return None
+
+
+def flow_cancelled(flow_id: str) -> FlowAlreadyTerminal:
+    return FlowAlreadyTerminal(f"flow {flow_id} is cancelled")
 
 
 def check_editable(flow_id: str, flow: Flow | None) -> Flow:
@@ -47,7 +51,7 @@ def check_editable(flow_id: str, flow: Flow | None) -> Flow:
     if flow is None:
         raise FlowNotFound(flow_id)
     if flow.cancelled_at:
-        raise FlowAlreadyTerminal(f"flow {flow_id} is cancelled")
+        raise flow_cancelled(flow_id)
     return flow
 
 

@@ -8,17 +8,8 @@ from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.plan import Applied, Plan
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.optimistic import STALE, Stale, decide
-from flowfabric.errors import ExecutionNotFound
 
 A = TypeVar("A")
-
-
-async def read_beside(deps: Deps, execution_id: str, documents: Collection[str]) -> Seen:
-    """The record with documents; a missing one is an error."""
-    seen = await deps.store.read(execution_id, documents=documents)
-    if seen is None:
-        raise ExecutionNotFound(execution_id)
-    return seen
 
 
 async def decide_beside(
@@ -35,7 +26,7 @@ async def decide_beside(
     parse_execution_id(execution_id, deps.counts)
 
     async def attempt() -> tuple[Applied | None, A] | Stale:
-        seen = await read_beside(deps, execution_id, documents)
+        seen = await deps.seen(execution_id, documents=documents)
         plan, outcome = decision(seen)
         if plan is None:
             return None, outcome

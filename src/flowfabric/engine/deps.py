@@ -3,12 +3,13 @@
 import os
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
 import msgspec
 
 from flowfabric.backend.coalesce import Store
+from flowfabric.backend.types import Seen, With
 from flowfabric.core.explain import explain
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.partitions import PartitionCounts
@@ -82,11 +83,21 @@ class Deps:
         # Told of an execution, and its flow where known, whose step left its flow work to do.
         self.on_more: Callable[[str, str], None] = _leave_to_the_timer
 
-    async def record(self, execution_id: str) -> tuple[Record, int]:
-        """The record and the store's now; a missing one is an error."""
-        seen = await self.store.read(execution_id)
+    async def seen(
+        self,
+        execution_id: str,
+        beside: frozenset[With] = frozenset(),
+        documents: Collection[str] = (),
+    ) -> Seen:
+        """An execution with what is asked for beside its record; a missing one is an error."""
+        seen = await self.store.read(execution_id, beside, documents)
         if seen is None:
             raise ExecutionNotFound(execution_id)
+        return seen
+
+    async def record(self, execution_id: str) -> tuple[Record, int]:
+        """The record and the store's now; a missing one is an error."""
+        seen = await self.seen(execution_id)
         return seen.record, seen.now
 
     async def apply(self, plan: Plan, known: Record | None = None) -> Answer:

@@ -17,7 +17,7 @@ from flowfabric.engine.checking import MAX_INSTANT, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.flow_deciding import read_flow
 from flowfabric.engine.flow_types import EdgeSnapshot, edge_snapshot
-from flowfabric.errors import Corruption, ExecutionNotFound, InvalidInput
+from flowfabric.errors import Corruption, InvalidInput
 
 MAX_PAGE: Final = 1_000
 _MEMBERS: Final = "members"
@@ -174,10 +174,7 @@ class FlowReads:
         inputs, as far as they fit one answer."""
         parse_execution_id(execution_id, self._deps.counts)
         beside = frozenset[With]({"upstream_results" if results else "upstreams"})
-        seen = await self._deps.store.read(execution_id, beside)
-        if seen is None:
-            raise ExecutionNotFound(execution_id)
-        return seen.upstreams
+        return (await self._deps.seen(execution_id, beside)).upstreams
 
     async def upstream(self, execution_id: str, name: str) -> Upstream | None:
         """The upstream input of one name: of several the one that was satisfied first."""

@@ -4,7 +4,7 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from flowfabric.core.cursors import Place, read_cursor, write_cursor
+from flowfabric.core.cursors import CreationRange, Place, read_cursor, write_cursor
 from flowfabric.core.graph import Flow, flow_state
 from flowfabric.core.ids import check_namespace, check_text, parse_uuid
 from flowfabric.engine.checking import MAX_INSTANT, whole
@@ -52,17 +52,18 @@ class FlowSearches:
         _check(wanted, order)
         whole(limit, "limit", 1, MAX_PAGE)
         query = (order, wanted)
-        place = _behind(cursor, query) if cursor else _start(wanted, order)
+        newest = order == "created_desc"
+        created = CreationRange(wanted.created_from, wanted.created_before, newest)
+        place = _behind(cursor, query) if cursor else created.start()
         found: list[Flow] = []
         scanned = 0
-        newest = order == "created_desc"
         while scanned < MOST_LOOKS:
             size = min(max(limit + 1, 100), MOST_LOOKS - scanned)
             flows = await self._deps.store.backend.flows_by_age(place, size, newest=newest)
             for flow in flows:
-                if _is_past(flow, wanted, order):
+                if created.is_past(flow.created_at):
                     return FlowsFound(tuple(found), "", scanned)
-                if _matches(flow, wanted):
+                if created.holds(flow.created_at) and _matches(flow, wanted):
                     if len(found) == limit:
                         return FlowsFound(
                             tuple(found), write_cursor(query, _place(found[-1])), scanned
@@ -95,25 +96,7 @@ def _matches(flow: Flow, wanted: FlowFilter) -> bool:
         return False
     if wanted.states and flow_state(flow) not in wanted.states:
         return False
-    if flow.created_at < wanted.created_from:
-        return False
-    if wanted.created_before and flow.created_at >= wanted.created_before:
-        return False
     return all(flow.tags.get(key) == value for key, value in wanted.tags)
-
-
-def _start(wanted: FlowFilter, order: str) -> Place | None:
-    """Where the range of creation begins."""
-    if order == "created_asc":
-        return (wanted.created_from, "") if wanted.created_from else None
-    return (wanted.created_before, "") if wanted.created_before else None
-
-
-def _is_past(flow: Flow, wanted: FlowFilter, order: str) -> bool:
-    """Whether the range of creation is over, so that no later flow is in it."""
-    if order == "created_desc":
-        return flow.created_at < wanted.created_from
-    return 0 < wanted.created_before <= flow.created_at
 
 
 def _place(flow: Flow) -> Place:

@@ -16,6 +16,7 @@ from flowfabric.core.checks import (
     check_offer,
     check_reclaim_offer,
 )
+from flowfabric.core.flow_checks import flow_cancelled
 from flowfabric.core.graph import is_covered
 from flowfabric.core.ids import check_text, check_worker_id, parse_execution_id, partition_of
 from flowfabric.core.lease import GrantTerms, is_exhausted
@@ -34,6 +35,7 @@ from flowfabric.engine.claims import (
     claimed_from,
 )
 from flowfabric.engine.deps import Deps
+from flowfabric.engine.flow_deciding import read_flow
 from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.engine.unclaimable import end_unclaimable
@@ -41,7 +43,6 @@ from flowfabric.errors import (
     CapabilityMismatch,
     ExecutionNotFound,
     ExecutionNotReclaimable,
-    FlowAlreadyTerminal,
     MaxRetriesExhausted,
 )
 
@@ -283,7 +284,7 @@ class Grants:
                 await end_unclaimable(self._deps, answer)
                 raise MaxRetriesExhausted(str(answer.record.max_reclaim_count))
             case _:
-                raise FlowAlreadyTerminal(f"flow {answer.record.flow_id} is cancelled")
+                raise flow_cancelled(answer.record.flow_id)
 
     async def _claimed(self, offer: Offer) -> Claimed:
         """A lease taken by name holds the slots its execution needs from then on, admitted or
@@ -296,8 +297,7 @@ class Grants:
     async def _covered(self, record: Record) -> bool:
         if not record.flow_id:
             return False
-        (flow,) = await self._deps.store.backend.flows([record.flow_id])
-        return is_covered(flow, record.state)
+        return is_covered(await read_flow(self._deps, record.flow_id), record.state)
 
 
 def _at_cap(record: Record, _: int) -> Plan | None:

@@ -12,7 +12,7 @@ from flowfabric.core.plan import Answer, Applied, Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Children, Failure, complete, delay, fail, park
 from flowfabric.core.rules.operators import cancel
-from flowfabric.core.states import FINAL, public_state
+from flowfabric.core.states import FINAL
 from flowfabric.engine.checking import MAX_INSTANT, body, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.edges import check_not_waiting_for
@@ -136,19 +136,16 @@ class Outcomes:
 
     def _done(self, held: Held, applied: Applied) -> Done:
         brief = applied.brief
-        reason = "dependencies" if brief.state == "blocked" else ""
         return Done(
             held.execution_id,
-            public_state(brief.state, reason),
+            brief.public_state,
             delay_until=brief.wake_at,
             was=applied.was,
             replayed=applied.replayed,
         )
 
     async def _children(self, held: Held, fence: Fence, children: tuple[str, ...]) -> Children:
-        seen = await self._deps.store.read(held.execution_id, _WITH_GROUP)
-        if seen is None:
-            raise ExecutionNotFound(held.execution_id)
+        seen = await self._deps.seen(held.execution_id, _WITH_GROUP)
         unique = tuple(dict.fromkeys(children))
         try:
             await self._check_children(seen.record, unique)

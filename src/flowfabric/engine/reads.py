@@ -23,7 +23,7 @@ from flowfabric.engine.snapshots import (
     stored_public_state,
 )
 from flowfabric.engine.workers import Workers
-from flowfabric.errors import ExecutionNotFound, InvalidInput
+from flowfabric.errors import InvalidInput
 
 _NOTHING: Final = frozenset[With]()
 _INPUT: Final = frozenset[With]({"input"})
@@ -100,10 +100,7 @@ class Reads(Listings):
         return await self._deps.store.read(execution_id, beside)
 
     async def _needed(self, execution_id: str, beside: frozenset[With]) -> Seen:
-        seen = await self._seen(execution_id, beside)
-        if seen is None:
-            raise ExecutionNotFound(execution_id)
-        return seen
+        return await self._deps.seen(parse_execution_id(execution_id, self._deps.counts), beside)
 
     async def _scene(self, seen: Seen) -> Scene | None:
         """What else keeps a waiting execution from running; no other state asks for it."""

@@ -171,10 +171,7 @@ class Scheduling:
 
     async def _seen(self, execution_id: str) -> Seen:
         parse_execution_id(execution_id, self._deps.counts)
-        seen = await self._deps.store.read(execution_id, _WITH_GROUP)
-        if seen is None:
-            raise ExecutionNotFound(execution_id)
-        return seen
+        return await self._deps.seen(execution_id, _WITH_GROUP)
 
 
 def _check_releasable(seen: Seen) -> None:

@@ -6,6 +6,7 @@ from flowfabric.backend.types import Offer
 from flowfabric.core.plan import Applied
 from flowfabric.core.rules.operators import cancel, exhaust
 from flowfabric.engine.deps import Deps
+from flowfabric.engine.flow_deciding import read_flow
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.claims")
@@ -16,7 +17,7 @@ async def end_unclaimable(deps: Deps, offer: Offer) -> None:
     record = offer.record
     plan = exhaust(record)
     if offer.fate == "covered":
-        (flow,) = await deps.store.backend.flows([record.flow_id])
+        flow = await read_flow(deps, record.flow_id)
         reason = flow.cancel_reason if flow else ""
         plan = cancel(record.execution_id, reason, "flow_cascade", None)
     try:

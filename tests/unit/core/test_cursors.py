@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowfabric.core.cursors import check_store, from_text, read_cursor, to_text, write_cursor
+from flowfabric.core.cursors import (
+    CreationRange,
+    check_store,
+    from_text,
+    read_cursor,
+    to_text,
+    write_cursor,
+)
 from flowfabric.errors import InvalidInput
 
 QUERY = ("created", frozenset({"a", "b"}), {"kind": "etl"})
@@ -66,3 +73,24 @@ def test_a_position_belongs_to_its_store() -> None:
     check_store(b"\x01rest", 0x01)
     with pytest.raises(InvalidInput, match="cursor: made by another store"):
         check_store(b"\x04rest", 0x01)
+
+
+@pytest.mark.parametrize("newest", [True, False])
+@pytest.mark.parametrize(("since", "before"), [(0, 0), (3, 0), (0, 7), (3, 7), (7, 3)])
+def test_a_walk_by_age_begins_and_ends_with_its_range(
+    since: int, before: int, newest: bool
+) -> None:
+    wanted = CreationRange(since, before, newest)
+    instants = list(range(1, 10))
+    walk = sorted(instants, reverse=newest)
+    start = wanted.start()
+    if start is not None:
+        # Places have ids, and none sorts behind the empty one among those of an instant.
+        walk = [at for at in walk if (at < start[0] if newest else at >= start[0])]
+    met = []
+    for at in walk:
+        if wanted.is_past(at):
+            break
+        met.append(at)
+    expected = [at for at in instants if at >= since and (not before or at < before)]
+    assert [at for at in met if wanted.holds(at)] == sorted(expected, reverse=newest)

@@ -10,7 +10,7 @@ from flowfabric.backend.reference.matching import matcher, wanted_buckets
 from flowfabric.backend.reference.tables import RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.types import Filter, ListRequest, Order, Page
-from flowfabric.core.cursors import read_cursor, write_cursor
+from flowfabric.core.cursors import CreationRange, read_cursor, write_cursor
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.record import Record
 from flowfabric.core.states import STATES
@@ -72,17 +72,17 @@ def walk_through(request: ListRequest) -> Walk:
     after = _behind(request)
     if not request.limit:
         return Page((), request.cursor)
-    after = after or _start(request)
+    created = _created(request)
+    after = after or created.start()
     limit = min(request.limit, MAX_PAGE)
     size = max(limit + 1, _LEAST_PAGE)
     matches, place = matcher(request.filter), PLACES[request.order]
-    is_past = _end(request)
     found: list[Record] = []
     looks = 0
     while True:
         stretch = yield after, size
         for record in stretch.records:
-            if is_past(record):
+            if created.is_past(record.created_at):
                 return Page(tuple(found), scanned=looks)
             looks += 1
             if matches(record):
@@ -113,24 +113,12 @@ def _cursor(request: ListRequest, place: Key) -> str:
     return write_cursor((request.order, request.filter), (int(value), str(execution_id)))
 
 
-def _start(request: ListRequest) -> Key | None:
-    """Where the range of creation begins, in the orders of creation."""
-    wanted = request.filter
-    if request.order == "created" and wanted.created_from:
-        return wanted.created_from, ""
-    if request.order == "created_newest" and wanted.created_before:
-        return wanted.created_before, ""
-    return None
-
-
-def _end(request: ListRequest) -> Callable[[Record], bool]:
-    """Whether a record lies behind the range of creation, so that no later one is in it."""
-    wanted = request.filter
-    if request.order == "created" and wanted.created_before:
-        return lambda record: record.created_at >= wanted.created_before
-    if request.order == "created_newest" and wanted.created_from:
-        return lambda record: record.created_at < wanted.created_from
-    return lambda record: False
+def _created(request: ListRequest) -> CreationRange:
+    """The range of creation that a walk in this order can begin and end by."""
+    newest = request.order == "created_newest"
+    if not newest and request.order != "created":
+        return CreationRange(0, 0, newest)
+    return CreationRange(request.filter.created_from, request.filter.created_before, newest)
 
 
 def _source(tx: Transaction, request: ListRequest) -> Read:
