@@ -13,7 +13,7 @@ from flowfabric.core.graph import Edge, Flow, Group, flow_state, resolved_edges
 from flowfabric.core.ids import parse_execution_id, parse_uuid
 from flowfabric.core.partitions import parse_partition_key
 from flowfabric.core.states import PUBLIC_STATES
-from flowfabric.engine.checking import MAX_INSTANT, whole
+from flowfabric.engine.checking import MAX_INSTANT, stored, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.flow_deciding import read_flow
 from flowfabric.engine.flow_types import EdgeSnapshot, edge_snapshot
@@ -266,17 +266,12 @@ def _checked(edge: Edge, query: EdgeQuery) -> Edge:
     found, wanted = (edge.flow_id, at[query.of]), (query.flow_id, query.id)
     if found != wanted:
         raise Corruption(f"edge {edge.edge_id}: {query.of}: listed at {wanted}, names {found}")
-    try:
-        for end in (edge.source, edge.target):
-            parse_execution_id(end)
-        parse_uuid(edge.flow_id, "flow_id")
-    except InvalidInput as fault:
-        raise Corruption(f"edge {edge.edge_id}: {fault.detail}") from fault
+    where = f"edge {edge.edge_id}"
+    for end in (edge.source, edge.target):
+        stored(where, parse_execution_id, end)
+    stored(where, parse_uuid, edge.flow_id, "flow_id")
     return edge
 
 
 def _stored_id(flow: Flow) -> str:
-    try:
-        return parse_uuid(flow.flow_id, "flow_id")
-    except InvalidInput as fault:
-        raise Corruption(f"flows: {fault.detail}") from fault
+    return stored("flows", parse_uuid, flow.flow_id, "flow_id")

@@ -10,16 +10,16 @@ from typing import Final
 import msgspec
 
 from flowfabric.backend.base import CONFIG_BELL, Backend
+from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.types import ConfigPut
 from flowfabric.core.capabilities import satisfied
 from flowfabric.core.ids import check_lane, check_namespace, check_text
 from flowfabric.core.lanes import LANE_STATES, serves_claims
 from flowfabric.core.record import Record, queued_since
-from flowfabric.engine.checking import whole
+from flowfabric.engine.checking import stored, whole
 from flowfabric.engine.idleness import Sought, sought_in
 from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.errors import (
-    Corruption,
     InvalidInput,
     ResourceExhausted,
     TransportError,
@@ -104,7 +104,7 @@ class Lanes:
         self._cache: dict[Name, _Known] = {}
         # Answers derived from the cache; they go whenever a lane is read anew.
         self._routes: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Route] = {}
-        self._reads: dict[Name, asyncio.Task[_Known]] = {}
+        self._reading = SingleFlight("reading a lane", self._read)
         # Since when the store was asked without an answer.
         self._unread_since: dict[Name, float] = {}
         self._registering: set[asyncio.Task[None]] = set()
@@ -207,7 +207,7 @@ class Lanes:
         """What waits in a lane, per requirement set; and whether it is worked on."""
         check_namespace(namespace)
         check_lane(lane)
-        known = await self._read((namespace, lane))
+        known = await self._reading.get((namespace, lane))
         now = await self._backend.now()
         queues = tuple(
             WaitingSet(
@@ -243,10 +243,7 @@ class Lanes:
     async def close(self) -> None:
         self._bell.close()
         await self.drain()
-        reads = tuple(self._reads.values())
-        for task in reads:
-            task.cancel()
-        await asyncio.gather(*reads, return_exceptions=True)
+        await self._reading.close()
 
     def _cached(self, name: Name) -> _Known | None:
         if self._bell.take():
@@ -264,32 +261,16 @@ class Lanes:
     async def _read_soon(self, name: Name) -> _Known:
         stale = self._cache.get(name)
         if stale is None or time.monotonic() - stale.read_at > _STALE_S:
-            return await self._read(name)
-        reading = self._reading(name)
-        left = self._unread_since[name] + _SOON_S - time.monotonic()
+            return await self._reading.get(name)
+        reading = self._reading.start(name)
+        since = self._unread_since.setdefault(name, time.monotonic())
+        left = since + _SOON_S - time.monotonic()
         await asyncio.wait((reading,), timeout=max(0.0, left))
         if not reading.done() or isinstance(reading.exception(), TransportError):
             return stale
         return reading.result()
 
     async def _read(self, name: Name) -> _Known:
-        return await asyncio.shield(self._reading(name))
-
-    def _reading(self, name: Name) -> asyncio.Task[_Known]:
-        """Read once however many ask at the same time."""
-        task = self._reads.get(name)
-        if task is None:
-            self._unread_since.setdefault(name, time.monotonic())
-            task = self._reads[name] = asyncio.ensure_future(self._read_documents(name))
-            task.add_done_callback(lambda done: self._has_read(name, done))
-        return task
-
-    def _has_read(self, name: Name, reading: asyncio.Task[_Known]) -> None:
-        self._reads.pop(name, None)
-        if not reading.cancelled() and reading.exception() is None:
-            self._unread_since.pop(name, None)
-
-    async def _read_documents(self, name: Name) -> _Known:
         lane, sets = await self._backend.config_get([_lane_document(*name), _sets_document(*name)])
         found = _Known(
             lane=_lane_decoder.decode(lane.body) if lane else Lane(),
@@ -299,6 +280,7 @@ class Lanes:
         )
         self._cache[name] = found
         self._routes.clear()
+        self._unread_since.pop(name, None)
         return found
 
     async def _register(self, namespace: str, lane: str) -> None:
@@ -332,7 +314,4 @@ class Lanes:
 
 
 def _stored_name(lane: str) -> str:
-    try:
-        return check_lane(lane)
-    except InvalidInput as fault:
-        raise Corruption(f"lanes: name: {fault.detail}") from fault
+    return stored("lanes: name", check_lane, lane)

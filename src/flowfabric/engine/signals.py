@@ -24,11 +24,11 @@ from flowfabric.core.suspensions import (
 )
 from flowfabric.core.tokens import WaitpointToken, check_token, same_text
 from flowfabric.engine.audit import audit
-from flowfabric.engine.checking import body, whole
+from flowfabric.engine.checking import body, stored, whole
 from flowfabric.engine.deliveries import Delivered, Delivery
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.keys import Keys
-from flowfabric.errors import Corruption, InvalidInput, NoWaitpointToApprove
+from flowfabric.errors import InvalidInput, NoWaitpointToApprove
 
 MOST_PAYLOAD_BYTES: Final = 65_536
 RESERVED_PREFIX: Final = "__"
@@ -184,7 +184,7 @@ class Signals:
         if not places:
             return ()
         for place in places:
-            _check_stored(place)
+            stored("suspension: satisfiers", parse_uuid, place.waitpoint_id, "waitpoint_id")
         names = [signal_name(*place) for place in places]
         seen = await self._deps.seen(execution_id, documents=names)
         found = (seen.documents.get(name) for name in names)
@@ -193,13 +193,6 @@ class Signals:
 
 def _has_token(waitpoint: Waitpoint) -> bool:
     return waitpoint.token is not None and bool(waitpoint.token.reveal())
-
-
-def _check_stored(place: Satisfier) -> None:
-    try:
-        parse_uuid(place.waitpoint_id, "waitpoint_id")
-    except InvalidInput as fault:
-        raise Corruption(f"suspension: satisfiers: {fault.detail}") from fault
 
 
 def _signal(request: SignalRequest) -> Signal:

@@ -43,6 +43,7 @@ from flowfabric.core.suspension_documents import (
 )
 from flowfabric.core.suspensions import NOW, Suspension, Waitpoint
 from flowfabric.core.tokens import KeyRing, Signed, mint
+from flowfabric.engine.checking import stored
 from flowfabric.engine.claims import backend_name
 from flowfabric.engine.deciding import decide_beside
 from flowfabric.engine.deps import Deps
@@ -56,7 +57,6 @@ from flowfabric.errors import (
     Corruption,
     FlowFabricError,
     HandleFromOtherBackend,
-    InvalidInput,
     InvalidLeaseForSuspend,
     UsePendingWithExtrasUnsupported,
 )
@@ -260,7 +260,4 @@ def _fresh(pause: Pause, binding: Fresh, ring: KeyRing, now: int) -> Waitpoint:
 
 
 def _lane(record: Record) -> str:
-    try:
-        return check_lane(record.lane)
-    except InvalidInput as fault:
-        raise Corruption(f"record: {fault.detail}") from fault
+    return stored("record", check_lane, record.lane)

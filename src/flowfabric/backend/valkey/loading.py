@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import libvalkey
 
+from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.tallies import Tallies
 from flowfabric.backend.valkey.connection import REQUEST_S, Late
 from flowfabric.backend.valkey.faults import (
@@ -64,7 +65,7 @@ class Functions:
         self._replication = replication
         self.tallies = Tallies()
         self.patience_s = PATIENCE_S
-        self._loads: dict[Node, asyncio.Task[None]] = {}
+        self._reloading = SingleFlight("loading the library", self._reload)
 
     @property
     def _may_load(self) -> bool:
@@ -132,7 +133,7 @@ class Functions:
             try:
                 if self._may_load and is_missing_function(problem) and not trial.has_loaded:
                     # It cannot have run.
-                    await self._load_once(trial.node)
+                    await self._reloading.get(trial.node)
                     trial.has_loaded = True
                 else:
                     await trial.prepare(problem)
@@ -146,16 +147,8 @@ class Functions:
                 return answer
             problem = answer
 
-    async def _load_once(self, node: Node) -> None:
-        """Everybody who finds the library missing waits for one load."""
-        load = self._loads.get(node)
-        if load is None:
-            _log.warning("%s: functions are missing, loading the library", node)
-            load = self._loads[node] = asyncio.ensure_future(self._reload(node))
-            load.add_done_callback(lambda _: self._loads.pop(node, None))
-        await asyncio.shield(load)
-
     async def _reload(self, node: Node) -> None:
+        _log.warning("%s: functions are missing, loading the library", node)
         # Callers are waiting; each has patience of its own.
         await self.load(node, tries=1)
         self.tallies.reloads += 1
