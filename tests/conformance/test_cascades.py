@@ -43,15 +43,15 @@ async def abandon(
 ) -> None:
     """End a member through the store alone, as if the process died right after the step."""
     held = (await flow.take(name)).held
-    go_on = driver.engine.settling.go_on
-    driver.engine.settling.go_on = lambda *_: None  # type: ignore[method-assign]
+    on_more = driver.engine.deps.on_more
+    driver.engine.deps.on_more = lambda *_: None
     try:
         if well:
             await driver.engine.outcomes.complete(held, result)
         else:
             await driver.engine.outcomes.cancel(unfenced(held.execution_id), "enough")
     finally:
-        driver.engine.settling.go_on = go_on  # type: ignore[method-assign]
+        driver.engine.deps.on_more = on_more
 
 
 async def test_a_step_settles_no_more_than_the_bound_and_says_what_is_left(

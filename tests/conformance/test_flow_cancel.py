@@ -9,6 +9,7 @@ import pytest
 
 from flowfabric.backend.base import Backend
 from flowfabric.backend.types import NamedClaim, Offer
+from flowfabric.core.backoff import Backoff
 from flowfabric.core.flow_cancel import MEMBERS_PER_STEP
 from flowfabric.core.graph import flow_state
 from flowfabric.duties.sweep import TimerSweep
@@ -202,12 +203,12 @@ def large(members: int) -> Graph:
 
 async def cancelled_then_died(driver: Driver, flow: FlowUnderTest, policy: str) -> None:
     """The cancel step is done and its process is gone."""
-    dispatch = driver.engine.settling.dispatch
-    driver.engine.settling.dispatch = lambda flow_id: None  # type: ignore[method-assign]
+    on_more = driver.engine.deps.on_more
+    driver.engine.deps.on_more = lambda *_: None
     try:
         await cancel(driver, flow, policy, "enough")
     finally:
-        driver.engine.settling.dispatch = dispatch  # type: ignore[method-assign]
+        driver.engine.deps.on_more = on_more
 
 
 async def test_after_a_crash_the_timer_ends_everybody_with_the_original_reason(
@@ -356,8 +357,8 @@ async def test_an_active_member_that_pauses_is_cancelled_by_the_timer_at_the_lat
     held = (await flow.take("a")).held
     child = await flow.take("child")
     await cancel(driver, flow, "cancel_pending", "enough")
-    go_on = driver.engine.settling.go_on
-    driver.engine.settling.go_on = lambda *_: None  # type: ignore[method-assign]
+    on_more = driver.engine.deps.on_more
+    driver.engine.deps.on_more = lambda *_: None
     match pause:
         case "suspend":
             await driver.suspend(held)
@@ -365,7 +366,7 @@ async def test_an_active_member_that_pauses_is_cancelled_by_the_timer_at_the_lat
             await driver.engine.outcomes.wait_for_children(held, (flow.ids["child"],))
         case _:
             await driver.engine.outcomes.delay(held, for_ms=0)
-    driver.engine.settling.go_on = go_on  # type: ignore[method-assign]
+    driver.engine.deps.on_more = on_more
     assert (await flow.flow()).due_at == driver.clock()
     assert await driver.claim_all(n=5) == []
     await driver.sweep()
@@ -450,7 +451,7 @@ class Flaky:
 
 
 def impatient(engine: Engine) -> FlowCancels:
-    return FlowCancels(engine.deps, Settling(engine.deps, pauses_s=(0.0, 0.0)))
+    return FlowCancels(engine.deps, Settling(engine.deps, Backoff(0, 0)))
 
 
 async def test_passing_faults_of_the_store_are_survived(driver: Driver) -> None:

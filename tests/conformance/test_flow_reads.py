@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
+from flowfabric.core.cursors import write_cursor
 from flowfabric.core.edge_policies import EdgePolicy
 from flowfabric.core.states import PUBLIC_STATES
 from flowfabric.engine.flow_reads import EdgeGroup, FlowSummary, Member
@@ -211,6 +212,23 @@ async def test_a_cursor_nobody_gave_is_refused(driver: Driver, cursor: str) -> N
     for limit in (-1, "2", None):
         with refused(InvalidInput):
             await driver.engine.flow_reads.list_members(flow.flow_id, limit=limit)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("place", [(-1, None), (2**62, None), (1, "x"), (1, "")])
+async def test_a_forged_cursor_is_refused(driver: Driver, place: tuple[int, str | None]) -> None:
+    flow = await new_flow(driver.engine, "a")
+    at, name = place
+    own = flow.ids["a"] if name is None else name
+    forged = write_cursor(("members", flow.flow_id), (at, own))
+    with refused(InvalidInput):
+        await driver.engine.flow_reads.list_members(flow.flow_id, forged)
+
+
+async def test_the_cursor_of_another_flow_is_refused(driver: Driver) -> None:
+    first, second = [await new_flow(driver.engine, "a", "b") for _ in range(2)]
+    page = await driver.engine.flow_reads.list_members(first.flow_id, limit=1)
+    with refused(InvalidInput, "cursor: made by another query"):
+        await driver.engine.flow_reads.list_members(second.flow_id, page.next_cursor)
 
 
 # ---- edges

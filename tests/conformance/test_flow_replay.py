@@ -232,7 +232,6 @@ async def test_a_member_skipped_for_want_of_edges_is_released_by_a_replay(driver
 
 def die(driver: Driver) -> None:
     """From now on nobody goes on with what a step leaves over, only the flow's timer."""
-    driver.engine.settling.go_on = lambda *_: None  # type: ignore[method-assign]
     driver.engine.deps.on_more = lambda *_: None
 
 

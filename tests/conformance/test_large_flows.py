@@ -157,7 +157,7 @@ async def test_a_race_of_a_thousand_cuts_every_loser_once(
     watch = Watch(backend, submitted.flow_id)
     winner = await driver.take(submitted.executions["s0500"])
     if dies:
-        driver.engine.settling.go_on = lambda *_: None  # type: ignore[method-assign]
+        driver.engine.deps.on_more = lambda *_: None
     await driver.engine.outcomes.complete(winner.held)
     if dies:
         assert (await watch.flow()).due_at == driver.clock()

@@ -58,7 +58,7 @@ async def engines(engine: Engine, backend: Backend) -> AsyncIterator[tuple[Engin
 
 
 async def delivered(engine: Engine, request: SignalRequest) -> Accepted | Duplicate:
-    """A sender that tries again when its signal lost every race, as it is told to."""
+    """A sender that tries again when its signal was given up, as it is told to."""
     while True:
         try:
             return await engine.signals.deliver_signal(request)

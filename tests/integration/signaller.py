@@ -33,7 +33,7 @@ def request_to(execution_id: str, waitpoint_id: str, token: str) -> SignalReques
 
 
 async def deliver(engine: Engine, request: SignalRequest) -> tuple[str, str]:
-    """The signal's id and what became of it; one that lost every race is sent again."""
+    """The signal's id and what became of it; one that was given up is sent again."""
     while True:
         try:
             sent = await engine.signals.deliver_signal(request)

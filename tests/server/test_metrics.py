@@ -224,7 +224,7 @@ async def a_race(served: Served) -> None:
 async def a_cancel_that_is_not_over(served: Served) -> None:
     """More members than one step ends, and nobody who goes on at once."""
     engine = served.application.services.engine
-    engine.settling.dispatch = _nobody  # type: ignore[method-assign,assignment]
+    engine.deps.on_more = _nobody
     names = [f"n{at}" for at in range(250)]
     body = graph([*names, "c"], (names[0], "c"), policy=RACE)
     made = await served.done("POST /v1/flows:submit", body)
@@ -237,7 +237,7 @@ async def a_cancel_that_is_not_over(served: Served) -> None:
 async def a_cut_left_to_the_timer(served: Served) -> None:
     """More siblings than one step cuts, and nobody who goes on at once."""
     engine = served.application.services.engine
-    engine.settling.go_on = _nobody  # type: ignore[method-assign,assignment]
+    engine.deps.on_more = _nobody
     names = [f"n{at}" for at in range(250)]
     body = graph([*names, "last"], *((name, "last") for name in names), policy=RACE, to="last")
     await served.done("POST /v1/flows:submit", body)

@@ -12,6 +12,7 @@ from flowfabric.core.flow_plan import FlowRefused
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.plan import Answer, Family
 from flowfabric.core.record import Attempt, Record
+from flowfabric.core.redaction import Redacted
 from flowfabric.core.states import State
 from flowfabric.errors import FlowFabricError
 
@@ -118,21 +119,17 @@ class Finished(msgspec.Struct, frozen=True):
 # ---- config
 
 
-class ConfigDocument(msgspec.Struct, frozen=True):
+class ConfigDocument(Redacted, frozen=True):
+    # The signing keys are such a document.
+    hidden = frozenset({"body"})
+
     name: str
     version: int
     body: bytes
     due_at: int = 0
 
-    # The signing keys are such a document, so no rendering shows a body.
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return _without_body(self)
 
-    def __repr__(self) -> str:
-        return _shown(self)
-
-
-class ConfigPut(msgspec.Struct, frozen=True):
+class ConfigPut(Redacted, frozen=True):
     """Write a document whose stored version is `expected`; 0 means it must not exist.
 
     An empty body removes the document. Its version is remembered: a later document of that name
@@ -140,26 +137,12 @@ class ConfigPut(msgspec.Struct, frozen=True):
     set the document is on the timer and shown by `due` from that instant on.
     """
 
+    hidden = ConfigDocument.hidden
+
     name: str
     expected: int
     body: bytes
     due_at: int = 0
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return _without_body(self)
-
-    def __repr__(self) -> str:
-        return _shown(self)
-
-
-def _without_body(one: ConfigDocument | ConfigPut) -> list[tuple[str, object]]:
-    shown = ((name, getattr(one, name)) for name in one.__struct_fields__)
-    return [(name, f"<{len(one.body)} bytes>" if name == "body" else v) for name, v in shown]
-
-
-def _shown(one: ConfigDocument | ConfigPut) -> str:
-    fields = ", ".join(f"{name}={value!r}" for name, value in _without_body(one))
-    return f"{type(one).__name__}({fields})"
 
 
 class PutAnswer(msgspec.Struct, frozen=True):

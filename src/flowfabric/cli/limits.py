@@ -1,12 +1,13 @@
 """Lanes, workers and budgets."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from flowfabric.cli import show
 from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask
 from flowfabric.client.admin import Admin
+from flowfabric.core.lanes import LaneState
 from flowfabric.wire.lanes import Lane, SetLane
 from flowfabric.worker.spending import limit_id
 
@@ -17,7 +18,7 @@ app = typer.Typer()
 def lanes(
     lane: Annotated[str | None, typer.Argument(help="One lane to change.")] = None,
     state: Annotated[
-        Literal["active", "paused", "draining", "disabled"] | None,
+        LaneState | None,
         typer.Option("--state", "-s", help="What the lane does from now on."),
     ] = None,
     shards: Annotated[

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 from typing import Final
 from urllib.parse import unquote
 
@@ -9,7 +10,7 @@ import httpx
 
 from flowfabric.client.operations import over
 from flowfabric.client.questions import execution, waiting
-from flowfabric.client.rest import Rest
+from flowfabric.client.rest import BACKOFF, Rest
 from flowfabric.errors import ExecutionNotFound, FlowFabricError, NotFound, Unavailable
 from flowfabric.operations.executions import ExecutionInfo
 from flowfabric.ports.ends import ENDS
@@ -22,7 +23,6 @@ _WAIT_MS: Final = 25_000
 # So many waits are under way at once; with more, each waits for a short turn.
 _MOST_WAITS: Final = 100
 _TURN_MS: Final = 1_000
-_LONGEST_PAUSE_S: Final = 2.0
 
 
 class Ends:
@@ -66,19 +66,19 @@ class Ends:
             self._waiting -= 1
 
     async def _until(self, execution_id: str, *, is_brief: bool) -> Ended | None:
-        pause = 0.0
+        failures = 0
         while True:
             try:
                 ended = await self._turn(execution_id, is_brief=is_brief)
                 if ended is not None or is_brief:
                     return ended
-                pause = 0.0
+                failures = 0
             except FlowFabricError as fault:
                 if not may_pass(fault, self._rest):
                     raise
-                pause = min(_LONGEST_PAUSE_S, pause * 2 or 0.1)
+                failures += 1
                 _log.warning("waiting for %s goes on after: %s", execution_id, fault)
-                await asyncio.sleep(pause)
+                await asyncio.sleep(BACKOFF.pause_s(failures, random.random()))
 
     async def _turn(self, execution_id: str, *, is_brief: bool) -> Ended | None:
         if is_brief:

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+import random
 from collections.abc import Collection, Mapping
 from typing import Any, Final, get_args
 
 from flowfabric.client.ends import may_pass
 from flowfabric.client.questions import waiting
-from flowfabric.client.rest import Rest
+from flowfabric.client.rest import BACKOFF, Rest
+from flowfabric.core.cursors import from_text, to_text
 from flowfabric.core.plan import Family
 from flowfabric.engine.event_types import (
     CompletionEvent,
@@ -35,7 +36,6 @@ _log = logging.getLogger("flowfabric.client")
 
 _WAIT_MS: Final = 25_000
 _PAGE: Final = 256
-_LONGEST_PAUSE_S: Final = 2.0
 _TYPES: Final[Mapping[str, type[Event]]] = {
     "completion": CompletionEvent,
     "lease": LeaseEvent,
@@ -71,22 +71,22 @@ class Feed:
         return self._follow(await self._read(cursor_text(cursor), 0))
 
     async def _follow(self, page: wire.Events) -> Subscription:
-        pause = 0.0
+        failures = 0
         while True:
             for shown in page.events:
                 yield item_of(shown)
             try:
                 page = await self._read(page.next_cursor, _WAIT_MS)
-                pause = 0.0
+                failures = 0
             except FlowFabricError as fault:
                 position = page.next_cursor
                 if not may_pass(fault, self._rest):
                     told = f"reading the log: {fault}"
-                    raise StreamDisconnected(told, cursor=cursor_of(position)) from fault
+                    raise StreamDisconnected(told, cursor=from_text(position)) from fault
                 page = wire.Events(events=[], next_cursor=position)
-                pause = min(_LONGEST_PAUSE_S, pause * 2 or 0.1)
+                failures += 1
                 _log.warning("following the log goes on after: %s", fault)
-                await asyncio.sleep(pause)
+                await asyncio.sleep(BACKOFF.pause_s(failures, random.random()))
 
     async def _read(self, cursor: str, wait_ms: int) -> wire.Events:
         question = waiting("/v1/events", "wait_ms", wait_ms, **self._query, cursor=cursor)
@@ -94,7 +94,7 @@ class Feed:
 
 
 def item_of(shown: wire.Event) -> Item:
-    cursor = cursor_of(shown.cursor)
+    cursor = from_text(shown.cursor)
     kind = _TYPES.get(shown.family)
     if kind is None:
         return StreamBackpressure(shown.reason or "", cursor=cursor)
@@ -109,13 +109,9 @@ def item_of(shown: wire.Event) -> Item:
     return kind(**{**members, "cursor": cursor})
 
 
-def cursor_of(text: str) -> bytes:
-    return urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
-
-
 def cursor_text(cursor: Cursor) -> str:
     if isinstance(cursor, bytes):
-        return urlsafe_b64encode(cursor).rstrip(b"=").decode()
+        return to_text(cursor)
     if cursor != "oldest":
         raise InvalidInput("cursor: expected bytes, or oldest")
     return cursor

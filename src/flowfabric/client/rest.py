@@ -12,6 +12,7 @@ from flowfabric.client.addresses import base_of, checked_token
 from flowfabric.client.faults import fault_of, refusal_of
 from flowfabric.client.pools import Pools
 from flowfabric.client.questions import TIMEOUT_S, Question
+from flowfabric.core.backoff import Backoff
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import FlowFabricError, HttpError, MalformedResponse
 from flowfabric.operations.answers import encode
@@ -21,8 +22,8 @@ T = TypeVar("T")
 
 CONNECT_S: Final = 10.0
 _TRIES: Final = 4
-_FIRST_PAUSE_S: Final = 0.1
-_LONGEST_PAUSE_S: Final = 5.0
+BACKOFF: Final = Backoff(0.1, 2.0)
+_LONGEST_RETRY_AFTER_S: Final = 5.0
 _TOO_MANY: Final = 429
 
 
@@ -68,15 +69,15 @@ class Rest:
         """The raw answer of success; any other is raised, after as many tries as make sense."""
         if self._client.is_closed:
             raise HttpError("the connection is closed")
-        turn = 1
+        failures = 0
         while True:
             answer = await self._try(question)
             if not isinstance(answer, _Refusal):
                 return answer
-            if turn == _TRIES or not answer.may_repeat:
+            failures += 1
+            if failures == _TRIES or not answer.may_repeat:
                 raise answer.fault from answer.cause
-            await asyncio.sleep(max(answer.wait_s, _pause(turn)))
-            turn += 1
+            await asyncio.sleep(max(answer.wait_s, BACKOFF.pause_s(failures, random.random())))
 
     async def _try(self, question: Question) -> "httpx.Response | _Refusal":
         try:
@@ -156,8 +157,4 @@ def _is_unsent(fault: Exception) -> bool:
 
 def _retry_after(response: httpx.Response) -> float:
     text = response.headers.get("retry-after", "")
-    return min(float(text), _LONGEST_PAUSE_S) if text.isdigit() else 0.0
-
-
-def _pause(turn: int) -> float:
-    return _FIRST_PAUSE_S * float(2 ** (turn - 1)) * (0.5 + random.random() / 2)
+    return min(float(text), _LONGEST_RETRY_AFTER_S) if text.isdigit() else 0.0

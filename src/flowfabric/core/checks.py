@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from flowfabric.core.capabilities import check_bounds, missing
 from flowfabric.core.facets import facets
 from flowfabric.core.fence import Fence
+from flowfabric.core.flow_checks import flow_cancelled
 from flowfabric.core.lease import has_live_grant
 from flowfabric.core.policy import read_policy
 from flowfabric.core.record import Record
@@ -19,7 +20,6 @@ from flowfabric.errors import (
     ExecutionNotReclaimable,
     ExecutionNotTerminal,
     FenceRequired,
-    FlowAlreadyTerminal,
     GrantAlreadyExists,
     InvalidBlockingReason,
     InvalidClaimGrant,
@@ -145,7 +145,7 @@ def _check_free(record: Record, now: int, *, covered: bool) -> None:
 
 def _check_uncovered(record: Record, *, covered: bool) -> None:
     if covered:
-        raise FlowAlreadyTerminal(f"flow {record.flow_id} is cancelled")
+        raise flow_cancelled(record.flow_id)
 
 
 def check_capable(record: Record, offered: tuple[str, ...]) -> None:

@@ -2,26 +2,18 @@
 
 from typing import Final
 
-import msgspec
+from flowfabric.core.redaction import Redacted
 
 
-class Document(msgspec.Struct, frozen=True):
+class Document(Redacted, frozen=True):
     """A named document, with the store's instants of its first and last put."""
+
+    # A body may hold a bearer credential.
+    hidden = frozenset({"body"})
 
     body: bytes
     first_at: int
     last_at: int
-
-    # A body may hold a bearer credential, so no rendering shows it.
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [
-            ("body", f"<{len(self.body)} bytes>"),
-            ("first_at", self.first_at),
-            ("last_at", self.last_at),
-        ]
-
-    def __repr__(self) -> str:
-        return f"Document(<{len(self.body)} bytes>, {self.first_at}, {self.last_at})"
 
 
 SUSPENSION: Final = "susp"

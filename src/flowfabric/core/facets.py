@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from flowfabric.core.lanes import not_open, serves_claims
 from flowfabric.core.record import Record
 from flowfabric.core.states import FINAL, OUTCOMES, RUNNABLE, public_state
 
@@ -120,8 +121,8 @@ def blocking_detail(record: Record, scene: Scene | None = None) -> str:
     if record.state == "delayed":
         return f"delayed until {record.wake_at}"
     if record.state == "waiting" and scene is not None:
-        if scene.lane_state in ("paused", "disabled"):
-            return f"lane {record.lane} is {scene.lane_state}"
+        if not serves_claims(scene.lane_state):
+            return not_open(record.lane, scene.lane_state)
         return "" if scene.served else _NO_WORKER
     return ""
 
@@ -130,7 +131,7 @@ def _runnable(record: Record, scene: Scene | None) -> Facets:
     row = _RUNNABLE.get((record.state, record.reason), ("eligible_now", "none", _ANY))
     eligibility, blocking, _ = row
     if record.state == "waiting" and scene is not None:
-        if scene.lane_state in ("paused", "disabled"):
+        if not serves_claims(scene.lane_state):
             eligibility, blocking = "blocked_by_lane_state", "paused_by_policy"
         elif not scene.served:
             eligibility, blocking = "blocked_by_route", "waiting_for_capable_worker"

@@ -12,6 +12,7 @@ from flowfabric.errors import (
     ExecutionNotFound,
     ExecutionNotInFlow,
     FlowAlreadyTerminal,
+    FlowFabricError,
     FlowNotFound,
     InvalidDependency,
     InvalidInput,
@@ -30,12 +31,27 @@ def check_same_flow(stored: Flow, kind: str, namespace: str) -> None:
             raise Conflict(f"{field}: flow {stored.flow_id} has {found!r}")
 
 
+def explain_create(record: Record, flow: Flow | None) -> FlowFabricError | None:
+    """Why a new execution may not join the flow that it names; None when it may."""
+    if flow is None:
+        return FlowNotFound(record.flow_id)
+    if flow.cancelled_at:
+        return flow_cancelled(record.flow_id)
+    if flow.namespace != record.namespace:
+        return InvalidInput(f"namespace: the flow is of namespace {flow.namespace}")
+    return None
+
+
+def flow_cancelled(flow_id: str) -> FlowAlreadyTerminal:
+    return FlowAlreadyTerminal(f"flow {flow_id} is cancelled")
+
+
 def check_editable(flow_id: str, flow: Flow | None) -> Flow:
     """Only a cancellation closes a flow to edits; one that has finished is open again."""
     if flow is None:
         raise FlowNotFound(flow_id)
     if flow.cancelled_at:
-        raise FlowAlreadyTerminal(f"flow {flow_id} is cancelled")
+        raise flow_cancelled(flow_id)
     return flow
 
 

@@ -3,10 +3,9 @@
 import struct
 from typing import Final, Literal
 
-import msgspec
-
 from flowfabric.core.fence import Fence
 from flowfabric.core.ids import check_lane, parse_execution_id, parse_uuid
+from flowfabric.core.redaction import Redacted
 from flowfabric.errors import Corruption, HandleFromOtherBackend, InvalidInput
 
 Backend = Literal["valkey", "postgres", "sqlite", "memory"]
@@ -24,8 +23,11 @@ _U64: Final = struct.Struct("<Q")
 _EPOCH_AND_TTL: Final = struct.Struct("<QQ")
 
 
-class Handle(msgspec.Struct, frozen=True, kw_only=True):
+class Handle(Redacted, frozen=True, kw_only=True):
     """One attempt under one lease. How it came about (`kind`) does not travel in the bytes."""
+
+    # Whoever knows it can act for the worker.
+    hidden = frozenset({"lease_id"})
 
     execution_id: str
     attempt_index: int
@@ -57,15 +59,6 @@ class Handle(msgspec.Struct, frozen=True, kw_only=True):
                 _packed(self.worker_instance_id),
             )
         )
-
-    # Whoever knows the lease id can act for the worker, so no rendering shows it.
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        shown = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        return [(name, "<REDACTED>" if name == "lease_id" else value) for name, value in shown]
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
-        return f"Handle({shown})"
 
 
 def decode(data: bytes, backend: Backend, kind: HandleKind = "fresh") -> Handle:

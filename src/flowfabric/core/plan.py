@@ -12,7 +12,8 @@ import msgspec
 from flowfabric.core.fence import Fence
 from flowfabric.core.graph import GraphEdit
 from flowfabric.core.record import INSTANTS, Record
-from flowfabric.core.states import MOVES, STATES, AttemptState
+from flowfabric.core.redaction import Redacted
+from flowfabric.core.states import MOVES, STATES, AttemptState, public_state
 
 Family = Literal["completion", "lease", "signal", "operator", "flow"]
 Blob = Literal["input", "result"]
@@ -67,7 +68,7 @@ class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     details: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-class Plan(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+class Plan(Redacted, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     target: str
     rule: str
     guard: Guard
@@ -91,9 +92,6 @@ class Plan(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=Tr
         shown = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return [(name, sorted(v) if name == "documents" else v) for name, v in shown]
 
-    def __repr__(self) -> str:
-        return f"Plan({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
-
 
 class Brief(msgspec.Struct, frozen=True, gc=False):
     """All a lease holder needs to know of a record it changed itself. Only a gated one has slots
@@ -103,6 +101,11 @@ class Brief(msgspec.Struct, frozen=True, gc=False):
     version: int
     wake_at: int
     gated: bool = False
+
+    @property
+    def public_state(self) -> str:
+        """The plans whose makers ask for it block for dependencies only."""
+        return public_state(self.state, "dependencies" if self.state == "blocked" else "")
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):

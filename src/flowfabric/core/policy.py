@@ -16,12 +16,12 @@ from flowfabric.core.faults import place_and_reason
 from flowfabric.core.ids import check_text, parse_uuid
 from flowfabric.core.policy_types import (
     EMPTY_POLICY,
-    Backoff,
     ExecutionPolicy,
     ExponentialBackoff,
     FallbackPolicy,
     FallbackTier,
     FixedBackoff,
+    RetryBackoff,
     RetryPolicy,
     RoutingRequirements,
     StreamPolicy,
@@ -33,13 +33,13 @@ from flowfabric.errors import InvalidInput, InvalidPolicyJson
 
 __all__ = [
     "EMPTY_POLICY",
-    "Backoff",
     "ExecutionPolicy",
     "ExponentialBackoff",
     "FallbackPolicy",
     "FallbackTier",
     "FixedBackoff",
     "RawPolicy",
+    "RetryBackoff",
     "RetryPolicy",
     "RoutingRequirements",
     "StreamPolicy",

@@ -34,14 +34,14 @@ class ExponentialBackoff(
     jitter: bool = False
 
 
-Backoff = FixedBackoff | ExponentialBackoff
+RetryBackoff = FixedBackoff | ExponentialBackoff
 
 
 class RetryPolicy(Struct, frozen=True, omit_defaults=True):
     """How often and when a failed attempt is tried again; the first attempt is no retry."""
 
     max_retries: Count = 3
-    backoff: Backoff = ExponentialBackoff()
+    backoff: RetryBackoff = ExponentialBackoff()
     retryable_categories: tuple[str, ...] = ()
 
 

@@ -3,7 +3,8 @@
 from math import floor
 from typing import Final
 
-from flowfabric.core.policy import Backoff, ExponentialBackoff, FixedBackoff, RetryPolicy
+from flowfabric.core.backoff import grown, spread
+from flowfabric.core.policy import ExponentialBackoff, FixedBackoff, RetryBackoff, RetryPolicy
 
 NEVER_RETRIED: Final = frozenset({"permanent", "cancelled", "budget_exceeded"})
 """Failure categories that need to be listed by name to be retried."""
@@ -44,20 +45,10 @@ def _is_allowed(policy: RetryPolicy, category: str) -> bool:
     return category not in NEVER_RETRIED
 
 
-def _delay_ms(backoff: Backoff, retry_count: int, jitter: float) -> int:
+def _delay_ms(backoff: RetryBackoff, retry_count: int, jitter: float) -> int:
     match backoff:
         case FixedBackoff():
             return backoff.delay_ms
-        case ExponentialBackoff():
-            delay = _grown(backoff, retry_count)
-            return floor(delay * (0.5 + jitter / 2)) if backoff.jitter else floor(delay)
-
-
-def _grown(backoff: ExponentialBackoff, retry_count: int) -> float:
-    if not backoff.initial_delay_ms:
-        return 0
-    try:
-        delay = backoff.initial_delay_ms * backoff.multiplier**retry_count
-    except OverflowError:
-        return backoff.max_delay_ms
-    return min(delay, backoff.max_delay_ms)
+        case ExponentialBackoff(initial_delay_ms, max_delay_ms, multiplier, is_spread):
+            delay = grown(initial_delay_ms, multiplier, max_delay_ms, retry_count)
+            return floor(spread(delay, jitter) if is_spread else delay)

@@ -7,6 +7,7 @@ import msgspec
 from flowfabric.core.documents import Document
 from flowfabric.core.evaluation import Satisfier
 from flowfabric.core.handles import Backend, Handle
+from flowfabric.core.redaction import Redacted
 from flowfabric.core.suspensions import ReceivedSignal, Suspension, Waitpoint
 from flowfabric.core.tokens import WaitpointToken, token_from_text, token_to_text
 
@@ -62,8 +63,10 @@ class Satisfied(msgspec.Struct, frozen=True):
 Outcome = Suspended | Satisfied
 
 
-class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
+class GivenUp(Redacted, frozen=True, kw_only=True):
     """The lease a suspend ended, as far as a handle tells it; the same in every store."""
+
+    hidden = Handle.hidden
 
     attempt_index: int
     attempt_id: str
@@ -76,13 +79,6 @@ class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
     def handle(self, execution_id: str, backend: Backend) -> Handle:
         fields = {name: getattr(self, name) for name in self.__struct_fields__}
         return Handle(execution_id=execution_id, backend=backend, kind="suspended", **fields)
-
-    # Whoever knows the lease id could act for the worker, so no rendering shows it.
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [("lease_epoch", self.lease_epoch), ("attempt_index", self.attempt_index)]
-
-    def __repr__(self) -> str:
-        return f"GivenUp(lease_epoch={self.lease_epoch}, attempt_index={self.attempt_index})"
 
 
 class StoredOutcome(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -7,6 +7,7 @@ import msgspec
 from flowfabric.core.conditions import Condition
 from flowfabric.core.evaluation import Evaluation, Satisfier, SignalFacts
 from flowfabric.core.record import Record
+from flowfabric.core.redaction import Redacted
 from flowfabric.core.states import FINAL
 from flowfabric.core.tokens import Signed, WaitpointToken
 
@@ -95,8 +96,11 @@ class Waitpoint(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     after_seq: int = 0
 
 
-class Signal(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Signal(Redacted, frozen=True, omit_defaults=True, kw_only=True):
     """A named event from outside, as it was accepted."""
+
+    # What people send may be personal.
+    hidden = frozenset({"payload"})
 
     signal_id: str
     waitpoint_id: str
@@ -115,15 +119,11 @@ class Signal(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     matched: bool = False
     observed_effect: str = ""
 
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return _unpersonal(self)
 
-    def __repr__(self) -> str:
-        return _shown(self)
-
-
-class ReceivedSignal(msgspec.Struct, frozen=True, kw_only=True):
+class ReceivedSignal(Redacted, frozen=True, kw_only=True):
     """A signal as the attempt it resumed is shown it."""
+
+    hidden = Signal.hidden
 
     signal_id: str
     signal_name: str
@@ -134,27 +134,10 @@ class ReceivedSignal(msgspec.Struct, frozen=True, kw_only=True):
     accepted_at: int
     payload: bytes | None = None
 
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return _unpersonal(self)
-
-    def __repr__(self) -> str:
-        return _shown(self)
-
 
 def received(signal: Signal) -> ReceivedSignal:
     fields = {name: getattr(signal, name) for name in ReceivedSignal.__struct_fields__}
     return ReceivedSignal(**fields)
-
-
-# What people send may be personal, so no rendering shows it.
-def _unpersonal(one: Signal | ReceivedSignal) -> list[tuple[str, object]]:
-    shown = ((name, getattr(one, name)) for name in one.__struct_fields__)
-    return [(name, "<REDACTED>" if name == "payload" else value) for name, value in shown]
-
-
-def _shown(one: Signal | ReceivedSignal) -> str:
-    fields = ", ".join(f"{name}={value!r}" for name, value in _unpersonal(one))
-    return f"{type(one).__name__}({fields})"
 
 
 class SignalKey(msgspec.Struct, frozen=True):

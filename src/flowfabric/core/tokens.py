@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from flowfabric.core.redaction import Redacted
 from flowfabric.errors import (
     HmacSecretNotInitialized,
     InvalidSecret,
@@ -109,19 +110,15 @@ def same_text(one: str, other: str) -> bool:
     return hmac.compare_digest(first, second)
 
 
-class Key(msgspec.Struct, frozen=True, omit_defaults=True):
+class Key(Redacted, frozen=True, omit_defaults=True):
     """A signing key. `expires_at` is 0 for the current one, which never expires."""
+
+    hidden = frozenset({"secret"})
 
     secret: str
     alg: str = ALGORITHM
     created_at: int = 0
     expires_at: int = 0
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [("alg", self.alg), ("expires_at", self.expires_at)]
-
-    def __repr__(self) -> str:
-        return f"Key(alg={self.alg!r}, expires_at={self.expires_at})"
 
 
 class KeyRing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

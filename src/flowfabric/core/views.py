@@ -66,6 +66,11 @@ COLUMNS: Final = (
 )
 
 
+def is_offered(record: Record) -> bool:
+    """Whether a claim would find the record: the view `claimable`, without its key."""
+    return record.state in CLAIMABLE and not record.grant_until
+
+
 def bucket_of(record: Record) -> str:
     """The state under which a lane lists the record; blocked ones are told apart by reason."""
     return f"blocked:{record.reason}" if record.state == "blocked" else record.state

@@ -1,4 +1,4 @@
-"""Patience with single items that keep failing, kept in memory."""
+"""Backoff per item: what keeps failing is skipped for a while. Kept in memory."""
 
 import logging
 from typing import Final
@@ -11,7 +11,7 @@ _UPKEEP_CYCLES: Final = 50
 _MOST_TRACKED: Final = 500
 
 
-class Backoff:
+class ItemBackoff:
     """After three failures in a row an item is left alone for ten cycles, then tried again."""
 
     def __init__(self, duty: str) -> None:

@@ -12,7 +12,7 @@ from flowfabric.core.plan import Applied, Plan
 from flowfabric.core.record import Record
 from flowfabric.core.schedules import DOCUMENT, read_schedule
 from flowfabric.core.states import LIMIT_REASONS
-from flowfabric.duties.backoff import Backoff
+from flowfabric.duties.backoff import ItemBackoff
 from flowfabric.duties.tally import Tally
 from flowfabric.engine import Engine
 from flowfabric.engine.firing import Due
@@ -35,7 +35,7 @@ class TimerSweep:
     def __init__(self, engine: Engine, only: DutyFilter | None = None) -> None:
         self._engine = engine
         self._only = only or DutyFilter()
-        self._backoff = Backoff(self.name)
+        self._backoff = ItemBackoff(self.name)
 
     async def visit(self) -> Tally:
         self._backoff.new_cycle()
@@ -70,13 +70,17 @@ class TimerSweep:
         if not decided:
             return
         answers = await self._engine.deps.store.backend.apply([plan for _, plan, _ in decided])
-        follow = self._engine.deps.slots.follow
-        followed = []
+        waiting = []
         for (label, plan, record), answer in zip(decided, answers, strict=True):
             self._count(label, plan, answer, tally)
-            if record.gated and isinstance(answer, Applied):
-                followed.append(follow(plan, answer, record))
-        await asyncio.gather(*followed)
+            if isinstance(answer, Applied):
+                following = self._engine.deps.follow_up(plan, answer, record)
+                # Only slots take a call to the store: those of all records at once.
+                if record.gated:
+                    waiting.append(following)
+                else:
+                    await following
+        await asyncio.gather(*waiting)
 
     async def _look_at_limits(self, page: DuePage) -> _Looks:
         """What the limits say to the records they block, in one call for all of them."""
@@ -129,8 +133,6 @@ class TimerSweep:
         if isinstance(answer, Applied):
             self._backoff.worked(plan.target)
             tally.processed(label)
-            if answer.more:
-                self._engine.settling.go_on(plan.target, "")
         elif isinstance(answer, FlowFabricError):
             self._fail(label, plan.target, answer, tally)
         # A refusal is a lost race: the record is looked at again when it is due.

@@ -54,13 +54,13 @@ class Engine:
         self.deps = deps
         self.lanes = Lanes(backend)
         self.settling = Settling(deps)
-        deps.on_more = self._go_on
+        deps.on_more = self.settling.go_on
         self.executions = Executions(deps, self.lanes)
         self.admissions = Admissions(deps)
         self.claims = Claims(deps, self.lanes, self.admissions)
         self.grants = Grants(deps, self.lanes, self.admissions)
         self.leases = Leases(deps)
-        self.outcomes = Outcomes(deps, self.settling)
+        self.outcomes = Outcomes(deps)
         self.finishing = Finishing(deps, self.outcomes, self.claims)
         self.budgets = Budgets(deps, self.outcomes)
         self.holds = Holds(deps)
@@ -86,16 +86,13 @@ class Engine:
         self.signals = Signals(deps, self.keys)
         self.suspensions = Suspensions(deps, self.keys, self.signals)
         self.waitpoints = Waitpoints(deps, self.keys)
-        self.resumes = Resumes(deps, self.settling)
+        self.resumes = Resumes(deps)
         self.owners = Owners(deps)
         self._use_cases = dict(_use_cases(vars(self).values()))
 
     def use_case(self, declared: Operation[..., Any]) -> Call:
         """The bound method that implements an operation: the transport within a process."""
         return self._use_cases[declared]
-
-    def _go_on(self, execution_id: str, flow_id: str) -> None:
-        self.settling.go_on(execution_id, flow_id)
 
     async def close(self) -> None:
         await self.streams.close()

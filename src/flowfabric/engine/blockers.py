@@ -10,6 +10,7 @@ from flowfabric.backend.types import Seen, Worker
 from flowfabric.core.capabilities import missing
 from flowfabric.core.conditions import matchers_of, required_names
 from flowfabric.core.facets import blocking_detail
+from flowfabric.core.lanes import not_open, serves_claims
 from flowfabric.core.limits.asks import (
     Denied,
     GateSeen,
@@ -138,8 +139,8 @@ def _claimable(around: Around) -> Iterator[Blocker]:
     record, now = around.record, around.seen.now
     if record.state == "lost":
         yield Blocker("lease_lost", record.detail, record.lost_at)
-    if around.lane_state in ("paused", "disabled"):
-        yield Blocker("lane_state", f"lane {record.lane} is {around.lane_state}")
+    if not serves_claims(around.lane_state):
+        yield Blocker("lane_state", not_open(record.lane, around.lane_state))
     if record.grant_until > now:
         note = f": {record.grant_note}" if record.grant_note else ""
         holder = f"{record.grant_worker}/{record.grant_instance}"

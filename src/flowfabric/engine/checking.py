@@ -1,8 +1,12 @@
 """Checks of plain arguments: one clear error, before anything is sent to a store."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
 
-from flowfabric.errors import InvalidInput, PayloadTooLarge
+from flowfabric.errors import Corruption, InvalidInput, PayloadTooLarge
+
+P = ParamSpec("P")
+V = TypeVar("V")
 
 MAX_INSTANT: Final = 2**53 - 1
 
@@ -29,6 +33,14 @@ def body(value: object, field: str, most: int) -> bytes:
     if len(value) > most:
         raise PayloadTooLarge(f"{field}: at most {most} bytes, got {len(value)}")
     return value if isinstance(value, bytes) else bytes(value)
+
+
+def stored(where: str, check: Callable[P, V], *args: P.args, **kwargs: P.kwargs) -> V:
+    """What a check makes of a stored value. One that it refuses is damaged: nobody gave it."""
+    try:
+        return check(*args, **kwargs)
+    except InvalidInput as fault:
+        raise Corruption(f"{where}: {fault.detail}") from fault
 
 
 def _short(number: int) -> str:

@@ -36,7 +36,8 @@ MOST_WAIT_MS: Final = 30_000
 DEFAULT_LEASE_MS: Final = 30_000
 # How often an idle claim looks although no bell rang; chance spreads the looks of many.
 SAFETY_NET_S: Final = 5.0
-_ROUNDS: Final = 32
+# How often a claim looks again when all it met was work to be ended or turned away.
+MOST_LOOKS: Final = 32
 # A ring most often stands for little work, and so does the end of few: then so many are asked for,
 # and the rest only if there are as many. Every execution asked for costs two identifiers, whether
 # it comes or not.
@@ -251,7 +252,7 @@ class Claims:
     async def _claim_now(self, order: ClaimOrder, ask: _Ask) -> _Looked:
         """One look, repeated only while all it met was work to be ended or turned away instead of
         run; and whether it saw everything there was."""
-        for _ in range(_ROUNDS):
+        for _ in range(MOST_LOOKS):
             route = await self._route(order)
             if not route.lanes:
                 return [], True

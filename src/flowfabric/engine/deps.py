@@ -1,29 +1,27 @@
 """What every use case shares, and the two ways a change reaches the store."""
 
-import asyncio
 import os
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
 import msgspec
 
 from flowfabric.backend.coalesce import Store
+from flowfabric.backend.types import Seen, With
 from flowfabric.core.explain import explain
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.partitions import PartitionCounts
-from flowfabric.core.plan import Applied, Plan
+from flowfabric.core.plan import Answer, Applied, Plan, Refused
 from flowfabric.core.record import Record
 from flowfabric.core.repeats import proven_repeat
 from flowfabric.engine.locks import Locks
+from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.engine.slots import Slots
-from flowfabric.errors import ExecutionNotFound, RetryExhausted
+from flowfabric.errors import ExecutionNotFound
 
 R = TypeVar("R")
-
-MOST_DECISIONS: Final = 8
-_PAUSE_S: Final = 0.002
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,33 +83,68 @@ class Deps:
         # Told of an execution, and its flow where known, whose step left its flow work to do.
         self.on_more: Callable[[str, str], None] = _leave_to_the_timer
 
-    async def record(self, execution_id: str) -> tuple[Record, int]:
-        """The record and the store's now; a missing one is an error."""
-        seen = await self.store.read(execution_id)
+    async def seen(
+        self,
+        execution_id: str,
+        beside: frozenset[With] = frozenset(),
+        documents: Collection[str] = (),
+    ) -> Seen:
+        """An execution with what is asked for beside its record; a missing one is an error."""
+        seen = await self.store.read(execution_id, beside, documents)
         if seen is None:
             raise ExecutionNotFound(execution_id)
+        return seen
+
+    async def record(self, execution_id: str) -> tuple[Record, int]:
+        """The record and the store's now; a missing one is an error."""
+        seen = await self.seen(execution_id)
         return seen.record, seen.now
+
+    async def apply(self, plan: Plan, known: Record | None = None) -> Answer:
+        """Apply a plan, and do what follows if it was applied."""
+        answer = await self.store.apply(plan)
+        if isinstance(answer, Applied):
+            await self.follow_up(plan, answer, known)
+        return answer
+
+    async def follow_up(self, plan: Plan, applied: Applied, known: Record | None = None) -> None:
+        """What an applied plan means elsewhere: the slots of the execution follow it, and work it
+        left its flow goes on."""
+        if applied.brief.gated:
+            await self.slots.follow(plan, applied, known)
+        if applied.more:
+            self.on_more(plan.target, known.flow_id if known else "")
 
     async def push(self, plan: Plan, known: Record | None = None) -> Applied:
         """Apply a plan that was decided without reading: a refusal is explained, not re-decided.
 
         `known` is the record as the caller last saw it, if it did.
         """
-        for _ in range(MOST_DECISIONS):
-            answer = await self.store.apply(plan)
-            if isinstance(answer, Applied):
-                if answer.brief.gated:
-                    await self.slots.follow(plan, answer, known)
-                if answer.more:
-                    self.on_more(plan.target, known.flow_id if known else "")
-                return answer
-            refusal = explain(plan, answer.seen, answer.now)
-            if refusal is not None:
-                repeat = answer.seen and proven_repeat(plan, answer.seen, answer.now)
-                if repeat:
-                    return repeat
-                raise refusal
-        raise _lost_every_race(plan.rule, plan.target)
+        answer = await self.store.apply(plan)
+        if not isinstance(answer, Applied):
+            return await self._explained(plan, answer, known)
+        await self.follow_up(plan, answer, known)
+        return answer
+
+    async def _explained(self, plan: Plan, refused: Refused, known: Record | None) -> Applied:
+        """Raise why a plan was refused, unless that was its repeat. When nothing that the store has
+        seen speaks against it, it is applied again."""
+        answer: Answer | None = refused
+
+        async def attempt() -> Applied | Stale:
+            nonlocal answer
+            found, answer = answer or await self.apply(plan, known), None
+            if isinstance(found, Applied):
+                return found
+            refusal = explain(plan, found.seen, found.now)
+            if refusal is None:
+                return STALE
+            repeat = found.seen and proven_repeat(plan, found.seen, found.now)
+            if repeat:
+                return repeat
+            raise refusal
+
+        return await decide("execution", plan.target, attempt, self.chance)
 
     async def decide(
         self, execution_id: str, decision: Callable[[Record, int], Plan | R]
@@ -124,27 +157,22 @@ class Deps:
         parse_execution_id(execution_id, self.counts)
         async with self.locks.of(execution_id):
             record, now = await self.record(execution_id)
-            for turn in range(MOST_DECISIONS):
+
+            async def attempt() -> Applied | R | Stale:
+                nonlocal record, now
                 plan = decision(record, now)
                 if not isinstance(plan, Plan):
                     return plan
-                answer = await self.store.apply(plan)
+                answer = await self.apply(plan, record)
                 if isinstance(answer, Applied):
-                    if answer.brief.gated:
-                        await self.slots.follow(plan, answer, record)
-                    if answer.more:
-                        self.on_more(plan.target, record.flow_id)
                     return answer
                 if answer.seen is None:
                     raise ExecutionNotFound(execution_id)
                 record, now = answer.seen, answer.now
-                await asyncio.sleep(self.chance() * _PAUSE_S * turn)
-        raise _lost_every_race("a decision", execution_id)
+                return STALE
+
+            return await decide("execution", execution_id, attempt, self.chance)
 
 
 def _leave_to_the_timer(execution_id: str, flow_id: str) -> None:
     """The flow's own timer goes on."""
-
-
-def _lost_every_race(rule: str, execution_id: str) -> RetryExhausted:
-    return RetryExhausted(f"{rule} on {execution_id} lost {MOST_DECISIONS} races; try again")

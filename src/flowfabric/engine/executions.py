@@ -10,7 +10,7 @@ from flowfabric.backend.base import Answered
 from flowfabric.backend.types import CreateAnswer, Created, Duplicate
 from flowfabric.core.birth import Birth
 from flowfabric.core.capabilities import set_id
-from flowfabric.core.graph import Flow
+from flowfabric.core.flow_checks import explain_create
 from flowfabric.core.ids import (
     check_lane,
     check_namespace,
@@ -22,6 +22,7 @@ from flowfabric.core.ids import (
     partition_of,
     solo,
 )
+from flowfabric.core.lanes import accepts_submissions, not_open
 from flowfabric.core.policy import ExecutionPolicy, RawPolicy, decode_policy, freeze, is_brief
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import clamp_priority
@@ -31,10 +32,9 @@ from flowfabric.engine.checking import MAX_INSTANT, body, integer, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.lanes import Lanes
 from flowfabric.errors import (
-    FlowAlreadyTerminal,
     FlowFabricError,
-    FlowNotFound,
     InvalidInput,
+    InvariantViolation,
     LaneNotAccepting,
     PartitionMismatch,
 )
@@ -105,8 +105,8 @@ class Executions:
         if lane is None:
             _check_names(asked)
             lane = await self._lanes.look_up(asked.namespace, asked.lane)
-        if lane.state in ("draining", "disabled"):
-            raise LaneNotAccepting(f"lane {asked.lane} is {lane.state}")
+        if not accepts_submissions(lane.state):
+            raise LaneNotAccepting(not_open(asked.lane, lane.state))
         birth = self._birth(asked, lane.lane_shards)
         if birth.record.required_capabilities:
             await self._lanes.register_set(birth.record)
@@ -129,7 +129,8 @@ class Executions:
             case Duplicate(execution_id):
                 submitted = ExecutionDuplicate(execution_id)
             case refused:
-                return _refusal(record, refused.flow)
+                fault = explain_create(record, refused.flow)
+                return fault or InvariantViolation(f"create of {birth.execution_id} was refused")
         self._lanes.used(record.namespace, record.lane)
         return submitted
 
@@ -274,11 +275,3 @@ def policy_fields(policy: ExecutionPolicy) -> dict[str, Any]:
 
 def _instant(value: int | None, field: str, fallback: int) -> int:
     return fallback if value is None else max(1, whole(value, field, 0, MAX_INSTANT))
-
-
-def _refusal(record: Record, flow: Flow | None) -> FlowFabricError:
-    if flow is None:
-        return FlowNotFound(record.flow_id)
-    if flow.cancelled_at:
-        return FlowAlreadyTerminal(f"flow {record.flow_id} is cancelled")
-    return InvalidInput(f"namespace: the flow is of namespace {flow.namespace}")

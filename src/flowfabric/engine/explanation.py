@@ -24,7 +24,7 @@ from flowfabric.engine.explanation_types import (
 from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.slots import gates_of
 from flowfabric.engine.workers import Workers
-from flowfabric.errors import ExecutionNotFound, FlowFabricError
+from flowfabric.errors import FlowFabricError
 
 _BESIDE: Final = frozenset[With]({"group"})
 _MOST_AHEAD: Final = 200
@@ -41,9 +41,7 @@ class Explanations:
     async def explain(self, execution_id: str) -> Explanation:
         """Why it is not running: its state, its lane, its workers, its limits, all at once."""
         parse_execution_id(execution_id, self._deps.counts)
-        seen = await self._deps.store.read(execution_id, _BESIDE, (SUSPENSION,))
-        if seen is None:
-            raise ExecutionNotFound(execution_id)
+        seen = await self._deps.seen(execution_id, _BESIDE, (SUSPENSION,))
         around = await self._look_around(seen)
         record = seen.record
         blockers = tuple(blockers_of(around))

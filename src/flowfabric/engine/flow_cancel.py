@@ -55,7 +55,7 @@ class FlowCancels:
         if wait:
             return await self._waited(answer)
         if answer.more:
-            self._settling.dispatch(flow_id)
+            self._deps.on_more("", flow_id)
         members = await self._members(flow_id)
         return CancellationScheduled(chosen, answer.flow.node_count, members)
 

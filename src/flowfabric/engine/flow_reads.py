@@ -7,18 +7,20 @@ import msgspec
 
 from flowfabric.backend.flowing import EdgeQuery, MemberQuery
 from flowfabric.backend.types import Upstream, With
+from flowfabric.core.cursors import Place, read_cursor, write_cursor
 from flowfabric.core.edge_policies import EdgePolicy, policy_of
 from flowfabric.core.graph import Edge, Flow, Group, flow_state, resolved_edges
 from flowfabric.core.ids import parse_execution_id, parse_uuid
 from flowfabric.core.partitions import parse_partition_key
 from flowfabric.core.states import PUBLIC_STATES
-from flowfabric.engine.checking import whole
+from flowfabric.engine.checking import MAX_INSTANT, stored, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.flow_deciding import read_flow
 from flowfabric.engine.flow_types import EdgeSnapshot, edge_snapshot
-from flowfabric.errors import Corruption, ExecutionNotFound, InvalidInput
+from flowfabric.errors import Corruption, InvalidInput
 
 MAX_PAGE: Final = 1_000
+_MEMBERS: Final = "members"
 Direction = Literal["incoming", "outgoing"]
 _ENDS: Final[dict[str, Literal["source", "target"]]] = {"incoming": "target", "outgoing": "source"}
 _STATUS: Final = {"open": "active", "running": "active", "blocked": "active"}
@@ -127,13 +129,15 @@ class FlowReads:
         size = _size(limit)
         if not size:
             return MemberPage(())
-        query = MemberQuery(flow_id=flow_id, after=_place(cursor), limit=size + 1)
+        after = _behind(cursor, flow_id) if cursor else None
+        query = MemberQuery(flow_id=flow_id, after=after, limit=size + 1)
         found = await self._deps.store.backend.members(query)
         members = tuple(Member(one.execution_id, one.public_state) for one in found[:size])
         if len(found) <= size:
             return MemberPage(members)
         last = found[size - 1]
-        return MemberPage(members, f"{last.created_at}:{last.execution_id}")
+        place = (last.created_at, last.execution_id)
+        return MemberPage(members, write_cursor((_MEMBERS, flow_id), place))
 
     async def list_edges(
         self,
@@ -170,10 +174,7 @@ class FlowReads:
         inputs, as far as they fit one answer."""
         parse_execution_id(execution_id, self._deps.counts)
         beside = frozenset[With]({"upstream_results" if results else "upstreams"})
-        seen = await self._deps.store.read(execution_id, beside)
-        if seen is None:
-            raise ExecutionNotFound(execution_id)
-        return seen.upstreams
+        return (await self._deps.seen(execution_id, beside)).upstreams
 
     async def upstream(self, execution_id: str, name: str) -> Upstream | None:
         """The upstream input of one name: of several the one that was satisfied first."""
@@ -247,14 +248,9 @@ def _size(limit: int) -> int:
     return min(whole(limit, "limit"), MAX_PAGE)
 
 
-def _place(cursor: str) -> tuple[int, str] | None:
-    """Where a listing of members stopped: when that member was created, and its id."""
-    if not cursor:
-        return None
-    created_at, _, execution_id = cursor.partition(":")
-    if not created_at.isdecimal() or len(created_at) > 16:
-        raise InvalidInput("cursor: malformed")
-    return int(created_at), parse_execution_id(execution_id)
+def _behind(cursor: str, flow_id: str) -> Place:
+    created_at, execution_id = read_cursor((_MEMBERS, flow_id), cursor)
+    return whole(created_at, "cursor", 0, MAX_INSTANT), parse_execution_id(execution_id)
 
 
 def _end(direction: object) -> Literal["source", "target"]:
@@ -270,17 +266,12 @@ def _checked(edge: Edge, query: EdgeQuery) -> Edge:
     found, wanted = (edge.flow_id, at[query.of]), (query.flow_id, query.id)
     if found != wanted:
         raise Corruption(f"edge {edge.edge_id}: {query.of}: listed at {wanted}, names {found}")
-    try:
-        for end in (edge.source, edge.target):
-            parse_execution_id(end)
-        parse_uuid(edge.flow_id, "flow_id")
-    except InvalidInput as fault:
-        raise Corruption(f"edge {edge.edge_id}: {fault.detail}") from fault
+    where = f"edge {edge.edge_id}"
+    for end in (edge.source, edge.target):
+        stored(where, parse_execution_id, end)
+    stored(where, parse_uuid, edge.flow_id, "flow_id")
     return edge
 
 
 def _stored_id(flow: Flow) -> str:
-    try:
-        return parse_uuid(flow.flow_id, "flow_id")
-    except InvalidInput as fault:
-        raise Corruption(f"flows: {fault.detail}") from fault
+    return stored("flows", parse_uuid, flow.flow_id, "flow_id")

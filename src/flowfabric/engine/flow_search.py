@@ -1,12 +1,10 @@
 """Searching flows across partitions, newest or oldest first."""
 
-import binascii
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final, Literal, get_args
-from zlib import crc32
 
 import msgspec
 
+from flowfabric.core.cursors import CreationRange, Place, read_cursor, write_cursor
 from flowfabric.core.graph import Flow, flow_state
 from flowfabric.core.ids import check_namespace, check_text, parse_uuid
 from flowfabric.engine.checking import MAX_INSTANT, whole
@@ -18,7 +16,6 @@ MAX_PAGE: Final = 1_000
 MOST_LOOKS: Final = 10_000
 FLOW_STATES: Final = ("open", "running", "blocked", "completed", "failed", "cancelled")
 FlowOrder = Literal["created_desc", "created_asc"]
-_Place = tuple[int, str]
 
 
 class FlowFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,26 +51,29 @@ class FlowSearches:
     ) -> FlowsFound:
         _check(wanted, order)
         whole(limit, "limit", 1, MAX_PAGE)
-        asked = _asked(wanted, order)
-        place = _read_cursor(cursor, asked) if cursor else _start(wanted, order)
+        query = (order, wanted)
+        newest = order == "created_desc"
+        created = CreationRange(wanted.created_from, wanted.created_before, newest)
+        place = _behind(cursor, query) if cursor else created.start()
         found: list[Flow] = []
         scanned = 0
-        newest = order == "created_desc"
         while scanned < MOST_LOOKS:
             size = min(max(limit + 1, 100), MOST_LOOKS - scanned)
             flows = await self._deps.store.backend.flows_by_age(place, size, newest=newest)
             for flow in flows:
-                if _is_past(flow, wanted, order):
+                if created.is_past(flow.created_at):
                     return FlowsFound(tuple(found), "", scanned)
-                if _matches(flow, wanted):
+                if created.holds(flow.created_at) and _matches(flow, wanted):
                     if len(found) == limit:
-                        return FlowsFound(tuple(found), _cursor(found[-1], asked), scanned)
+                        return FlowsFound(
+                            tuple(found), write_cursor(query, _place(found[-1])), scanned
+                        )
                     found.append(flow)
                 scanned += 1
-                place = (flow.created_at, flow.flow_id)
+                place = _place(flow)
             if len(flows) < size:
                 return FlowsFound(tuple(found), "", scanned)
-        return FlowsFound(tuple(found), _write_cursor(place, asked), scanned)
+        return FlowsFound(tuple(found), write_cursor(query, place or (0, "")), scanned)
 
 
 def _check(wanted: FlowFilter, order: str) -> None:
@@ -96,60 +96,13 @@ def _matches(flow: Flow, wanted: FlowFilter) -> bool:
         return False
     if wanted.states and flow_state(flow) not in wanted.states:
         return False
-    if flow.created_at < wanted.created_from:
-        return False
-    if wanted.created_before and flow.created_at >= wanted.created_before:
-        return False
     return all(flow.tags.get(key) == value for key, value in wanted.tags)
 
 
-def _start(wanted: FlowFilter, order: str) -> _Place | None:
-    """Where the range of creation begins."""
-    if order == "created_asc":
-        return (wanted.created_from, "") if wanted.created_from else None
-    return (wanted.created_before, "") if wanted.created_before else None
+def _place(flow: Flow) -> Place:
+    return flow.created_at, flow.flow_id
 
 
-def _is_past(flow: Flow, wanted: FlowFilter, order: str) -> bool:
-    """Whether the range of creation is over, so that no later flow is in it."""
-    if order == "created_desc":
-        return flow.created_at < wanted.created_from
-    return 0 < wanted.created_before <= flow.created_at
-
-
-# ---- cursors
-
-
-class _Cursor(msgspec.Struct, array_like=True):
-    """`asked` stands for order and filter: a place in one listing means nothing in another."""
-
-    asked: int
-    created_at: int
-    flow_id: str
-
-
-def _asked(wanted: FlowFilter, order: str) -> int:
-    namespaces = sorted(wanted.namespaces) if wanted.namespaces is not None else None
-    rest = msgspec.structs.replace(wanted, namespaces=None)
-    return crc32(msgspec.json.encode((order, namespaces, rest)))
-
-
-def _cursor(flow: Flow, asked: int) -> str:
-    return _write_cursor((flow.created_at, flow.flow_id), asked)
-
-
-def _write_cursor(place: _Place | None, asked: int) -> str:
-    cursor = _Cursor(asked, *(place or (0, "")))
-    return urlsafe_b64encode(msgspec.json.encode(cursor)).decode().rstrip("=")
-
-
-def _read_cursor(text: str, asked: int) -> _Place:
-    try:
-        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
-        cursor = msgspec.json.decode(urlsafe_b64decode(padded), type=_Cursor)
-    except (UnicodeEncodeError, binascii.Error, msgspec.MsgspecError):
-        raise InvalidInput("cursor: malformed") from None
-    if cursor.asked != asked:
-        raise InvalidInput("cursor: made by another query")
-    created_at = whole(cursor.created_at, "cursor", 0, MAX_INSTANT)
-    return created_at, parse_uuid(cursor.flow_id, "cursor")
+def _behind(cursor: str, query: tuple[FlowOrder, FlowFilter]) -> Place:
+    created_at, flow_id = read_cursor(query, cursor)
+    return whole(created_at, "cursor", 0, MAX_INSTANT), parse_uuid(flow_id, "cursor")

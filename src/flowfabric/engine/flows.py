@@ -59,7 +59,7 @@ class Flows(Edges):
                 return MemberAdded(execution_id, found.node_count, False)
             return join(flow_id, record)
 
-        answer = await decide_flow(self._deps, execution_id, decision)
+        answer = await decide_flow(self._deps, execution_id, decision, "execution")
         if isinstance(answer, FlowApplied):
             return MemberAdded(execution_id, answer.flow.node_count, True)
         return answer
@@ -79,7 +79,7 @@ class Flows(Edges):
             flow_id = self._id_in(partition_of(execution_id))
             return join(flow_id, record, self._header(flow_id, CHILDREN, record.namespace))
 
-        answer = await decide_flow(self._deps, execution_id, decision)
+        answer = await decide_flow(self._deps, execution_id, decision, "execution")
         return answer.flow.flow_id if isinstance(answer, FlowApplied) else answer
 
     async def set_flow_tags(self, flow_id: str, tags: Mapping[str, str]) -> int:

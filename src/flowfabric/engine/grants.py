@@ -16,6 +16,7 @@ from flowfabric.core.checks import (
     check_offer,
     check_reclaim_offer,
 )
+from flowfabric.core.flow_checks import flow_cancelled
 from flowfabric.core.graph import is_covered
 from flowfabric.core.ids import check_text, check_worker_id, parse_execution_id, partition_of
 from flowfabric.core.lease import GrantTerms, is_exhausted
@@ -27,25 +28,25 @@ from flowfabric.engine.admission import Admissions
 from flowfabric.engine.checking import whole
 from flowfabric.engine.claims import (
     DEFAULT_LEASE_MS,
+    MOST_LOOKS,
     Claimed,
     ClaimOrder,
     checked,
     claimed_from,
 )
 from flowfabric.engine.deps import Deps
+from flowfabric.engine.flow_deciding import read_flow
 from flowfabric.engine.lanes import Lanes
+from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.engine.unclaimable import end_unclaimable
 from flowfabric.errors import (
     CapabilityMismatch,
     ExecutionNotFound,
     ExecutionNotReclaimable,
-    FlowAlreadyTerminal,
     MaxRetriesExhausted,
-    RetryExhausted,
 )
 
 _OPERATOR: Final = "operator"
-_ROUNDS: Final = 32
 
 GrantKind = Literal["claim", "resume", "reclaim"]
 _Check = Callable[[Record, int, bool], None]
@@ -103,7 +104,7 @@ class Grants:
         """Reserve the best waiting execution of the lanes; None when nothing was admissible."""
         order = checked(order)
         whole(order.lease_ms, "grant_ttl_ms", 1, self._deps.limits.grant_ms_max)
-        for _ in range(_ROUNDS):
+        for _ in range(MOST_LOOKS):
             route = await self._lanes.route(order.namespace, order.lanes, order.capabilities)
             request = ClaimRequest(
                 worker_id=order.worker_id,
@@ -187,7 +188,8 @@ class Grants:
         """An operator takes one waiting execution, past capabilities and limits."""
         whole(lease_duration_ms, "lease_duration_ms", 1, self._deps.limits.lease_ms_max)
         parse_execution_id(execution_id, self._deps.counts)
-        for _ in range(_ROUNDS):
+
+        async def attempt() -> Claimed | Stale:
             record, now = await self._deps.record(execution_id)
             check_offer(record, now, covered=await self._covered(record))
             named = NamedClaim(
@@ -202,7 +204,9 @@ class Grants:
             answer = await self._deps.store.lease(named)
             if isinstance(answer, Offer) and answer.fate == "leased":
                 return await self._claimed(answer)
-        raise RetryExhausted(f"claim of {execution_id} lost every race; try again")
+            return STALE
+
+        return await decide("execution", execution_id, attempt, self._deps.chance)
 
     def _terms(self, order: GrantOrder) -> GrantTerms:
         whole(order.grant_ttl_ms, "grant_ttl_ms", 1, self._deps.limits.grant_ms_max)
@@ -248,17 +252,17 @@ class Grants:
         whole(claim.lease_ttl_ms, "lease_ttl_ms", 1, self._deps.limits.lease_ms_max)
         parse_execution_id(claim.execution_id, self._deps.counts)
         worker = (claim.worker_id, claim.worker_instance_id)
-        for _ in range(_ROUNDS):
+
+        async def attempt() -> Claimed | Stale:
             record, now = await self._deps.record(claim.execution_id)
             check(record)
             covered = await self._covered(record)
             check_grant(record, claim.grant_key, worker, now, covered=covered)
-            claimed = await self._lease(claim)
-            if claimed is not None:
-                return claimed
-        raise RetryExhausted(f"claim of {claim.execution_id} lost every race; try again")
+            return await self._lease(claim)
 
-    async def _lease(self, claim: GrantClaim) -> Claimed | None:
+        return await decide("execution", claim.execution_id, attempt, self._deps.chance)
+
+    async def _lease(self, claim: GrantClaim) -> Claimed | Stale:
         named = NamedClaim(
             execution_id=claim.execution_id,
             grant_id=claim.grant_key,
@@ -272,7 +276,7 @@ class Grants:
         if not isinstance(answer, Offer):
             if answer.seen is None:
                 raise ExecutionNotFound(claim.execution_id)
-            return None
+            return STALE
         match answer.fate:
             case "leased":
                 return await self._claimed(answer)
@@ -280,7 +284,7 @@ class Grants:
                 await end_unclaimable(self._deps, answer)
                 raise MaxRetriesExhausted(str(answer.record.max_reclaim_count))
             case _:
-                raise FlowAlreadyTerminal(f"flow {answer.record.flow_id} is cancelled")
+                raise flow_cancelled(answer.record.flow_id)
 
     async def _claimed(self, offer: Offer) -> Claimed:
         """A lease taken by name holds the slots its execution needs from then on, admitted or
@@ -293,8 +297,7 @@ class Grants:
     async def _covered(self, record: Record) -> bool:
         if not record.flow_id:
             return False
-        (flow,) = await self._deps.store.backend.flows([record.flow_id])
-        return is_covered(flow, record.state)
+        return is_covered(await read_flow(self._deps, record.flow_id), record.state)
 
 
 def _at_cap(record: Record, _: int) -> Plan | None:

@@ -11,13 +11,13 @@ from flowfabric.core.checks import check_lease
 from flowfabric.core.ids import check_text, parse_execution_id
 from flowfabric.engine.checking import body, whole
 from flowfabric.engine.claims import Claimed
-from flowfabric.engine.deps import MOST_DECISIONS, Deps
+from flowfabric.engine.deps import Deps
 from flowfabric.engine.holding import Held, fence_of
+from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.errors import (
     ExecutionNotFound,
     InvalidInput,
     Nondeterminism,
-    RetryExhausted,
 )
 
 ENTRY_BYTES: Final = 1024 * 1024
@@ -90,14 +90,17 @@ class Journals:
         )
 
     async def _append(self, item: JournalAppend) -> list[Kept]:
-        for _ in range(MOST_DECISIONS):
+        async def attempt() -> Journaled | Stale:
             answer = await self._deps.store.journal(item)
             if isinstance(answer, Journaled):
-                return [_kept(*pair) for pair in zip(item.entries, answer.found, strict=True)]
+                return answer
             if answer.seen is None:
                 raise ExecutionNotFound(item.execution_id)
             check_lease(answer.seen, item.fence, answer.now)
-        raise RetryExhausted(f"journal of {item.execution_id}: try again")
+            return STALE
+
+        done = await decide("the journal of", item.execution_id, attempt, self._deps.chance)
+        return [_kept(*pair) for pair in zip(item.entries, done.found, strict=True)]
 
 
 def checked_entries(entries: Sequence[JournalEntry]) -> tuple[JournalEntry, ...]:

@@ -1,6 +1,5 @@
 """The ring of signing keys: cached for reading, changed by compare-and-set."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from flowfabric.backend.base import CONFIG_BELL, Backend
+from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.types import ConfigPut
 from flowfabric.core.key_ring import (
     FIRST_KID,
@@ -23,7 +23,8 @@ from flowfabric.core.key_ring import (
 )
 from flowfabric.core.tokens import KeyRing, Secret, is_in_grace
 from flowfabric.engine.audit import audit
-from flowfabric.errors import FlowFabricError, HmacSecretNotInitialized, RetryExhausted
+from flowfabric.engine.optimistic import STALE, Stale, decide
+from flowfabric.errors import FlowFabricError, HmacSecretNotInitialized
 
 _log = logging.getLogger("flowfabric.keys")
 
@@ -32,7 +33,6 @@ DEFAULT_GRACE_MS: Final = 86_400_000
 # A key is kept this long past its grace, so that its tokens are told from forged ones.
 KEPT_PAST_GRACE_MS: Final = 86_400_000
 _FRESH_S: Final = 1.0
-_TRIES: Final = 8
 _NONE: Final = Secret("")
 
 A = TypeVar("A")
@@ -80,20 +80,20 @@ class Keys:
         self._bell = backend.bells().listen(CONFIG_BELL)
         self._known: KeyRing | None = None
         self._read_at = 0.0
-        self._reading: asyncio.Task[KeyRing] | None = None
+        self._reading = SingleFlight("reading the key ring", self._read)
 
     async def ring(self) -> KeyRing:
         """The ring to sign and verify with."""
         rang = self._bell.take()
         stale = time.monotonic() - self._read_at > _FRESH_S
         if rang or stale or self._known is None:
-            return await self._read()
+            return await self._reading.get()
         return self._known
 
     async def ring_for(self, kid: str) -> KeyRing:
         """The ring to verify a token of this key with; nobody is refused on old knowledge."""
         ring = await self.ring()
-        return ring if kid in ring.keys else await self._read()
+        return ring if kid in ring.keys else await self._reading.get()
 
     async def boot(self, configured: Secret = _NONE, generated: Secret = _NONE) -> Booted:
         """Install the first key. A stored ring wins over what is configured; without one there
@@ -158,7 +158,7 @@ class Keys:
             return (fault,)
 
     async def list_waitpoint_hmac_kids(self) -> Kids:
-        ring, now = await self._read(), await self._backend.now()
+        ring, now = await self._reading.get(), await self._backend.now()
         verifying = tuple(
             VerifyingKid(kid, key.expires_at)
             for kid, key in sorted(ring.keys.items())
@@ -184,20 +184,9 @@ class Keys:
 
     async def close(self) -> None:
         self._bell.close()
-        if self._reading is not None:
-            await asyncio.wait([self._reading])
+        await self._reading.close()
 
     async def _read(self) -> KeyRing:
-        """Read once however many ask at the same time."""
-        if self._reading is None:
-            self._reading = asyncio.ensure_future(self._read_document())
-            self._reading.add_done_callback(self._forget_reading)
-        return await asyncio.shield(self._reading)
-
-    def _forget_reading(self, _: object) -> None:
-        self._reading = None
-
-    async def _read_document(self) -> KeyRing:
         (found,) = await self._backend.config_get([DOCUMENT])
         return self._keep(read_ring(found.body) if found else KeyRing())
 
@@ -207,14 +196,17 @@ class Keys:
 
     async def _change(self, decision: Callable[[KeyRing, int], tuple[KeyRing | None, A]]) -> A:
         """Decide from the stored ring and put what it becomes, until nobody came between."""
-        for _ in range(_TRIES):
+
+        async def attempt() -> A | Stale:
             (found,) = await self._backend.config_get([DOCUMENT])
             now = await self._backend.now()
             news, answer = decision(read_ring(found.body) if found else KeyRing(), now)
             if news is None:
                 return answer
             put = ConfigPut(DOCUMENT, found.version if found else 0, write_ring(news))
-            if (await self._backend.config_put([put]))[0].applied:
-                self._keep(news)
-                return answer
-        raise RetryExhausted("changing the key ring lost every race; try again")
+            if not (await self._backend.config_put([put]))[0].applied:
+                return STALE
+            self._keep(news)
+            return answer
+
+        return await decide("document", DOCUMENT, attempt)

@@ -4,22 +4,24 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from flowfabric.backend.base import CONFIG_BELL, Backend
+from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.types import ConfigPut
 from flowfabric.core.capabilities import satisfied
 from flowfabric.core.ids import check_lane, check_namespace, check_text
+from flowfabric.core.lanes import LANE_STATES, serves_claims
 from flowfabric.core.record import Record, queued_since
-from flowfabric.engine.checking import whole
+from flowfabric.engine.checking import stored, whole
 from flowfabric.engine.idleness import Sought, sought_in
+from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.errors import (
-    Corruption,
     InvalidInput,
     ResourceExhausted,
-    RetryExhausted,
     TransportError,
 )
 
@@ -28,13 +30,11 @@ _log = logging.getLogger("flowfabric.lanes")
 MOST_SETS: Final = 1_000
 MOST_SHARDS: Final = 256
 MOST_LISTED: Final = 1_000
-LANE_STATES: Final = ("active", "paused", "draining", "disabled")
 _FRESH_S: Final = 1.0
 # How long a store that does not tell of a lane is waited for, and how long what was known of the
 # lane may serve instead.
 _SOON_S: Final = 1.0
 _STALE_S: Final = 60.0
-_TRIES: Final = 8
 _MOST_ROUTES: Final = 1_000
 
 Name = tuple[str, str]
@@ -104,7 +104,7 @@ class Lanes:
         self._cache: dict[Name, _Known] = {}
         # Answers derived from the cache; they go whenever a lane is read anew.
         self._routes: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Route] = {}
-        self._reads: dict[Name, asyncio.Task[_Known]] = {}
+        self._reading = SingleFlight("reading a lane", self._read)
         # Since when the store was asked without an answer.
         self._unread_since: dict[Name, float] = {}
         self._registering: set[asyncio.Task[None]] = set()
@@ -147,7 +147,7 @@ class Lanes:
             if remembered is not None:
                 return remembered
         known = [(lane, await self._fresh((namespace, lane))) for lane in lanes]
-        claimable = [one for one in known if one[1].lane.state in ("active", "draining")]
+        claimable = [one for one in known if serves_claims(one[1].lane.state)]
         sets: dict[str, tuple[str, ...]] = {}
         for _, found in claimable:
             sets.update(found.sets)
@@ -163,11 +163,10 @@ class Lanes:
         name = (record.namespace, record.lane)
         if record.req_set in (await self._fresh(name)).sets:
             return
-        for _ in range(_TRIES):
-            if await self._add_set(name, record):
-                self._cache.pop(name, None)
-                return
-        raise RetryExhausted(f"registering a requirement set of lane {record.lane}")
+        await decide(
+            "the requirement sets of lane", record.lane, partial(self._add_set, name, record)
+        )
+        self._cache.pop(name, None)
 
     async def configure(
         self, namespace: str, lane: str, *, state: str | None = None, shards: int | None = None
@@ -179,11 +178,8 @@ class Lanes:
             raise InvalidInput(f"state: expected one of {', '.join(LANE_STATES)}, got {state!r}")
         if shards is not None:
             whole(shards, "lane_shards", 1, MOST_SHARDS)
-        for _ in range(_TRIES):
-            changed = await self._put_lane((namespace, lane), state, shards)
-            if changed is not None:
-                return changed
-        raise RetryExhausted(f"changing lane {lane}")
+        attempt = partial(self._put_lane, (namespace, lane), state, shards)
+        return await decide("lane", lane, attempt)
 
     async def list_lanes(self, namespace: str, cursor: str, limit: int) -> tuple[list[str], str]:
         """Names of the namespace's lanes behind the cursor, and the next cursor if more remain."""
@@ -211,7 +207,7 @@ class Lanes:
         """What waits in a lane, per requirement set; and whether it is worked on."""
         check_namespace(namespace)
         check_lane(lane)
-        known = await self._read((namespace, lane))
+        known = await self._reading.get((namespace, lane))
         now = await self._backend.now()
         queues = tuple(
             WaitingSet(
@@ -247,10 +243,7 @@ class Lanes:
     async def close(self) -> None:
         self._bell.close()
         await self.drain()
-        reads = tuple(self._reads.values())
-        for task in reads:
-            task.cancel()
-        await asyncio.gather(*reads, return_exceptions=True)
+        await self._reading.close()
 
     def _cached(self, name: Name) -> _Known | None:
         if self._bell.take():
@@ -268,32 +261,16 @@ class Lanes:
     async def _read_soon(self, name: Name) -> _Known:
         stale = self._cache.get(name)
         if stale is None or time.monotonic() - stale.read_at > _STALE_S:
-            return await self._read(name)
-        reading = self._reading(name)
-        left = self._unread_since[name] + _SOON_S - time.monotonic()
+            return await self._reading.get(name)
+        reading = self._reading.start(name)
+        since = self._unread_since.setdefault(name, time.monotonic())
+        left = since + _SOON_S - time.monotonic()
         await asyncio.wait((reading,), timeout=max(0.0, left))
         if not reading.done() or isinstance(reading.exception(), TransportError):
             return stale
         return reading.result()
 
     async def _read(self, name: Name) -> _Known:
-        return await asyncio.shield(self._reading(name))
-
-    def _reading(self, name: Name) -> asyncio.Task[_Known]:
-        """Read once however many ask at the same time."""
-        task = self._reads.get(name)
-        if task is None:
-            self._unread_since.setdefault(name, time.monotonic())
-            task = self._reads[name] = asyncio.ensure_future(self._read_documents(name))
-            task.add_done_callback(lambda done: self._has_read(name, done))
-        return task
-
-    def _has_read(self, name: Name, reading: asyncio.Task[_Known]) -> None:
-        self._reads.pop(name, None)
-        if not reading.cancelled() and reading.exception() is None:
-            self._unread_since.pop(name, None)
-
-    async def _read_documents(self, name: Name) -> _Known:
         lane, sets = await self._backend.config_get([_lane_document(*name), _sets_document(*name)])
         found = _Known(
             lane=_lane_decoder.decode(lane.body) if lane else Lane(),
@@ -303,6 +280,7 @@ class Lanes:
         )
         self._cache[name] = found
         self._routes.clear()
+        self._unread_since.pop(name, None)
         return found
 
     async def _register(self, namespace: str, lane: str) -> None:
@@ -312,19 +290,19 @@ class Lanes:
         except Exception:
             _log.exception("lane %s of namespace %s could not be registered", lane, namespace)
 
-    async def _add_set(self, name: Name, record: Record) -> bool:
+    async def _add_set(self, name: Name, record: Record) -> Stale | None:
         document = (await self._backend.config_get([_sets_document(*name)]))[0]
         sets = _sets_decoder.decode(document.body) if document else {}
         if record.req_set in sets:
-            return True
+            return None
         if len(sets) >= MOST_SETS:
             raise ResourceExhausted(f"requirement_sets: lane {record.lane} has {MOST_SETS}")
         sets[record.req_set] = record.required_capabilities
         expected = document.version if document else 0
         put = ConfigPut(_sets_document(*name), expected, msgspec.json.encode(sets))
-        return (await self._backend.config_put([put]))[0].applied
+        return None if (await self._backend.config_put([put]))[0].applied else STALE
 
-    async def _put_lane(self, name: Name, state: str | None, shards: int | None) -> Lane | None:
+    async def _put_lane(self, name: Name, state: str | None, shards: int | None) -> Lane | Stale:
         document = (await self._backend.config_get([_lane_document(*name)]))[0]
         lane = _lane_decoder.decode(document.body) if document else Lane()
         changed = Lane(state or lane.state, shards or lane.lane_shards)
@@ -332,11 +310,8 @@ class Lanes:
         put = ConfigPut(_lane_document(*name), expected, msgspec.json.encode(changed))
         applied = (await self._backend.config_put([put]))[0].applied
         self._cache.pop(name, None)
-        return changed if applied else None
+        return changed if applied else STALE
 
 
 def _stored_name(lane: str) -> str:
-    try:
-        return check_lane(lane)
-    except InvalidInput as fault:
-        raise Corruption(f"lanes: name: {fault.detail}") from fault
+    return stored("lanes: name", check_lane, lane)

@@ -12,12 +12,11 @@ from flowfabric.core.plan import Answer, Applied, Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Children, Failure, complete, delay, fail, park
 from flowfabric.core.rules.operators import cancel
-from flowfabric.core.states import FINAL, public_state
+from flowfabric.core.states import FINAL
 from flowfabric.engine.checking import MAX_INSTANT, body, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.edges import check_not_waiting_for
 from flowfabric.engine.holding import Held, fence_of, given_fence
-from flowfabric.engine.settling import Settling
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotFound,
@@ -49,9 +48,8 @@ class Done(msgspec.Struct, frozen=True, gc=False):
 
 
 class Outcomes:
-    def __init__(self, deps: Deps, settling: Settling) -> None:
+    def __init__(self, deps: Deps) -> None:
         self._deps = deps
-        self._settling = settling
 
     async def complete(
         self, held: Held, result: bytes | None = None, encoding: str = "", op: str = ""
@@ -91,12 +89,10 @@ class Outcomes:
             return answer
         try:
             if isinstance(answer, Applied):
-                if answer.brief.gated:
-                    await self._deps.slots.follow(plan, answer, held.record)
-                applied = self._settled(answer, held)
+                await self._deps.follow_up(plan, answer, held.record)
             else:
-                applied = await self._deps.push(plan, held.record)
-            return await self._with_next(plan, held, applied)
+                answer = await self._deps.push(plan, held.record)
+            return await self._with_next(plan, held, answer)
         except FlowFabricError as fault:
             return fault
 
@@ -155,27 +151,18 @@ class Outcomes:
                 raise not_active(record) from None
             raise
 
-    def _settled(self, applied: Applied, held: Held) -> Applied:
-        if applied.more:
-            flow_id = held.record.flow_id if held.record else ""
-            self._settling.go_on(held.execution_id, flow_id)
-        return applied
-
     def _done(self, held: Held, applied: Applied) -> Done:
         brief = applied.brief
-        reason = "dependencies" if brief.state == "blocked" else ""
         return Done(
             held.execution_id,
-            public_state(brief.state, reason),
+            brief.public_state,
             delay_until=brief.wake_at,
             was=applied.was,
             replayed=applied.replayed,
         )
 
     async def _children(self, held: Held, fence: Fence, children: tuple[str, ...]) -> Children:
-        seen = await self._deps.store.read(held.execution_id, _WITH_GROUP)
-        if seen is None:
-            raise ExecutionNotFound(held.execution_id)
+        seen = await self._deps.seen(held.execution_id, _WITH_GROUP)
         unique = tuple(dict.fromkeys(children))
         try:
             await self._check_children(seen.record, unique)

@@ -109,10 +109,7 @@ class Reads(Listings):
         return await self._deps.store.read(execution_id, beside)
 
     async def _needed(self, execution_id: str, beside: frozenset[With]) -> Seen:
-        seen = await self._seen(execution_id, beside)
-        if seen is None:
-            raise ExecutionNotFound(execution_id)
-        return seen
+        return await self._deps.seen(parse_execution_id(execution_id, self._deps.counts), beside)
 
     async def _scene(self, seen: Seen) -> Scene | None:
         """What else keeps a waiting execution from running; no other state asks for it."""

@@ -1,17 +1,19 @@
 """Replay: run a finished execution again, as a new attempt."""
 
+from functools import partial
 from typing import Final
 
 from flowfabric.backend.types import Seen, With
 from flowfabric.core.checks import check_replay
+from flowfabric.core.flow_checks import flow_cancelled
 from flowfabric.core.graph import Flow, reopen
 from flowfabric.core.ids import check_text, parse_execution_id
 from flowfabric.core.plan import Applied
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import Reopening, ReplayRequest, replay
-from flowfabric.core.states import public_state
-from flowfabric.engine.deps import MOST_DECISIONS, Deps
-from flowfabric.errors import ExecutionNotFound, FlowAlreadyTerminal, RetryExhausted
+from flowfabric.engine.deps import Deps
+from flowfabric.engine.flow_deciding import read_flow
+from flowfabric.engine.optimistic import STALE, Stale, decide
 
 _WITH_GROUP: Final = frozenset[With]({"group"})
 _PAGE: Final = 1_000
@@ -28,33 +30,22 @@ class Replays:
         check_text(asked.reason, "reason", 4096)
         check_text(asked.requested_by, "requested_by", 1024)
         async with self._deps.locks.of(execution_id):
-            for _ in range(MOST_DECISIONS):
-                answer = await self._try(execution_id, asked)
-                if answer is not None:
-                    state = answer.brief.state
-                    return public_state(state, "dependencies" if state == "blocked" else "")
-        raise RetryExhausted(f"replay of {execution_id} lost every race; try again")
+            attempt = partial(self._try, execution_id, asked)
+            applied = await decide("execution", execution_id, attempt, self._deps.chance)
+        return applied.brief.public_state
 
-    async def _try(self, execution_id: str, asked: ReplayRequest) -> Applied | None:
-        seen = await self._deps.store.read(execution_id, _WITH_GROUP)
-        if seen is None:
-            raise ExecutionNotFound(execution_id)
+    async def _try(self, execution_id: str, asked: ReplayRequest) -> Applied | Stale:
+        seen = await self._deps.seen(execution_id, _WITH_GROUP)
         check_replay(seen.record)
         flow = await self._flow(seen.record.flow_id)
         if flow is not None and flow.cancelled_at:
-            raise FlowAlreadyTerminal(f"flow {flow.flow_id} is cancelled")
+            raise flow_cancelled(flow.flow_id)
         plan = replay(seen.record, asked, await self._reopening(seen), seen.now)
-        answer = await self._deps.store.apply(plan)
-        if not isinstance(answer, Applied):
-            return None
-        if answer.more:
-            self._deps.on_more(execution_id, seen.record.flow_id)
-        return answer
+        answer = await self._deps.apply(plan, seen.record)
+        return answer if isinstance(answer, Applied) else STALE
 
     async def _flow(self, flow_id: str) -> Flow | None:
-        if not flow_id:
-            return None
-        return (await self._deps.store.backend.flows([flow_id]))[0]
+        return await read_flow(self._deps, flow_id) if flow_id else None
 
     async def _reopening(self, seen: Seen) -> Reopening | None:
         """A skipped member waits again for the edges that could not be satisfied."""

@@ -8,17 +8,15 @@ from flowfabric.backend.types import Seen
 from flowfabric.core.documents import SUSPENSION
 from flowfabric.core.ids import check_lane
 from flowfabric.core.plan import Plan
-from flowfabric.core.record import Record
 from flowfabric.core.rules.resumes import behavior_of, resume, time_out_suspension
 from flowfabric.core.states import public_state
 from flowfabric.core.suspension_documents import open_suspension, suspension_in
 from flowfabric.core.suspensions import Suspension
 from flowfabric.engine.audit import audit
-from flowfabric.engine.checking import whole
+from flowfabric.engine.checking import stored, whole
 from flowfabric.engine.deciding import decide_beside
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.settling import Settling
-from flowfabric.errors import Corruption, ExecutionNotFound, ExecutionNotSuspended, InvalidInput
+from flowfabric.errors import ExecutionNotFound, ExecutionNotSuspended, InvalidInput
 
 TRIGGERS: Final = ("signal", "operator", "auto_resume")
 _LONGEST_MS: Final = 2**52
@@ -36,9 +34,8 @@ class TimedOut(msgspec.Struct, frozen=True):
 
 
 class Resumes:
-    def __init__(self, deps: Deps, settling: Settling) -> None:
+    def __init__(self, deps: Deps) -> None:
         self._deps = deps
-        self._settling = settling
 
     async def resume_execution(
         self, execution_id: str, trigger_type: str = "signal", resume_delay_ms: int | None = None
@@ -51,7 +48,7 @@ class Resumes:
 
         def decision(seen: Seen) -> tuple[Plan, None]:
             record = seen.record
-            _check_lane(record)
+            stored("record", check_lane, record.lane)
             if record.state != "suspended":
                 raise ExecutionNotSuspended(f"{execution_id} is {record.state}")
             plan = resume(record, _own_suspension(seen), trigger_type, resume_delay_ms)
@@ -78,13 +75,9 @@ class Resumes:
             return plan, TimedOut(_HAPPENED.get(behavior, behavior), public_state(state, ""))
 
         try:
-            applied, outcome = await decide_beside(
-                self._deps, execution_id, (SUSPENSION,), decision
-            )
+            _, outcome = await decide_beside(self._deps, execution_id, (SUSPENSION,), decision)
         except ExecutionNotFound:
             return "not_found_cleaned"
-        if applied is not None and applied.more:
-            self._settling.go_on(execution_id, "")
         return outcome
 
 
@@ -93,10 +86,3 @@ def _own_suspension(seen: Seen) -> Suspension | None:
     found = suspension_in(seen.documents)
     is_own = found is not None and found.suspension_id == seen.record.suspension_id
     return found if is_own else None
-
-
-def _check_lane(record: Record) -> None:
-    try:
-        check_lane(record.lane)
-    except InvalidInput as fault:
-        raise Corruption(f"record: {fault.detail}") from fault

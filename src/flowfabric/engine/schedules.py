@@ -23,17 +23,17 @@ from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.executions import Executions
 from flowfabric.engine.firing import Firings, submission_of
+from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.engine.schedule_orders import (
     ScheduleOrder,
     check_schedule_id,
     checked_schedule,
     zone_of,
 )
-from flowfabric.errors import NotFound, RetryExhausted
+from flowfabric.errors import NotFound
 
 MOST_LISTED: Final = 1_000
 _MOST_PAGES: Final = 10
-_TRIES: Final = 8
 
 
 class SchedulePage(msgspec.Struct, frozen=True):
@@ -107,12 +107,13 @@ class Schedules:
 
     async def delete(self, schedule_id: str) -> None:
         """What it submitted lives on."""
-        for _ in range(_TRIES):
-            document, _schedule = await self._read(schedule_id)
+
+        async def attempt() -> Stale | None:
+            document, _ = await self._read(schedule_id)
             put = ConfigPut(document.name, document.version, b"")
-            if (await self._backend.config_put([put]))[0].applied:
-                return
-        raise _lost_every_race(schedule_id)
+            return None if (await self._backend.config_put([put]))[0].applied else STALE
+
+        await decide("schedule", schedule_id, attempt)
 
     async def trigger(self, schedule_id: str) -> str:
         """Submit now, paused or not, whatever else runs; the execution's id."""
@@ -154,22 +155,19 @@ class Schedules:
     ) -> Schedule:
         """Decide from the stored schedule and put what it becomes, until nobody came between."""
         name = document_name(check_schedule_id(schedule_id))
-        for _ in range(_TRIES):
+
+        async def attempt() -> Schedule | Stale:
             (found,) = await self._backend.config_get([name])
             now = await self._backend.now()
             news = decision(read_schedule(name, found.body) if found else None, now)
             version = found.version if found else 0
             put = ConfigPut(name, version, write_schedule(news), news.next_at)
-            if (await self._backend.config_put([put]))[0].applied:
-                return news
-        raise _lost_every_race(schedule_id)
+            return news if (await self._backend.config_put([put]))[0].applied else STALE
+
+        return await decide("schedule", schedule_id, attempt)
 
 
 def _present(schedule_id: str, found: Schedule | None) -> Schedule:
     if found is None:
         raise NotFound(f"schedule {schedule_id}")
     return found
-
-
-def _lost_every_race(schedule_id: str) -> RetryExhausted:
-    return RetryExhausted(f"changing schedule {schedule_id} lost {_TRIES} races; try again")

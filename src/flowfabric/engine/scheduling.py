@@ -22,7 +22,8 @@ from flowfabric.core.rules.operators import (
 from flowfabric.core.states import FINAL, HOLD_REASONS, LIMIT_REASONS, RUNNABLE
 from flowfabric.core.templates import release_plan
 from flowfabric.engine.checking import integer, whole
-from flowfabric.engine.deps import MOST_DECISIONS, Deps
+from flowfabric.engine.deps import Deps
+from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.errors import (
     DepsNotSatisfied,
     ExecutionNotFound,
@@ -30,7 +31,6 @@ from flowfabric.errors import (
     InvalidInput,
     NotBlockedByDeps,
     NotRunnable,
-    RetryExhausted,
 )
 from flowfabric.operations import executions as declared
 from flowfabric.operations.declaration import implements
@@ -132,14 +132,16 @@ class Scheduling:
 
     async def promote_blocked(self, execution_id: str) -> None:
         """Release a member whose dependencies are met but which still waits for them."""
-        for _ in range(MOST_DECISIONS):
+
+        async def attempt() -> Applied | Stale:
             seen = await self._seen(execution_id)
             _check_releasable(seen)
             plan = release_plan(seen.record, seen.now)
             plan = msgspec.structs.replace(plan, guard=at_version(seen.record))
-            if isinstance(await self._deps.store.apply(plan), Applied):
-                return
-        raise RetryExhausted(f"promoting {execution_id} lost every race; try again")
+            answer = await self._deps.apply(plan, seen.record)
+            return answer if isinstance(answer, Applied) else STALE
+
+        await decide("execution", execution_id, attempt, self._deps.chance)
 
     async def evaluate(self, execution_id: str) -> Eligibility:
         """Whether its dependencies would let the execution run; reads only."""
@@ -177,10 +179,7 @@ class Scheduling:
 
     async def _seen(self, execution_id: str) -> Seen:
         parse_execution_id(execution_id, self._deps.counts)
-        seen = await self._deps.store.read(execution_id, _WITH_GROUP)
-        if seen is None:
-            raise ExecutionNotFound(execution_id)
-        return seen
+        return await self._deps.seen(execution_id, _WITH_GROUP)
 
 
 def _check_releasable(seen: Seen) -> None:

@@ -6,13 +6,15 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final
 
+from flowfabric.core.backoff import Backoff
 from flowfabric.engine.deps import Deps
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.settling")
 
-# After a fault of the store that may pass; then it is left to the flow's timer.
-PAUSES_S: Final = (0.1, 0.5)
+# How often a step is tried while the store has passing faults; then the flow's timer has it.
+TRIES: Final = 3
+BACKOFF: Final = Backoff(0.2, 0.4)
 DRAIN_S: Final = 15.0
 
 
@@ -20,20 +22,16 @@ class Settling:
     """Continues cut-off cascades and cancels at once, one dispatcher a flow; if this process dies,
     the flow's timer does it."""
 
-    def __init__(self, deps: Deps, pauses_s: tuple[float, ...] = PAUSES_S) -> None:
+    def __init__(self, deps: Deps, backoff: Backoff = BACKOFF) -> None:
         self._deps = deps
-        self._pauses_s = pauses_s
+        self._backoff = backoff
         self._running: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
         self._background: set[asyncio.Task[None]] = set()
 
     def go_on(self, execution_id: str, flow_id: str) -> None:
-        """Go on behind a member in the background."""
+        """Go on with a flow in the background; without its id, that of the execution."""
         self._spawn(self._go_on(execution_id, flow_id))
-
-    def dispatch(self, flow_id: str) -> None:
-        """Go on with a flow in the background."""
-        self._spawn(self._go_on("", flow_id))
 
     async def settle(self, flow_id: str) -> None:
         """Do bounded steps until nothing is left that could be done."""
@@ -81,13 +79,13 @@ class Settling:
                 return
 
     async def _step_patiently(self, flow_id: str) -> bool:
-        for pause in self._pauses_s:
+        for failures in range(1, TRIES):
             try:
                 return await self._step(flow_id)
             except FlowFabricError as fault:
                 if not fault.retryable:
                     raise
-            await asyncio.sleep(pause)
+            await asyncio.sleep(self._backoff.pause_s(failures))
         return await self._step(flow_id)
 
     async def _step(self, flow_id: str) -> bool:

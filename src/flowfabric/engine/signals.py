@@ -8,6 +8,7 @@ from flowfabric.backend.types import Seen
 from flowfabric.core.documents import SUSPENSION, signal_name, waitpoint_name
 from flowfabric.core.evaluation import Satisfier
 from flowfabric.core.ids import check_text, parse_execution_id, parse_uuid
+from flowfabric.core.redaction import Redacted
 from flowfabric.core.rules.signals import Terms
 from flowfabric.core.suspension_documents import read_signal, suspension_in, waitpoint_in
 from flowfabric.core.suspensions import (
@@ -23,12 +24,11 @@ from flowfabric.core.suspensions import (
 )
 from flowfabric.core.tokens import WaitpointToken, check_token, same_text
 from flowfabric.engine.audit import audit
-from flowfabric.engine.checking import body, whole
-from flowfabric.engine.deciding import read_beside
+from flowfabric.engine.checking import body, stored, whole
 from flowfabric.engine.deliveries import Delivered, Delivery
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.keys import Keys
-from flowfabric.errors import Corruption, InvalidInput, NoWaitpointToApprove
+from flowfabric.errors import InvalidInput, NoWaitpointToApprove
 
 MOST_PAYLOAD_BYTES: Final = 65_536
 RESERVED_PREFIX: Final = "__"
@@ -37,8 +37,10 @@ _LONGEST_MS: Final = 2**52
 _SCOPES: Final = ("waitpoint", "execution")
 
 
-class SignalRequest(msgspec.Struct, frozen=True, kw_only=True):
+class SignalRequest(Redacted, frozen=True, kw_only=True):
     """A signal and the token that lets it in. Values are checked when it is delivered."""
+
+    hidden = Signal.hidden
 
     execution_id: str
     waitpoint_id: str
@@ -58,15 +60,11 @@ class SignalRequest(msgspec.Struct, frozen=True, kw_only=True):
     resume_delay_ms: int | None = None
     max_signals_per_execution: int | None = None
 
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return _unpersonal(self)
 
-    def __repr__(self) -> str:
-        return _shown(self)
-
-
-class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
+class ApprovalRequest(Redacted, frozen=True, kw_only=True):
     """The decision of a person who holds no token and gets none."""
+
+    hidden = Signal.hidden
 
     execution_id: str
     waitpoint_id: str
@@ -77,12 +75,6 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     lane_id: str = ""
     signal_dedup_ttl_ms: int = DAY_MS
     max_signals_per_execution: int | None = None
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return _unpersonal(self)
-
-    def __repr__(self) -> str:
-        return _shown(self)
 
 
 class UnknownWaitpoint(msgspec.Struct, frozen=True):
@@ -177,7 +169,7 @@ class Signals:
         parse_execution_id(execution_id, self._deps.counts)
         if attempt_index is not None:
             whole(attempt_index, "attempt_index")
-        seen = await read_beside(self._deps, execution_id, (SUSPENSION,))
+        seen = await self._deps.seen(execution_id, documents=(SUSPENSION,))
         suspension = suspension_in(seen.documents)
         if suspension is None or attempt_index not in (None, suspension.attempt_index):
             return ResumeSignals(None, ())
@@ -192,22 +184,15 @@ class Signals:
         if not places:
             return ()
         for place in places:
-            _check_stored(place)
+            stored("suspension: satisfiers", parse_uuid, place.waitpoint_id, "waitpoint_id")
         names = [signal_name(*place) for place in places]
-        seen = await read_beside(self._deps, execution_id, names)
+        seen = await self._deps.seen(execution_id, documents=names)
         found = (seen.documents.get(name) for name in names)
         return tuple(received(read_signal(document)) for document in found if document)
 
 
 def _has_token(waitpoint: Waitpoint) -> bool:
     return waitpoint.token is not None and bool(waitpoint.token.reveal())
-
-
-def _check_stored(place: Satisfier) -> None:
-    try:
-        parse_uuid(place.waitpoint_id, "waitpoint_id")
-    except InvalidInput as fault:
-        raise Corruption(f"suspension: satisfiers: {fault.detail}") from fault
 
 
 def _signal(request: SignalRequest) -> Signal:
@@ -271,14 +256,3 @@ def _terms(request: SignalRequest) -> Terms:
 
 def _limit(value: int | None) -> int:
     return 0 if value is None else whole(value, "max_signals_per_execution")
-
-
-def _unpersonal(request: SignalRequest | ApprovalRequest) -> list[tuple[str, object]]:
-    """The request without what people send."""
-    shown = ((name, getattr(request, name)) for name in request.__struct_fields__)
-    return [(name, "<REDACTED>" if name == "payload" else value) for name, value in shown]
-
-
-def _shown(request: SignalRequest | ApprovalRequest) -> str:
-    fields = ", ".join(f"{name}={value!r}" for name, value in _unpersonal(request))
-    return f"{type(request).__name__}({fields})"

@@ -16,13 +16,13 @@ from flowfabric.core.plan import Applied, Plan, Refused
 from flowfabric.core.record import Record
 from flowfabric.core.rules.admission import let_go, let_try
 from flowfabric.core.states import FINAL
+from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.slots")
 
 # How much longer than its lease or reservation a slot lasts.
 GRACE_MS: Final = 5_000
-_MOST_TRIES: Final = 3
 # Rules after which an execution that held a slot runs no longer. A lost one may still run: its
 # slot ends by itself, or goes to the next claim of the same execution.
 _LEAVING: Final = frozenset(
@@ -90,13 +90,15 @@ class Slots:
         await asyncio.gather(*(self._wake(one) for one in woken))
 
     async def _wake(self, woken: Woken) -> None:
+        async def attempt() -> Stale | None:
+            answer = await self._store.apply(let_try(woken))
+            plan = let_go(woken, answer.seen) if isinstance(answer, Refused) else None
+            # One that was blocked in between is tried again.
+            is_done = plan is None or isinstance(await self._store.apply(plan), Applied)
+            return None if is_done else STALE
+
         try:
-            for _ in range(_MOST_TRIES):
-                answer = await self._store.apply(let_try(woken))
-                plan = let_go(woken, answer.seen) if isinstance(answer, Refused) else None
-                # One that was blocked in between is tried again.
-                if plan is None or isinstance(await self._store.apply(plan), Applied):
-                    return
+            await decide("execution", woken.execution_id, attempt)
         except FlowFabricError as fault:
             _log.warning("waking %s failed, its timer will: %s", woken.execution_id, fault)
 

@@ -8,7 +8,8 @@ from flowfabric.core.facets import Scene, blocking_detail, facets
 from flowfabric.core.ids import parse_execution_id, parse_uuid
 from flowfabric.core.record import NO_PERCENT, Attempt, Record
 from flowfabric.core.states import STATES, public_state
-from flowfabric.errors import Corruption, InvalidInput
+from flowfabric.engine.checking import stored
+from flowfabric.errors import Corruption
 from flowfabric.operations.executions import CurrentAttempt, CurrentLease, ExecutionInfo
 
 
@@ -148,19 +149,13 @@ def stored_public_state(record: Record) -> str:
 
 def stored_id(text: str) -> str:
     """An execution id as the store gave it back."""
-    try:
-        return parse_execution_id(text)
-    except InvalidInput as fault:
-        raise Corruption(f"executions: {fault.detail}") from fault
+    return stored("executions", parse_execution_id, text)
 
 
 def stored_flow_id(record: Record) -> str | None:
     if not record.flow_id:
         return None
-    try:
-        return parse_uuid(record.flow_id, "flow_id")
-    except InvalidInput as fault:
-        raise Corruption(f"{record.execution_id}: {fault.detail}") from fault
+    return stored(record.execution_id, parse_uuid, record.flow_id, "flow_id")
 
 
 def _attempt(record: Record) -> CurrentAttempt | None:

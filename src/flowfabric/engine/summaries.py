@@ -15,8 +15,8 @@ from flowfabric.core.merge_patch import (
     write_document,
 )
 from flowfabric.core.streams import explain_append
-from flowfabric.engine.deps import MOST_DECISIONS, Deps
-from flowfabric.errors import RetryExhausted
+from flowfabric.engine.deps import Deps
+from flowfabric.engine.optimistic import STALE, Stale, decide
 
 Patches = Mapping[int, Object]
 # Execution, attempt and lease: a document is not carried from one holder to the next.
@@ -54,7 +54,9 @@ class Summaries:
             # If what is remembered holds, or there is no document yet, one trip is all.
             known = self._known.get(key)
             left = patches
-            for _ in range(MOST_DECISIONS):
+
+            async def attempt() -> Appended | Stale:
+                nonlocal known, left
                 answer, merged = await self._attempt(item, known, left)
                 if isinstance(answer, Appended):
                     if not answer.replayed:
@@ -62,7 +64,9 @@ class Summaries:
                     return answer
                 left = {at: patch for at, patch in patches.items() if at not in answer.repeated}
                 known = await self._read(item)
-        raise RetryExhausted(f"summary of {item.execution_id}: others patch it; try again")
+                return STALE
+
+            return await decide("the summary of", item.execution_id, attempt, self._deps.chance)
 
     async def _attempt(
         self, item: Append, known: Version, patches: Patches

@@ -43,8 +43,9 @@ from flowfabric.core.suspension_documents import (
 )
 from flowfabric.core.suspensions import NOW, Suspension, Waitpoint
 from flowfabric.core.tokens import KeyRing, Signed, mint
+from flowfabric.engine.checking import stored
 from flowfabric.engine.claims import backend_name
-from flowfabric.engine.deciding import decide_beside, read_beside
+from flowfabric.engine.deciding import decide_beside
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.holding import Held, fence_of
 from flowfabric.engine.keys import Keys
@@ -56,7 +57,6 @@ from flowfabric.errors import (
     Corruption,
     FlowFabricError,
     HandleFromOtherBackend,
-    InvalidInput,
     InvalidLeaseForSuspend,
     UsePendingWithExtrasUnsupported,
 )
@@ -105,7 +105,7 @@ class Suspensions:
             parse_execution_id(own, self._deps.counts)
         if ready.chosen_key:
             name = suspend_key_name(ready.chosen_key)
-            seen = await read_beside(self._deps, own, (name,))
+            seen = await self._deps.seen(own, documents=(name,))
             stored = read_outcome(seen.documents.get(name), seen.now)
             if stored is not None:
                 return await self._replayed(own, stored)
@@ -217,7 +217,7 @@ class Suspensions:
         extras = (one.waitpoint_id for one in suspension.additional_waitpoints)
         ids = (suspension.waitpoint_id, *extras)
         names = [waitpoint_name(one) for one in ids]
-        seen = await read_beside(self._deps, pause.execution_id, names)
+        seen = await self._deps.seen(pause.execution_id, documents=names)
         found = (waitpoint_in(seen.documents, one) for one in ids)
         waitpoints = tuple(issued(one) for one in found if one)
         return Suspended(Details(suspension.suspension_id, waitpoints), pause.handle)
@@ -260,7 +260,4 @@ def _fresh(pause: Pause, binding: Fresh, ring: KeyRing, now: int) -> Waitpoint:
 
 
 def _lane(record: Record) -> str:
-    try:
-        return check_lane(record.lane)
-    except InvalidInput as fault:
-        raise Corruption(f"record: {fault.detail}") from fault
+    return stored("record", check_lane, record.lane)

@@ -6,6 +6,7 @@ from flowfabric.backend.types import Offer
 from flowfabric.core.plan import Applied
 from flowfabric.core.rules.operators import cancel, exhaust
 from flowfabric.engine.deps import Deps
+from flowfabric.engine.flow_deciding import read_flow
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.claims")
@@ -16,18 +17,15 @@ async def end_unclaimable(deps: Deps, offer: Offer) -> None:
     record = offer.record
     plan = exhaust(record)
     if offer.fate == "covered":
-        (flow,) = await deps.store.backend.flows([record.flow_id])
+        flow = await read_flow(deps, record.flow_id)
         reason = flow.cancel_reason if flow else ""
         plan = cancel(record.execution_id, reason, "flow_cascade", None)
     try:
-        answer = await deps.store.apply(plan)
+        answer = await deps.apply(plan, record)
     except FlowFabricError:
         _log.exception("ending %s (%s) failed; the next claim tries again", *_named(offer))
         return
-    if isinstance(answer, Applied):
-        if record.gated:
-            await deps.slots.follow(plan, answer, record)
-    else:
+    if not isinstance(answer, Applied):
         _log.debug("%s (%s) was changed by somebody else", *_named(offer))
 
 

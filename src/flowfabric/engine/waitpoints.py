@@ -27,7 +27,7 @@ from flowfabric.core.suspensions import Suspension, Waitpoint, WaitpointState, w
 from flowfabric.core.tokens import Signed, WaitpointToken, mint
 from flowfabric.engine.audit import audit
 from flowfabric.engine.checking import whole
-from flowfabric.engine.deciding import decide_beside, read_beside
+from flowfabric.engine.deciding import decide_beside
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.holding import Held, fence_of
 from flowfabric.engine.keys import Keys
@@ -142,7 +142,7 @@ class Waitpoints:
         whole(limit, "limit", 1, MOST_LISTED)
         if after:
             parse_uuid(after, "after")
-        seen = await read_beside(self._deps, execution_id, (SUSPENSION, WAITPOINTS))
+        seen = await self._deps.seen(execution_id, documents=(SUSPENSION, WAITPOINTS))
         suspension = suspension_in(seen.documents)
         shown = [
             open_waitpoint

@@ -12,7 +12,6 @@ from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.executions import Executions
 from flowfabric.engine.snapshots import stored_public_state
-from flowfabric.errors import ExecutionNotFound
 from flowfabric.operations.executions import Submission
 
 MOST_WAIT_MS: Final = 30_000
@@ -57,7 +56,7 @@ class Waits:
     ) -> Seen:
         """The execution as soon as it has ended, or else as it is when the time is up."""
         if seconds == 0:
-            return await self._look(execution_id, beside)
+            return await self._deps.seen(execution_id, beside)
         end = None if seconds is None else asyncio.get_running_loop().time() + seconds
         with closing(self._listen(execution_id)) as listening:
             await listening.begun(_BEGUN_S)
@@ -75,14 +74,8 @@ class Waits:
     ) -> Seen:
         loop = asyncio.get_running_loop()
         while True:
-            seen = await self._look(execution_id, beside)
+            seen = await self._deps.seen(execution_id, beside)
             left = SAFETY_NET_S if end is None else end - loop.time()
             if seen.record.state in FINAL or left <= 0:
                 return seen
             await listening.wait(min(left, SAFETY_NET_S))
-
-    async def _look(self, execution_id: str, beside: frozenset[With]) -> Seen:
-        seen = await self._deps.store.read(execution_id, beside)
-        if seen is None:
-            raise ExecutionNotFound(execution_id)
-        return seen

@@ -118,7 +118,7 @@ class DepsNotSatisfied(StateError):
 
 
 class RetryExhausted(ContentionError):
-    """The change lost every race against concurrent writers: try again after a pause."""
+    """Other writers came first each time the change was tried: try again after a pause."""
 
     code = "retry_exhausted"
     category = "retryable"

@@ -24,7 +24,7 @@ from flowfabric.errors import ConfigError, FlowFabricError
 from flowfabric.worker.durations import Duration, instant_ms, milliseconds
 from flowfabric.worker.spending import limit_id
 
-Backoff = FixedBackoff | ExponentialBackoff | Duration
+BackoffOption = FixedBackoff | ExponentialBackoff | Duration
 
 
 class Options(TypedDict, total=False):
@@ -35,7 +35,7 @@ class Options(TypedDict, total=False):
     priority: int
     tags: Mapping[str, str]
     retries: int
-    backoff: Backoff
+    backoff: BackoffOption
     retry_on: Sequence[str]
     timeout: Duration
     deadline: Duration

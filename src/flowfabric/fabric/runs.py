@@ -1,12 +1,14 @@
 """A run: an execution somebody submitted, and everything one may ask of it."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from flowfabric.backend.types import StoredFrame
+from flowfabric.core.backoff import Backoff
 from flowfabric.core.events import HistoryEntry
 from flowfabric.core.record import Attempt
 from flowfabric.core.rules.operators import ReplayRequest
@@ -33,7 +35,7 @@ R = TypeVar("R")
 _FRAMES: Final = 200
 # A stream that will never open tells nobody: so often the execution itself is looked at.
 _BLOCK_MS: Final = 5_000
-_PAUSE_S: Final = 0.2
+_BACKOFF: Final = Backoff(0.2, 1.0)
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,11 +258,13 @@ async def _traceback(port: SubmitterPort, ended: Ended) -> str:
 
 async def _when_let_in(port: SubmitterPort, tail: Tail) -> StreamPage:
     """A page of a stream, however many read from the same server."""
+    failures = 0
     while True:
         try:
             return await port.tail(tail)
         except ResourceExhausted:
-            await asyncio.sleep(_PAUSE_S)
+            failures += 1
+            await asyncio.sleep(_BACKOFF.pause_s(failures, random.random()))
 
 
 def _frame(stored: StoredFrame, attempt_index: int) -> Frame:

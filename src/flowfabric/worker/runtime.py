@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from flowfabric.worker.jobs import PATIENCE_S, Job, Performer
 from flowfabric.worker.renewals import Renewals
 from flowfabric.worker.reporting import MOST_FINISHED, Ending, Reporting
 from flowfabric.worker.resources import Resources
-from flowfabric.worker.session import LEASE_IS_GONE, Session
+from flowfabric.worker.session import BACKOFF, LEASE_IS_GONE, Session
 from flowfabric.worker.tracing import WorkSpans
 from flowfabric.worker.worker_options import WorkerOptions, checked, registration_of
 
@@ -27,8 +28,6 @@ _log = logging.getLogger("flowfabric.worker")
 _LEAST_ASKED: Final = 8
 _MOST_ASKED: Final = 64
 _WAIT_MS: Final = 20_000
-_FIRST_PAUSE_S: Final = 0.05
-_LONGEST_PAUSE_S: Final = 1.0
 _TOLD_EVERY_S: Final = 30.0
 # Work shorter than this on average is claimed ahead: waiting for it would cost more than it does.
 _SHORT_S: Final = 0.05
@@ -226,7 +225,7 @@ class Worker:
         )
 
     async def _claim_forever(self) -> None:
-        pause, told_at = 0.0, -_TOLD_EVERY_S
+        failures, told_at = 0, -_TOLD_EVERY_S
         loop = asyncio.get_running_loop()
         while True:
             n = min(self._room(), self._appetite)
@@ -239,15 +238,15 @@ class Worker:
                 continue
             try:
                 await self._claim(n)
-                pause = 0.0
+                failures = 0
             except FlowFabricError as fault:
                 if not fault.retryable:
                     raise
                 if loop.time() - told_at >= _TOLD_EVERY_S:
                     told_at = loop.time()
                     _log.warning("claiming failed, trying again: %s", fault)
-                pause = min(_LONGEST_PAUSE_S, pause * 2 or _FIRST_PAUSE_S)
-                await asyncio.sleep(pause)
+                failures += 1
+                await asyncio.sleep(BACKOFF.pause_s(failures, random.random()))
 
     async def _claim(self, n: int) -> None:
         self._asked += n
@@ -322,7 +321,7 @@ class Worker:
 
     async def _finish(self, batch: list[Ending]) -> None:
         """Report until the engine has answered: an answer that was lost is asked for again."""
-        pause = 0.0
+        failures = 0
         while batch:
             try:
                 await self._report(batch)
@@ -335,8 +334,8 @@ class Worker:
             except Exception as fault:
                 await self._spoilt(batch, fault)
                 return
-            pause = min(_LONGEST_PAUSE_S, pause * 2 or _FIRST_PAUSE_S)
-            await asyncio.sleep(pause)
+            failures += 1
+            await asyncio.sleep(BACKOFF.pause_s(failures, random.random()))
             batch = [(job, finish) for job, finish in batch if not self._is_lost(job)]
 
     async def _report(self, batch: list[Ending]) -> None:
@@ -379,7 +378,7 @@ class Worker:
                     self._end(job, Finish(finish.claim, instead))
                     continue
                 if answer.retryable:
-                    self._loop.call_later(_FIRST_PAUSE_S, self._end, job, finish)
+                    self._loop.call_later(BACKOFF.first_s, self._end, job, finish)
                     continue
                 level = logging.INFO if isinstance(answer, LEASE_IS_GONE) else logging.ERROR
                 _log.log(level, "%s was not finished: %s", job.claim.execution_id, answer)

@@ -1,6 +1,7 @@
 """One claimed attempt while its handler runs: the lease, the journal, and when to let go."""
 
 import asyncio
+import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -10,13 +11,13 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from flowfabric.backend.types import JournalEntry
+from flowfabric.core.backoff import Backoff
 from flowfabric.core.policy import ExecutionPolicy, read_policy
 from flowfabric.engine.frames import NewFrame
 from flowfabric.errors import (
     ConfigError,
     ExecutionNotActive,
     ExecutionNotFound,
-    FlowFabricError,
     LeaseExpired,
     LeaseRevoked,
     Nondeterminism,
@@ -42,8 +43,8 @@ LEASE_IS_GONE: Final = (
 )
 _UNHEALTHY: Final = 3
 _TRIES: Final = 5
-_PAUSE_S: Final = 0.05
-_LONGEST_PAUSE_S: Final = 1.0
+# While the store, or the way to it, is away.
+BACKOFF: Final = Backoff(0.05, 1.0)
 
 
 class Paused(BaseException):
@@ -157,13 +158,13 @@ class Session:
     async def prove(self) -> None:
         """Before something that cannot be undone: a process that was frozen, or whose loop was
         blocked, must not act on a lease that ended meanwhile."""
-        pause = _PAUSE_S
+        failures = 0
         while self._renew is not None and self.is_past:
             await self._renew()
             self.check()
             if self.is_past:
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                failures += 1
+                await asyncio.sleep(BACKOFF.pause_s(failures, random.random()))
 
     @property
     def has_left(self) -> bool:
@@ -271,11 +272,11 @@ async def _append(port: WorkerPort, claim: Claim, frames: list[NewFrame]) -> Non
 
 async def again(call: Callable[[], Awaitable[T]]) -> T:
     """A call that may be repeated, repeated while the way to the store is broken."""
-    for turn in range(_TRIES):
+    for failures in range(1, _TRIES):
         try:
             return await call()
-        except FlowFabricError as fault:
-            if turn == _TRIES - 1 or not (isinstance(fault, TransportError) and fault.retryable):
+        except TransportError as fault:
+            if not fault.retryable:
                 raise
-            await asyncio.sleep(_PAUSE_S * 2**turn)
-    raise AssertionError("unreachable")
+        await asyncio.sleep(BACKOFF.pause_s(failures))
+    return await call()

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from flowfabric.core.backoff import Backoff
 from flowfabric.errors import ConfigError
 from flowfabric.worker import codecs
 from flowfabric.worker.codecs import Unencodable
@@ -19,8 +20,7 @@ from flowfabric.worker.session import Recorded, Session
 RESERVED: Final = "ff."
 _NAME_BYTES: Final = 1024
 _SHOWN: Final = 120
-_FIRST_PAUSE_S: Final = 0.05
-_LONGEST_PAUSE_S: Final = 5.0
+_BACKOFF: Final = Backoff(0.05, 5.0)
 
 
 class StepPolicy(msgspec.Struct, frozen=True):
@@ -63,15 +63,14 @@ class Steps:
 
 async def _tried(fn: Callable[..., Any], args: tuple[Any, ...], policy: StepPolicy) -> Any:
     seconds = None if policy.timeout is None else milliseconds(policy.timeout, "timeout") / 1000
-    for turn in range(policy.retries + 1):
+    for failures in range(1, policy.retries + 2):
         try:
             async with asyncio.timeout(seconds):
                 return await called(fn, args)
         except Exception:
-            if turn == policy.retries:
+            if failures > policy.retries:
                 raise
-            pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**turn)
-            await asyncio.sleep(pause * (0.5 + random.random() / 2))
+            await asyncio.sleep(_BACKOFF.pause_s(failures, random.random()))
     raise ConfigError(f"retries: expected 0 or more, got {policy.retries}")
 
 

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowfabric.core.policy import Backoff, ExponentialBackoff, FixedBackoff, RetryPolicy
+from flowfabric.core.policy import ExponentialBackoff, FixedBackoff, RetryBackoff, RetryPolicy
 from flowfabric.core.retry import decide_retry, may_retry_timeout
 
 DEFAULT = RetryPolicy()
 
 
-def delay(backoff: Backoff, retry_count: int, jitter: float = 0.0) -> int | None:
+def delay(backoff: RetryBackoff, retry_count: int, jitter: float = 0.0) -> int | None:
     """The pause when nothing stands against a retry."""
     policy = RetryPolicy(max_retries=2**32 - 1, backoff=backoff)
     return decide_retry(policy, retry_count, "transient", None, jitter)

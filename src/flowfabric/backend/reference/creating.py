@@ -4,12 +4,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from flowfabric.backend.reference.limit_tables import ATTACHED
-from flowfabric.backend.reference.tables import BLOBS, FAIRNESS, KEYS, RECORDS, KeyEntry
+from flowfabric.backend.reference.tables import BLOBS, FAIRNESS, KEYS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.types import CreateAnswer, Created, Duplicate
 from flowfabric.core.birth import Birth, born, rank_shift_of
+from flowfabric.core.flow_checks import explain_create
 from flowfabric.core.flow_plan import FlowRefused
 from flowfabric.core.graph import grown
+from flowfabric.core.idempotency import known_execution, new_entry, scoped_key
 from flowfabric.core.ids import partition_of
 from flowfabric.core.members import keep_flow, move_member
 from flowfabric.core.record import Record
@@ -18,29 +20,23 @@ from flowfabric.core.step import Step
 
 def start_create(tx: Transaction, items: Sequence[Birth]) -> Callable[[Birth], CreateAnswer]:
     tx.fetch(RECORDS, [item.execution_id for item in items])
-    keys = [_scope(item) for item in items if item.record.idempotency_key]
+    keys = [scoped_key(item.record) for item in items if item.record.idempotency_key]
     if keys:
         tx.fetch(KEYS, keys)
     return partial(create, tx)
 
 
-def _scope(birth: Birth) -> tuple[str, str]:
-    record = birth.record
-    scope = f"flow:{record.flow_id}" if record.flow_id else f"namespace:{record.namespace}"
-    return scope, record.idempotency_key
-
-
 def create(tx: Transaction, birth: Birth) -> CreateAnswer:
     record = birth.record
     if record.idempotency_key:
-        known = tx.get(KEYS, _scope(birth))
-        if known is not None and known.expires_at > tx.now:
-            return Duplicate(known.execution_id)
+        known = known_execution(tx.get(KEYS, scoped_key(record)), tx.now)
+        if known:
+            return Duplicate(known)
     if tx.record(birth.execution_id) is not None:
         return Duplicate(birth.execution_id)
     if record.flow_id:
         flow = tx.flow(record.flow_id)
-        if flow is None or flow.cancelled_at or flow.namespace != record.namespace:
+        if flow is None or explain_create(record, flow) is not None:
             return FlowRefused(flow)
         keep_flow(tx, grown(flow, members=1))
     created = insert(tx, birth)
@@ -54,9 +50,9 @@ def insert(tx: Transaction, birth: Birth) -> Record:
     tx.write(done)
     if birth.input:
         tx.insert(BLOBS, (record.execution_id, "input"), birth.input)
-    if record.idempotency_key and birth.dedup_window_ms > 0:
-        entry = KeyEntry(record.execution_id, tx.now + birth.dedup_window_ms)
-        tx.put(KEYS, _scope(birth), entry)
+    entry = new_entry(birth, tx.now)
+    if entry is not None:
+        tx.put(KEYS, scoped_key(record), entry)
     for budget_id in record.budget_ids:
         tx.put(ATTACHED, (budget_id, record.execution_id), tx.now)
     if record.flow_id:

@@ -5,12 +5,11 @@ from typing import Final, Literal
 from flowfabric.backend.reference.placing import is_flow_among
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.types import EventFilter, EventPage, StoredEvent
+from flowfabric.core.cursors import check_store
 from flowfabric.core.events import LogEntry
 from flowfabric.core.ids import partition_of
 from flowfabric.errors import InvalidInput
 
-KEEP_MS: Final = 7 * 86_400_000
-KEEP_ENTRIES: Final = 100_000
 # A read that finds little for its filter looks at no more than this many entries.
 MOST_LOOKS: Final = 10_000
 _NUMBER_BYTES: Final = 8
@@ -22,10 +21,9 @@ def cursor_of(tag: int, number: int) -> bytes:
 
 
 def number_of(tag: int, cursor: bytes) -> int:
+    check_store(cursor, tag)
     if len(cursor) != 1 + _NUMBER_BYTES:
         raise InvalidInput(f"cursor: expected {1 + _NUMBER_BYTES} bytes, got {len(cursor)}")
-    if cursor[0] != tag:
-        raise InvalidInput("cursor: made by another store")
     return int.from_bytes(cursor[1:], "big")
 
 
@@ -68,6 +66,6 @@ def _is_wanted(tx: Transaction, entry: LogEntry, wanted: EventFilter) -> bool:
     return is_flow_among(tx, entry.flow_id, wanted.partitions)
 
 
-def trim(tx: Transaction, keep_ms: int = KEEP_MS, keep: int = KEEP_ENTRIES) -> int:
+def trim(tx: Transaction, keep_ms: int, keep: int) -> int:
     """Drop entries that are too old, or too many; how many went."""
     return tx.tables.trim_log(tx.now - keep_ms, keep)

@@ -19,14 +19,15 @@ from flowfabric.backend.reference.tables import (
     RECORDS,
     Changes,
     JournalRow,
-    KeyEntry,
     LogRow,
     Order,
     Table,
     Tables,
 )
 from flowfabric.core.graph import Edge, Flow
+from flowfabric.core.idempotency import KeyEntry
 from flowfabric.core.record import Record
+from flowfabric.core.retention import flow_purge_at
 from flowfabric.core.views import Entry, Key, entries, tag_entries
 
 K = TypeVar("K")
@@ -255,8 +256,8 @@ def _flow_places(flow_id: str, flow: Flow) -> Iterator[Entry]:
     yield Entry("flow_ages", _NOWHERE, (flow.created_at, flow_id))
     if flow.due_at:
         yield Entry("due_flows", _NOWHERE, (flow.due_at, flow_id))
-    if flow.purge_at and flow.purged_count >= flow.node_count:
-        yield Entry("purgeable_flows", _NOWHERE, (flow.purge_at, flow_id))
+    if purge_at := flow_purge_at(flow):
+        yield Entry("purgeable_flows", _NOWHERE, (purge_at, flow_id))
 
 
 def _edge_places(key: tuple[str, str], edge: Edge) -> Iterator[Entry]:

@@ -19,21 +19,18 @@ from flowfabric.backend.reference.tables import (
     owned_keys,
 )
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.core.birth import FAIR_STEP_MS
-from flowfabric.core.graph import Flow, edge_key
+from flowfabric.core.birth import rank_shift_of
+from flowfabric.core.graph import edge_key
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
-from flowfabric.core.step import Step, settled_record
-
-_replace = msgspec.structs.replace
+from flowfabric.core.retention import LOG_ENTRIES, LOG_MS, count_purged, judge_purge, put_off
+from flowfabric.core.step import Step
 
 # What one call looks at or drops at most, of each kind of thing.
 MOST_LOOKS: Final = 10_000
 MOST_ROWS: Final = 20_000
 _PAGE: Final = 500
 _EDGES_AT_ONCE: Final = 1_000
-# A member waits at least this long for its flow, even if nothing is to be retained.
-_SHORTEST_WAIT_MS: Final = 1_000
 
 
 class PurgeOrder(msgspec.Struct, frozen=True):
@@ -42,8 +39,8 @@ class PurgeOrder(msgspec.Struct, frozen=True):
 
     limit: int
     partitions: frozenset[int] = frozenset()
-    keep_log_ms: int = feed.KEEP_MS
-    keep_log: int = feed.KEEP_ENTRIES
+    keep_log_ms: int = LOG_MS
+    keep_log: int = LOG_ENTRIES
 
 
 def start_purge(tx: Transaction, orders: Sequence[PurgeOrder]) -> Callable[[PurgeOrder], int]:
@@ -58,7 +55,7 @@ def start_purge(tx: Transaction, orders: Sequence[PurgeOrder]) -> Callable[[Purg
         tx.tables.drop_expired_keys(tx.now, MOST_LOOKS)
         feed.trim(tx, order.keep_log_ms, order.keep_log)
         _drop(tx, WORKERS, lambda worker: ends_at(worker) <= tx.now)
-        _drop(tx, FAIRNESS, lambda last: last + FAIR_STEP_MS <= tx.now)
+        _drop(tx, FAIRNESS, lambda last: not rank_shift_of(last, tx.now))
         drop_ended(tx)
         return purged
 
@@ -74,12 +71,12 @@ def _purge_executions(tx: Transaction, order: PurgeOrder) -> int:
         if order.partitions and partition_of(record.execution_id) not in order.partitions:
             continue
         flow = tx.flow(record.flow_id) if record.flow_id else None
-        if flow is not None and not flow.finished_at:
-            _put_off(tx, record)
+        if judge_purge(record, flow, tx.now) == "put off":
+            tx.write(Step(record, put_off(record, tx.now)))
             continue
         rows += _purge(tx, record)
         if flow is not None:
-            _count_purged(tx, flow)
+            tx.put_flow(count_purged(flow, tx.now))
         purged += 1
     return purged
 
@@ -90,18 +87,12 @@ def _past_retention(tx: Transaction) -> Iterator[Record]:
         records = tx.tables.view("final", (), after, _PAGE)
         tx.notice(records)
         for record in records:
-            if record.purge_at > tx.now:
+            if judge_purge(record, None, tx.now) == "kept":
                 return
             yield record
         if len(records) < _PAGE:
             return
         after = (records[-1].purge_at, records[-1].execution_id)
-
-
-def _put_off(tx: Transaction, record: Record) -> None:
-    """A member of an unfinished flow stays: its result may still be somebody's input."""
-    wait = max(record.retention_ms, _SHORTEST_WAIT_MS)
-    tx.write(Step(record, settled_record(record, {"purge_at": tx.now + wait}, tx.now)))
 
 
 def _purge(tx: Transaction, record: Record) -> int:
@@ -116,11 +107,6 @@ def _purge(tx: Transaction, record: Record) -> int:
     forget_spending(tx, record)
     tx.put(RECORDS, record.execution_id, None)
     return rows
-
-
-def _count_purged(tx: Transaction, flow: Flow) -> None:
-    count = flow.purged_count + 1
-    tx.put_flow(_replace(flow, purged_count=count, version=flow.version + 1, changed_at=tx.now))
 
 
 def _purge_flows(tx: Transaction, limit: int) -> None:

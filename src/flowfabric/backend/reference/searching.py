@@ -6,11 +6,12 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
-from flowfabric.backend.reference.cursors import read_cursor, write_cursor
 from flowfabric.backend.reference.matching import matcher, wanted_buckets
 from flowfabric.backend.reference.tables import RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.types import Filter, ListRequest, Order, Page
+from flowfabric.core.cursors import CreationRange, read_cursor, write_cursor
+from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.record import Record
 from flowfabric.core.states import STATES
 from flowfabric.core.views import Key, sort_of
@@ -68,51 +69,56 @@ def walk_through(request: ListRequest) -> Walk:
     """The page of a request, whoever reads the records for it."""
     if request.limit < 0:
         raise InvalidInput("limit: expected 0 or more")
-    after = read_cursor(request)
+    after = _behind(request)
     if not request.limit:
         return Page((), request.cursor)
-    after = after or _start(request)
+    created = _created(request)
+    after = after or created.start()
     limit = min(request.limit, MAX_PAGE)
     size = max(limit + 1, _LEAST_PAGE)
     matches, place = matcher(request.filter), PLACES[request.order]
-    is_past = _end(request)
     found: list[Record] = []
     looks = 0
     while True:
         stretch = yield after, size
         for record in stretch.records:
-            if is_past(record):
+            if created.is_past(record.created_at):
                 return Page(tuple(found), scanned=looks)
             looks += 1
             if matches(record):
                 if len(found) == limit:
-                    return Page(tuple(found), write_cursor(request, place(found[-1])), looks - 1)
+                    return Page(tuple(found), _cursor(request, place(found[-1])), looks - 1)
                 found.append(record)
             if looks == MOST_LOOKS:
-                return Page(tuple(found), write_cursor(request, place(record)), looks)
+                return Page(tuple(found), _cursor(request, place(record)), looks)
         after = stretch.reached
         if after is None:
             return Page(tuple(found), scanned=looks)
 
 
-def _start(request: ListRequest) -> Key | None:
-    """Where the range of creation begins, in the orders of creation."""
-    wanted = request.filter
-    if request.order == "created" and wanted.created_from:
-        return wanted.created_from, ""
-    if request.order == "created_newest" and wanted.created_before:
-        return wanted.created_before, ""
-    return None
+def _behind(request: ListRequest) -> Key | None:
+    """The place the request goes on behind; None at the beginning."""
+    if not request.cursor:
+        return None
+    if request.order == "id":
+        return (parse_execution_id(request.cursor),)
+    return read_cursor((request.order, request.filter), request.cursor)
 
 
-def _end(request: ListRequest) -> Callable[[Record], bool]:
-    """Whether a record lies behind the range of creation, so that no later one is in it."""
-    wanted = request.filter
-    if request.order == "created" and wanted.created_before:
-        return lambda record: record.created_at >= wanted.created_before
-    if request.order == "created_newest" and wanted.created_from:
-        return lambda record: record.created_at < wanted.created_from
-    return lambda record: False
+def _cursor(request: ListRequest, place: Key) -> str:
+    """A place in the order of this request. In the order of ids it is simply the id."""
+    if request.order == "id":
+        return str(place[0])
+    value, execution_id = place
+    return write_cursor((request.order, request.filter), (int(value), str(execution_id)))
+
+
+def _created(request: ListRequest) -> CreationRange:
+    """The range of creation that a walk in this order can begin and end by."""
+    newest = request.order == "created_newest"
+    if not newest and request.order != "created":
+        return CreationRange(0, 0, newest)
+    return CreationRange(request.filter.created_from, request.filter.created_before, newest)
 
 
 def _source(tx: Transaction, request: ListRequest) -> Read:

@@ -13,6 +13,7 @@ from flowfabric.backend.types import ConfigDocument, Frame, JournalEntry, Summar
 from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.idempotency import KeyEntry
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.views import Entry, Key
 
@@ -48,13 +49,6 @@ class Order(Generic[K, V]):
 
     def __repr__(self) -> str:
         return f"Order({self.name})"
-
-
-class KeyEntry(msgspec.Struct, frozen=True):
-    """An idempotency key: which execution it stands for, and until when."""
-
-    execution_id: str
-    expires_at: int
 
 
 class StreamMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -27,9 +27,9 @@ from flowfabric.core.events import LogEntry, is_kept
 from flowfabric.core.graph import Edge, Flow, Group, edge_key
 from flowfabric.core.plan import Blob
 from flowfabric.core.record import Record
-from flowfabric.core.states import CLAIMABLE, FINAL, State
+from flowfabric.core.states import FINAL, State
 from flowfabric.core.step import Step
-from flowfabric.core.views import Key
+from flowfabric.core.views import Key, is_offered
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -236,7 +236,7 @@ class Transaction:
 
     def _ring_for(self, step: Step) -> None:
         before, after = step.before, step.after
-        if _is_offered(after) and not (before and _is_offered(before)):
+        if is_offered(after) and not (before and is_offered(before)):
             self.rings.add(lane_bell(after.namespace, after.lane))
         attempt = step.ended or after.attempt
         if attempt is not None and attempt.closed_at == self.now:
@@ -300,7 +300,3 @@ class Transaction:
 
     def count_sibling(self, fate: str) -> None:
         self.siblings.append(fate)
-
-
-def _is_offered(record: Record) -> bool:
-    return record.state in CLAIMABLE and not record.grant_until

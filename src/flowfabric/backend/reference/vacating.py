@@ -1,17 +1,20 @@
 """Mechanisms `extend` and `vacate`: slots last as long as leases do, and are given back."""
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from flowfabric.backend.reference.gating import Gates
 from flowfabric.backend.reference.limit_tables import ENTRIES, GATES, SLOTS
+from flowfabric.backend.reference.tables import Table
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.waiters import unlist, woken_at_gate
 from flowfabric.core.limits.asks import Extend, Freed, Vacate
-from flowfabric.core.limits.gates import Gate, extend
+from flowfabric.core.limits.gates import Entry, Gate, Slot, extend
 
 _replace = msgspec.structs.replace
+H = TypeVar("H", Slot, Entry)
 
 
 def start_extend(tx: Transaction, items: Sequence[Extend]) -> Callable[[Extend], bool]:
@@ -47,8 +50,8 @@ def start_vacate(tx: Transaction, items: Sequence[Vacate]) -> Callable[[Vacate],
         unlist(tx, item.gate, item.execution_id)
         after = _replace(
             gate,
-            slots=gate.slots - _give_back_slot(tx, item),
-            entries=gate.entries - _give_back_entry(tx, item),
+            slots=gate.slots - (item.slot and _give_back(tx, SLOTS, item)),
+            entries=gate.entries - (item.entry and _give_back(tx, ENTRIES, item)),
         )
         if after != gate:
             tx.put(GATES, item.gate, after)
@@ -61,19 +64,11 @@ def start_vacate(tx: Transaction, items: Sequence[Vacate]) -> Callable[[Vacate],
     return vacate
 
 
-def _give_back_slot(tx: Transaction, item: Vacate) -> int:
+def _give_back(tx: Transaction, table: Table[tuple[str, str], H], item: Vacate) -> bool:
+    """Give back a row of the execution, unless it is another holder's by now."""
     key = (item.gate, item.execution_id)
-    slot = tx.get(SLOTS, key) if item.slot else None
-    if slot is None or item.holder not in ("", slot.holder):
-        return 0
-    tx.put(SLOTS, key, None)
-    return 1
-
-
-def _give_back_entry(tx: Transaction, item: Vacate) -> int:
-    key = (item.gate, item.execution_id)
-    entry = tx.get(ENTRIES, key) if item.entry else None
-    if entry is None or item.holder not in ("", entry.holder):
-        return 0
-    tx.put(ENTRIES, key, None)
-    return 1
+    found = tx.get(table, key)
+    if found is None or item.holder not in ("", found.holder):
+        return False
+    tx.put(table, key, None)
+    return True

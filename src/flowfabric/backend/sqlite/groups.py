@@ -12,9 +12,12 @@ from flowfabric.backend.sqlite.faults import error_for, kind_of
 from flowfabric.backend.sqlite.mail import Call
 from flowfabric.backend.sqlite.tables import SqliteTables
 from flowfabric.backend.tallies import Tallies
+from flowfabric.core.backoff import Backoff
 
 Caller = Call[AnyWork]
-_PAUSES_MS: Final = (5, 10)
+# How often a transaction is begun while another process has the file.
+_TRIES: Final = 3
+_BACKOFF: Final = Backoff(0.01, 0.02)
 
 
 class Share(NamedTuple):
@@ -72,13 +75,13 @@ class Committer:
                     self._attempt(half, rings)
 
     def _commit_patiently(self, shares: list[Share], rings: set[str]) -> list[Share]:
-        for pause in _PAUSES_MS:
+        for failures in range(1, _TRIES):
             try:
                 return self._commit(shares, rings)
             except sqlite3.OperationalError as fault:
                 if kind_of(fault) != "busy":
                     raise
-            _pause(pause)
+            _pause(_BACKOFF.pause_s(failures, random.random()))
         return self._commit(shares, rings)
 
     def _commit(self, shares: list[Share], rings: set[str]) -> list[Share]:
@@ -129,9 +132,8 @@ def _perform(tx: Transaction, shares: list[Share]) -> list[list[Any]]:
     return answers
 
 
-def _pause(ms: int) -> None:
-    """Jitter, or two processes that met once would meet again."""
-    time.sleep(ms * (1 + random.random()) / 1_000)
+def _pause(seconds: float) -> None:
+    time.sleep(seconds)
 
 
 def _halves(shares: list[Share]) -> tuple[list[Share], list[Share]]:

@@ -4,14 +4,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from flowfabric.backend.reference import limit_tables, tables
-from flowfabric.backend.reference.tables import JournalRow, KeyEntry, Numbered, Table
+from flowfabric.backend.reference.tables import JournalRow, Numbered, Table
 from flowfabric.backend.sqlite import codecs
 from flowfabric.backend.types import ConfigDocument
 from flowfabric.core.documents import Document
 from flowfabric.core.graph import Edge, Flow
+from flowfabric.core.idempotency import KeyEntry
 from flowfabric.core.limits.asks import Hold
 from flowfabric.core.limits.budgets import Budget
 from flowfabric.core.limits.gates import Entry, Gate, Slot, Waiter
+from flowfabric.core.retention import flow_purge_at
 
 Row = tuple[Any, ...]
 _EITHER: Final = (False, True)
@@ -128,9 +130,7 @@ def _pack_journal(row: JournalRow) -> Row:
 
 
 def _pack_flow(flow: Flow) -> Row:
-    is_empty = flow.purged_count >= flow.node_count
-    purge_at = flow.purge_at if is_empty else 0
-    return codecs.encode(flow), flow.partition, flow.due_at, purge_at, flow.created_at
+    return codecs.encode(flow), flow.partition, flow.due_at, flow_purge_at(flow), flow.created_at
 
 
 def _pack_edge(edge: Edge) -> Row:

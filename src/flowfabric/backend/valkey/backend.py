@@ -17,7 +17,6 @@ from flowfabric.backend.valkey.config import ConfigMechanism
 from flowfabric.backend.valkey.creating import CreateMechanism
 from flowfabric.backend.valkey.feed import FeedMechanism
 from flowfabric.backend.valkey.flowing import FlowMechanism
-from flowfabric.backend.valkey.keys import CONFIG
 from flowfabric.backend.valkey.library import INTERFACE
 from flowfabric.backend.valkey.limiting import LimitMechanism
 from flowfabric.backend.valkey.loading import Functions, Loads
@@ -144,7 +143,7 @@ class ValkeyBackend(
         await self.now()
 
     async def now(self) -> int:
-        return (await self._calls.run("now", CONFIG, False)).now
+        return await self._calls.server_now()
 
     async def close(self) -> None:
         await self._bells.close()

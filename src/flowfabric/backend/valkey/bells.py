@@ -20,7 +20,7 @@ from flowfabric.backend.valkey.node import Node
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.backend.valkey")
-_RETRY_S: Final = 1.0
+RECONNECT_S: Final = 1.0
 # Bells nobody listens to any more are kept subscribed up to this many.
 _IDLE: Final = 1_000
 # The bells of single executions are rung only while this one has a listener.
@@ -127,7 +127,7 @@ class ValkeyBells:
                 connection = await node.connect(self._on_push)
             except FlowFabricError as fault:
                 _log.info("doorbells: %s; trying again", fault)
-                await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(RECONNECT_S)
                 continue
             self._tallies.reconnects += is_again
             is_again = True

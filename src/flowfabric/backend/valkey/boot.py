@@ -12,6 +12,7 @@ import msgspec
 from flowfabric.backend.valkey.faults import fault_of
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.topology import Topology
+from flowfabric.core.backoff import Backoff
 from flowfabric.errors import (
     AuthFault,
     ClusterFault,
@@ -24,8 +25,7 @@ from flowfabric.errors import (
 
 _log = logging.getLogger("flowfabric.backend.valkey")
 _OLDEST: Final = (7, 2)
-_FIRST_PAUSE_S: Final = 0.2
-_LONGEST_PAUSE_S: Final = 5.0
+_BACKOFF: Final = Backoff(0.2, 5.0)
 _LONGEST_LAG_S: Final = 10
 _SYNCED: Final = ("everysec", "always")
 
@@ -61,16 +61,17 @@ async def check_servers(topology: Topology, demands: Demands, waits: Waits = _RE
 
 
 async def _awaited_version(topology: Topology, demands: Demands, waits: Waits) -> str:
-    end, pause = waits.clock() + waits.budget_s, _FIRST_PAUSE_S
+    end, failures = waits.clock() + waits.budget_s, 0
     while True:
+        failures += 1
+        pause = _BACKOFF.pause_s(failures)
         try:
-            return await _look(topology, demands, max(end - waits.clock(), _FIRST_PAUSE_S))
+            return await _look(topology, demands, max(end - waits.clock(), _BACKOFF.first_s))
         except (FlowFabricError, _TooOld) as fault:
             final = isinstance(fault, FlowFabricError) and not fault.retryable
             if final or waits.clock() + pause > end:
                 raise Unavailable(str(fault)) if isinstance(fault, _TooOld) else fault from None
         await waits.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE_S)
         await _refreshed(topology)
 
 

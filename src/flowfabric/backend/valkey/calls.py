@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from flowfabric.backend.valkey.connection import Late
-from flowfabric.backend.valkey.keys import SHELF
+from flowfabric.backend.valkey.keys import CONFIG, SHELF
 from flowfabric.backend.valkey.loading import Functions
 from flowfabric.backend.valkey.packing import Args, decode, encode
 from flowfabric.backend.valkey.topology import Topology
@@ -65,6 +65,10 @@ class Calls:
     @property
     def topology(self) -> Topology:
         return self.functions.topology
+
+    async def server_now(self) -> int:
+        """The instant at which steps of the store happen."""
+        return (await self.run("now", CONFIG, False)).now
 
     async def run(
         self,

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import libvalkey
 
+from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.valkey.connection import Login
 from flowfabric.backend.valkey.faults import Redirect, fault_of
-from flowfabric.backend.valkey.inquiry import Inquiry
 from flowfabric.backend.valkey.keys import SLOTS, slot_of
 from flowfabric.backend.valkey.node import Node
 from flowfabric.errors import ClusterFault, FlowFabricError, TransportError
@@ -34,7 +34,7 @@ class Cluster:
         seed.on_silence = self.doubt
         self._nodes: dict[_Address, Node] = {(seed.host, seed.port): seed}
         self._slots: list[Node | None] = [None] * SLOTS
-        self._inquiry = Inquiry(self._refresh)
+        self._refreshing = SingleFlight("refreshing the map of slots", self._refresh)
         self._watchers: list[Callable[[], None]] = []
 
     @property
@@ -65,10 +65,10 @@ class Cluster:
         return tuple({id(node): node for node in self._slots if node is not None}.values())
 
     async def refresh(self) -> None:
-        await self._inquiry.answered()
+        await self._refreshing.get()
 
     def doubt(self) -> None:
-        self._inquiry.begin()
+        _ = self._refreshing.start()
 
     def redirected(self, asked: Node, redirect: Redirect) -> Node:
         node = self._node((redirect.host or asked.host, redirect.port))
@@ -78,7 +78,7 @@ class Cluster:
         return node
 
     async def close(self) -> None:
-        await self._inquiry.close()
+        await self._refreshing.close()
         nodes, self._nodes = self._nodes, {}
         for node in nodes.values():
             await node.close()

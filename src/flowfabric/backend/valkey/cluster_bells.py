@@ -12,6 +12,7 @@ import libvalkey
 
 from flowfabric.backend.bells import LocalBells, LocalListening
 from flowfabric.backend.tallies import Tallies
+from flowfabric.backend.valkey.bells import RECONNECT_S
 from flowfabric.backend.valkey.cluster import Cluster
 from flowfabric.backend.valkey.keys import BELL, key_of
 from flowfabric.backend.valkey.node import Node
@@ -19,7 +20,6 @@ from flowfabric.core.partitions import PartitionCounts
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.backend.valkey")
-_RETRY_S: Final = 1.0
 _LANE: Final = "lane:"
 
 
@@ -94,7 +94,7 @@ class ClusterBells:
             except FlowFabricError as fault:
                 _log.info("doorbells: %s; trying again", fault)
                 self._cluster.doubt()
-                await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(RECONNECT_S)
                 continue
             self._tallies.reconnects += is_again
             is_again = True

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from typing import Any, Final, Literal
 
 import libvalkey
 
+from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.tallies import Tallies
 from flowfabric.backend.valkey.connection import REQUEST_S, Late
 from flowfabric.backend.valkey.faults import (
@@ -22,6 +23,7 @@ from flowfabric.backend.valkey.node import Node, Word
 from flowfabric.backend.valkey.patience import PATIENCE_S, Patience
 from flowfabric.backend.valkey.replication import REPLICATED, Replication
 from flowfabric.backend.valkey.topology import Topology
+from flowfabric.core.backoff import Backoff
 from flowfabric.errors import (
     Bug,
     ClusterFault,
@@ -35,7 +37,8 @@ from flowfabric.errors import (
 
 _NUMBERS: Final = re.compile(r"ff(\d+)_version")
 _log = logging.getLogger("flowfabric.backend.valkey")
-_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 7.0)
+_LOAD_TRIES: Final = 6
+_LOAD_BACKOFF: Final = Backoff(0.5, 7.0)
 _MOST_REDIRECTS: Final = 5
 
 # When the library is loaded: where it is missing or too old, always, or by others only.
@@ -62,7 +65,7 @@ class Functions:
         self._replication = replication
         self.tallies = Tallies()
         self.patience_s = PATIENCE_S
-        self._loads: dict[Node, asyncio.Task[None]] = {}
+        self._reloading = SingleFlight("loading the library", self._reload)
 
     @property
     def _may_load(self) -> bool:
@@ -130,7 +133,7 @@ class Functions:
             try:
                 if self._may_load and is_missing_function(problem) and not trial.has_loaded:
                     # It cannot have run.
-                    await self._load_once(trial.node)
+                    await self._reloading.get(trial.node)
                     trial.has_loaded = True
                 else:
                     await trial.prepare(problem)
@@ -144,32 +147,24 @@ class Functions:
                 return answer
             problem = answer
 
-    async def _load_once(self, node: Node) -> None:
-        """Everybody who finds the library missing waits for one load."""
-        load = self._loads.get(node)
-        if load is None:
-            _log.warning("%s: functions are missing, loading the library", node)
-            load = self._loads[node] = asyncio.ensure_future(self._reload(node))
-            load.add_done_callback(lambda _: self._loads.pop(node, None))
-        await asyncio.shield(load)
-
     async def _reload(self, node: Node) -> None:
+        _log.warning("%s: functions are missing, loading the library", node)
         # Callers are waiting; each has patience of its own.
-        await self.load(node, pauses=())
+        await self.load(node, tries=1)
         self.tallies.reloads += 1
 
-    async def load(self, node: Node, pauses: Sequence[float] = _PAUSES_S) -> None:
+    async def load(self, node: Node, tries: int = _LOAD_TRIES) -> None:
         await self._check_number(node)
-        for pause in (*pauses, None):
+        for failures in range(1, tries + 1):
             try:
                 answer = await node.run("FUNCTION", "LOAD", "REPLACE", self._text)
             except (TransportFault, StoreTimeout) as fault:
                 answer = fault
             if not isinstance(answer, Exception):
                 return
-            if pause is None or not _is_passing(answer):
+            if failures == tries or not _is_passing(answer):
                 raise _load_fault(answer, node)
-            await asyncio.sleep(pause)
+            await asyncio.sleep(_LOAD_BACKOFF.pause_s(failures))
             await refreshed(self.topology)
 
     async def _check_number(self, node: Node) -> None:

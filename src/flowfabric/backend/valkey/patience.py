@@ -8,20 +8,21 @@ import asyncio
 import random
 from typing import Final
 
+from flowfabric.core.backoff import Backoff
+
 PATIENCE_S: Final = 10.0
-_FIRST_PAUSE_S: Final = 0.02
-_LONGEST_PAUSE_S: Final = 0.5
+_BACKOFF: Final = Backoff(0.02, 0.5)
 
 
 class Patience:
     def __init__(self, seconds: float) -> None:
         self._end = asyncio.get_running_loop().time() + seconds
-        self._pause = _FIRST_PAUSE_S
+        self._failures = 0
 
     async def wait(self) -> bool:
         """Let some time pass, more each time; False when there is none left."""
-        if asyncio.get_running_loop().time() + self._pause > self._end:
+        self._failures += 1
+        if asyncio.get_running_loop().time() + _BACKOFF.pause_s(self._failures) > self._end:
             return False
-        await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
+        await asyncio.sleep(_BACKOFF.pause_s(self._failures, random.random()))
         return True

@@ -3,6 +3,7 @@
 from struct import Struct
 from typing import Final, NamedTuple
 
+from flowfabric.core.cursors import check_store
 from flowfabric.errors import InvalidInput
 
 TAG: Final = 0x01
@@ -38,8 +39,7 @@ def write_positions(positions: Positions) -> bytes:
 
 
 def read_positions(cursor: bytes) -> Positions:
-    if cursor[:1] and cursor[0] != TAG:
-        raise InvalidInput("cursor: made by another store")
+    check_store(cursor, TAG)
     if len(cursor) < _HEAD.size:
         raise InvalidInput(f"cursor: expected at least {_HEAD.size} bytes, got {len(cursor)}")
     _, count = _HEAD.unpack_from(cursor)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from flowfabric.backend.reference.feed import KEEP_ENTRIES, KEEP_MS
 from flowfabric.backend.reference.purging import MOST_LOOKS
 from flowfabric.backend.valkey.calls import Reply
 from flowfabric.backend.valkey.fanning import ask_all, ask_each
@@ -14,6 +13,7 @@ from flowfabric.backend.valkey.packing import Args, record_from
 from flowfabric.backend.valkey.searching import SearchMechanism, Shelves, Spot
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
+from flowfabric.core.retention import LOG_ENTRIES, LOG_MS
 from flowfabric.errors import FlowFabricError
 
 _PAGE: Final = 200
@@ -80,9 +80,9 @@ class PurgeMechanism(SearchMechanism):
             self._calls,
             "overfull",
             [(tag, key_of(tag)) for tag in tags],
-            lambda share: [KEEP_ENTRIES, KEEP_MS, *share],
+            lambda share: [LOG_ENTRIES, LOG_MS, *share],
         )
-        full = [(tag, KEEP_ENTRIES, KEEP_MS) for reply in replies for tag in reply.head]
+        full = [(tag, LOG_ENTRIES, LOG_MS) for reply in replies for tag in reply.head]
         for answer in await self._calls.batches(
             "trim", full, lambda item: key_of(item[0]), _same, lambda _, answer, __: answer
         ):

@@ -7,9 +7,9 @@ from typing import Final
 import libvalkey
 import msgspec
 
+from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.valkey.connection import Connection, Login, OnPush, connect
 from flowfabric.backend.valkey.faults import fault_of
-from flowfabric.backend.valkey.inquiry import Inquiry
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.topology import Standalone
 from flowfabric.errors import FlowFabricError, ProtocolFault, TransportFault
@@ -118,15 +118,15 @@ class Watched(Standalone):
 
     def __init__(self, node: WatchedNode) -> None:
         super().__init__(node)
-        self._inquiry = Inquiry(node.look)
+        self._refreshing = SingleFlight("asking the sentinels", node.look)
         node.on_silence = self.doubt
 
     async def refresh(self) -> None:
-        await self._inquiry.answered()
+        await self._refreshing.get()
 
     def doubt(self) -> None:
-        self._inquiry.begin()
+        _ = self._refreshing.start()
 
     async def close(self) -> None:
-        await self._inquiry.close()
+        await self._refreshing.close()
         await super().close()

@@ -29,7 +29,6 @@ from flowfabric.backend.reference.tables import (
     WORKERS,
     Changes,
     JournalRow,
-    KeyEntry,
     LogRow,
     Numbered,
     Put,
@@ -41,6 +40,7 @@ from flowfabric.backend.types import ConfigDocument, Frame, JournalEntry, Summar
 from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Edge, Flow, Group, edge_key
+from flowfabric.core.idempotency import KeyEntry
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.views import VIEWS, Entry, entries, tag_entries
 from flowfabric.errors import Corruption

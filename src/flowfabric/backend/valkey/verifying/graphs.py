@@ -10,6 +10,7 @@ from flowfabric.backend.valkey.graph_rows import edge_of, flow_of, group_of
 from flowfabric.backend.valkey.packing import decode
 from flowfabric.backend.valkey.verifying.dumping import Dump
 from flowfabric.core.graph import Edge, Flow, Group, edge_key
+from flowfabric.core.retention import flow_purge_at
 
 # By the rest of a sorted set's name, its members with their scores.
 Sets = dict[str, dict[str, int]]
@@ -47,9 +48,11 @@ def flow_views(dumped: Dump, tables: MemoryTables) -> Sets:
         flow = tables.get(FLOWS, flow_id)
         if flow is None:
             continue
-        places = {"flows_by_age": flow.created_at, "flow_timers": flow.due_at}
-        if flow.purged_count >= flow.node_count:
-            places["flow_purge"] = flow.purge_at
+        places = {
+            "flows_by_age": flow.created_at,
+            "flow_timers": flow.due_at,
+            "flow_purge": flow_purge_at(flow),
+        }
         for view, score in places.items():
             if score:
                 expected.setdefault(f"{tag}:{view}", {})[flow_id] = score

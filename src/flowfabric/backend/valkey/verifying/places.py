@@ -26,8 +26,7 @@ from flowfabric.backend.valkey.verifying.graphs import (
 )
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
-from flowfabric.core.states import CLAIMABLE
-from flowfabric.core.views import Entry, bucket_of, entries, tag_entries
+from flowfabric.core.views import Entry, bucket_of, entries, is_offered, tag_entries
 
 # Views of budgets.
 _OTHERS: Final = frozenset({"budget_timers"})
@@ -59,7 +58,7 @@ class Places:
 
     def _expect(self, expected: Sets, record: Record) -> None:
         own, shelf = _tag(record.execution_id), self._shelf_of(record)
-        is_queued = record.state == "waiting" and _is_offered(record)
+        is_queued = record.state == "waiting" and is_offered(record)
         for entry in (*entries(record), *tag_entries(record, self._calls.searchable)):
             # What waits stands in its lane's queues, which are in the lane's own order.
             if entry.view != "by_state" or not is_queued:
@@ -78,7 +77,7 @@ class Places:
         """The best rank of each queue, by lane, requirement set and shelf."""
         best: dict[tuple[str, str, str], int] = {}
         for record in self.records:
-            if _is_offered(record):
+            if is_offered(record):
                 lane = f"{{l:{record.namespace}:{record.lane}}}"
                 place = (lane, record.req_set, self._shelf_of(record))
                 best[place] = min(best.get(place, record.rank), record.rank)
@@ -113,10 +112,6 @@ def counts_of(fields: Mapping[bytes, bytes]) -> dict[str, int]:
 def _tag(name: str) -> str:
     """Of an execution, or of a key's name."""
     return name[: name.index("}") + 1]
-
-
-def _is_offered(record: Record) -> bool:
-    return record.state in CLAIMABLE and not record.grant_until
 
 
 def _score(entry: Entry) -> int:

@@ -1,0 +1,44 @@
+"""Retention: when executions and flows that have ended may be purged, and what keeps them."""
+
+from typing import Final, Literal
+
+import msgspec
+
+from flowfabric.core.graph import Flow
+from flowfabric.core.record import Record
+from flowfabric.core.states import FINAL
+from flowfabric.core.step import settled_record
+
+# How long entries of the log are kept, and how many of them at most.
+LOG_MS: Final = 7 * 86_400_000
+LOG_ENTRIES: Final = 100_000
+# A member waits at least this long for its flow, even if nothing is to be retained.
+SHORTEST_WAIT_MS: Final = 1_000
+
+Verdict = Literal["kept", "put off", "purged"]
+
+
+def judge_purge(record: Record, flow: Flow | None, now: int) -> Verdict:
+    """What a purge does with an execution of this flow, or of none. A member of an unfinished flow
+    stays: its result may still be somebody's input."""
+    if record.state not in FINAL or record.purge_at > now:
+        return "kept"
+    return "put off" if flow is not None and not flow.finished_at else "purged"
+
+
+def put_off(record: Record, now: int) -> Record:
+    """The record once its purge is put off."""
+    wait = max(record.retention_ms, SHORTEST_WAIT_MS)
+    return settled_record(record, {"purge_at": now + wait}, now)
+
+
+def count_purged(flow: Flow, now: int) -> Flow:
+    """The flow after one of its members was purged."""
+    return msgspec.structs.replace(
+        flow, purged_count=flow.purged_count + 1, version=flow.version + 1, changed_at=now
+    )
+
+
+def flow_purge_at(flow: Flow) -> int:
+    """When the flow itself may be purged; 0 while it is unfinished or has members left."""
+    return flow.purge_at if flow.purged_count >= flow.node_count else 0
