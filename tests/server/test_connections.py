@@ -8,19 +8,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
-import uvicorn
 
 from flowfabric.server import Http, booted
 from flowfabric.server.boot import bound_socket
 from flowfabric.server.call import Call
-from flowfabric.server.protocol import BACKLOG_BYTES, PatientProtocol
+from flowfabric.server.connection import WRITE_BUFFER_BYTES
+from flowfabric.server.listener import Listener
 from flowfabric.server.replies import Reply, ok
 from flowfabric.server.route import ANY, Routes
 from flowfabric.server.routes import ROUTES
 from flowfabric.server.settings import dev
 
 KEEP_ALIVE_S = 1
-LARGE = 16 * BACKLOG_BYTES
+LARGE = 16 * WRITE_BUFFER_BYTES
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Connect = Callable[[], Awaitable[Ends]]
 
@@ -68,19 +68,9 @@ async def connect(keep_alive_s: int) -> AsyncIterator[Connect]:
     async with AsyncExitStack() as stack:
         booting = await stack.enter_async_context(booted(dev()))
         listening = bound_socket(booting.services.settings)
-        config = uvicorn.Config(
-            Http(booting.services, (*routes, *ROUTES)),
-            http=PatientProtocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            timeout_keep_alive=keep_alive_s,
-        )
-        server = uvicorn.Server(config)
-        config.load()
-        server.lifespan = config.lifespan_class(config)
-        await server.startup(sockets=[listening])
-        stack.push_async_callback(server.shutdown, [listening])
+        listener = Listener(Http(booting.services, (*routes, *ROUTES)), idle_s=keep_alive_s)
+        await listener.start(listening)
+        stack.push_async_callback(listener.stop, 5)
 
         async def opened() -> Ends:
             reader, writer = await asyncio.open_connection(*listening.getsockname())
