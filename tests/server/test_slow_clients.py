@@ -245,6 +245,20 @@ async def test_time_spent_reading_a_response_is_not_idle(peer: Peer) -> None:
 # ---- the application
 
 
+async def test_chunks_of_a_byte_arrive_in_large_pieces() -> None:
+    """A step for each would block the event loop: 256 KB hold more than forty thousand."""
+    read: list[Any] = []
+
+    async def note(scope: Scope, receive: Receive, send: Send) -> None:
+        while not read or read[-1]["more_body"]:
+            read.append(await receive())
+
+    peer = Peer(note)
+    await peer.send(b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n")
+    await peer.send(b"1\r\nx\r\n" * 40_000 + b"0\r\n\r\n")
+    assert [len(one["body"]) for one in read] == [1, 40_000]
+
+
 async def test_an_application_reads_a_large_body_as_fast_as_it_can() -> None:
     may_read = asyncio.Event()
     read: list[Any] = []

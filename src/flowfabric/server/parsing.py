@@ -59,6 +59,9 @@ class RequestParser:
     def __init__(self, receiver: Receiver, shared: Scope) -> None:
         self._receiver = receiver
         self._shared = shared
+        # A chunk may be of one byte: a method in Python for each would block for too long.
+        self._pieces: list[bytes] = []
+        self.on_body = self._pieces.append
         self._parser = httptools.HttpRequestParser(self)
         # True before the first byte of a connection, too: a client connects to send a request.
         self.is_in_head = True
@@ -81,6 +84,8 @@ class RequestParser:
             return self._refusal
         except httptools.HttpParserError:
             return _MALFORMED
+        if self._pieces:
+            self._deliver_body()
         # httptools buffers an element until it is complete, without a limit.
         return _TOO_LARGE if self._unfinished_bytes > MAX_HEAD_BYTES else b""
 
@@ -132,15 +137,19 @@ class RequestParser:
             expects_continue=b"expect" in names and self._expects_continue(version),
         )
 
-    def on_body(self, body: bytes) -> None:
-        self._unfinished_bytes = 0
-        if not self._receiver.body_received(body):
-            self._stop()
-
     def on_message_complete(self) -> None:
         self._unfinished_bytes = 0
+        if self._pieces and not self._deliver_body():
+            self._stop()
         if not self._receiver.request_ended():
             self._stop()
+
+    def _deliver_body(self) -> bool:
+        pieces = self._pieces
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._unfinished_bytes = 0
+        return self._receiver.body_received(body)
 
     # ---- rules
 
