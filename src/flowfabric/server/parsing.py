@@ -115,27 +115,29 @@ class RequestParser:
         self.is_in_head = False
         self._check_size()
         names = [name for name, _ in self._headers]
-        version = self._parser.get_http_version()
+        parser = self._parser
+        version = parser.get_http_version()
         self._check_framing(names, version)
+        # The parser takes nothing for HTTP that follows a request for an upgrade.
+        keeps_alive = parser.should_keep_alive() and not parser.should_upgrade()
+        self._receiver.request_received(
+            self._scope(version),
+            is_last=version == _HTTP_1_0 or not keeps_alive,
+            expects_continue=b"expect" in names and self._expects_continue(version),
+        )
+
+    def _scope(self, version: str) -> Scope:
         path, query = self._target()
         text = path.decode("ascii")
-        parser = self._parser
-        scope = {
+        return {
             **self._shared,
             "http_version": version,
-            "method": parser.get_method().decode("ascii"),
+            "method": self._parser.get_method().decode("ascii"),
             "path": unquote(text) if "%" in text else text,
             "raw_path": path,
             "query_string": query,
             "headers": self._headers,
         }
-        # Behind a request for an upgrade the parser takes nothing for HTTP.
-        keeps_alive = parser.should_keep_alive() and not parser.should_upgrade()
-        self._receiver.request_received(
-            scope,
-            is_last=version == _HTTP_1_0 or not keeps_alive,
-            expects_continue=b"expect" in names and self._expects_continue(version),
-        )
 
     def on_message_complete(self) -> None:
         self._unfinished_bytes = 0
@@ -179,9 +181,8 @@ class RequestParser:
     def _check_coding(self, version: str) -> None:
         if version == _HTTP_1_0:
             self._refuse(_OLD_CODING)
-        if [coding.strip().lower() for coding in self._values(b"transfer-encoding")] != [
-            b"chunked"
-        ]:
+        codings = [value.strip().lower() for value in self._values(b"transfer-encoding")]
+        if codings != [b"chunked"]:
             self._refuse(_CODING)
 
     def _has_body(self, names: list[bytes]) -> bool:

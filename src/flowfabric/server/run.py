@@ -17,10 +17,10 @@ from flowfabric.server.listener import Listener
 _log = logging.getLogger("flowfabric.server")
 
 REQUESTS_END_S: Final = 35
-# How long requests are still taken to be answered that nothing is taken any more: a client that is
-# told so goes elsewhere, one whose connection is cut cannot know what became of its request.
+# How long new requests are answered with 503 before connections close: a client with an answer goes
+# elsewhere, one whose connection is cut cannot know what became of its request.
 FAREWELL_S: Final = 0.25
-# In parts, for a machine that stands still for longer must not have the clients cut off.
+# In parts, so that requests are answered in between even if the machine was suspended meanwhile.
 _PARTS: Final = 10
 _COLLECTED_EVERY: Final = (50_000, 20, 20)
 
