@@ -1,19 +1,16 @@
 """A real server on a loopback port, in a thread with a loop of its own."""
 
 import asyncio
-import contextlib
-import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
-import uvicorn
 
 from flowfabric.config import ApiToken, Settings, token_digest
-from flowfabric.server import Http, booted
+from flowfabric.server import booted
 from flowfabric.server.boot import bound_socket
-from flowfabric.server.protocol import PatientProtocol
+from flowfabric.server.listener import Listener
 from flowfabric.server.settings import dev
 
 TOKEN = "test-token-0123456789"
@@ -57,42 +54,15 @@ class Server:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         async with booted(self._settings) as application:
             listening = bound_socket(self._settings)
-            server = _Uvicorn(_config(application), self._ready)
+            listener = Listener(application)
             self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+            await listener.start(listening)
+            self._ready.set()
             await self._stopping.wait()
             application.services.drain.begin()
-            server.should_exit = True
-            await serving
+            await listener.stop(5)
             backend = application.services.engine.deps.store.backend
             self.found.extend(await backend.verify())
-
-
-def _config(application: Http) -> uvicorn.Config:
-    return uvicorn.Config(
-        application,
-        http=PatientProtocol,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        timeout_graceful_shutdown=5,
-    )
-
-
-class _Uvicorn(uvicorn.Server):
-    """Tells when it listens; signals belong to the main thread."""
-
-    def __init__(self, config: uvicorn.Config, ready: threading.Event) -> None:
-        super().__init__(config)
-        self._ready = ready
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=sockets)
-        self._ready.set()
 
 
 def tokened(settings: Settings | None = None) -> Settings:

@@ -14,10 +14,14 @@ def openssl(directory: Path, *words: str) -> None:
 
 def make_certificates(directory: Path) -> None:
     """An authority of our own (`ca.pem`), and what it says of this host (`tls.pem`, `tls.key`)."""
-    (directory / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+    # Python 3.13 and newer refuse an authority without a key usage, and who does not name its key.
+    (directory / "names").write_text(
+        "subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\nsubjectKeyIdentifier=hash\n"
+    )
     key = ("-newkey", "rsa:2048", "-nodes")
     authority = ("-subj", "/CN=test authority", "-keyout", "ca.key", "-out", "ca.pem")
-    openssl(directory, "req", "-x509", *key, *authority, "-days", "2")
+    usage = ("-addext", "keyUsage=critical,keyCertSign")
+    openssl(directory, "req", "-x509", *key, *authority, *usage, "-days", "2")
     openssl(directory, "req", *key, "-subj", "/CN=test", "-keyout", "tls.key", "-out", "tls.csr")
     signing = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names")
     openssl(directory, "x509", "-req", "-in", "tls.csr", *signing, "-out", "tls.pem", "-days", "2")

@@ -4,23 +4,23 @@ import asyncio
 import contextlib
 import gc
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
-import uvicorn
 
 from flowfabric.server import Http, booted
 from flowfabric.server.boot import bound_socket
 from flowfabric.server.call import Call
-from flowfabric.server.protocol import BACKLOG_BYTES, PatientProtocol
-from flowfabric.server.replies import Reply, ok
+from flowfabric.server.connection import WRITE_BUFFER_BYTES
+from flowfabric.server.listener import Listener
+from flowfabric.server.replies import EventStream, Reply, ok
 from flowfabric.server.route import ANY, Routes
 from flowfabric.server.routes import ROUTES
 from flowfabric.server.settings import dev
 
 KEEP_ALIVE_S = 1
-LARGE = 16 * BACKLOG_BYTES
+LARGE = 16 * WRITE_BUFFER_BYTES
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Connect = Callable[[], Awaitable[Ends]]
 
@@ -57,6 +57,19 @@ async def long(call: Call[None, None]) -> Reply:
     return ok("at last")
 
 
+@routes.add("GET /stream", ANY, {200: str})
+async def stream(call: Call[None, None]) -> EventStream:
+    """Events without end, as long as somebody is there."""
+
+    async def lines() -> AsyncGenerator[bytes, None]:
+        async with call.leaving() as leaving:
+            while not leaving.is_over:
+                yield b": still here\n\n" * 5_000
+                await asyncio.sleep(0)
+
+    return EventStream(lines(), call.services.sse)
+
+
 @pytest.fixture
 def keep_alive_s() -> int:
     """Longer than a test takes, however slow the machine is."""
@@ -68,19 +81,9 @@ async def connect(keep_alive_s: int) -> AsyncIterator[Connect]:
     async with AsyncExitStack() as stack:
         booting = await stack.enter_async_context(booted(dev()))
         listening = bound_socket(booting.services.settings)
-        config = uvicorn.Config(
-            Http(booting.services, (*routes, *ROUTES)),
-            http=PatientProtocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            timeout_keep_alive=keep_alive_s,
-        )
-        server = uvicorn.Server(config)
-        config.load()
-        server.lifespan = config.lifespan_class(config)
-        await server.startup(sockets=[listening])
-        stack.push_async_callback(server.shutdown, [listening])
+        listener = Listener(Http(booting.services, (*routes, *ROUTES)), idle_s=keep_alive_s)
+        await listener.start(listening)
+        stack.push_async_callback(listener.stop, 5)
 
         async def opened() -> Ends:
             reader, writer = await asyncio.open_connection(*listening.getsockname())
@@ -132,6 +135,22 @@ async def test_answers_wait_for_a_client_that_reads_late(connect: Connect) -> No
         assert head.startswith(b"HTTP/1.1 200 OK\r\n")
         assert len(body) == LARGE
     assert (await answer(reader))[1] == b'"1"'
+
+
+async def test_a_stream_nobody_reads_ends_without_an_error(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("flowfabric.server.connection.STALLED_S", 0.5)
+    reader, writer = await connect()
+    writer.write(get("/stream"))
+    await reader.readuntil(b": still here")
+    other_reader, other = await connect()
+    figures = b""
+    async with asyncio.timeout(30):
+        while b"ff_sse_streams_open 0.0" not in figures:
+            other.write(get("/metrics"))
+            _, figures = await answer(other_reader)
+    assert [one.message for one in caplog.records if one.levelno >= logging.ERROR] == []
 
 
 async def test_a_header_cannot_become_two(

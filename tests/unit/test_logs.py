@@ -17,7 +17,7 @@ Lines = Callable[[], list[dict[str, Any]]]
 def written(capsys: pytest.CaptureFixture[str]) -> Iterator[Lines]:
     """What is logged during a test; the loggers are as before afterwards."""
     root = logging.getLogger()
-    names = ("", "flowfabric.audit", "uvicorn")
+    names = ("", "flowfabric.audit", "httpx")
     before = list(root.handlers), [logging.getLogger(name).level for name in names]
     yield lambda: [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     root.handlers[:] = before[0]

@@ -16,6 +16,7 @@ from flowfabric.engine import Engine
 from flowfabric.errors import InvalidInput
 from flowfabric.server.exposition import Exposition
 from flowfabric.server.http import Http
+from flowfabric.server.listener import BACKLOG
 from flowfabric.server.routes import ROUTES
 from flowfabric.server.services import Services
 from flowfabric.telemetry.metrics import Metrics
@@ -23,7 +24,6 @@ from flowfabric.telemetry.metrics import Metrics
 _log = logging.getLogger("flowfabric.server")
 
 DRAIN_S: Final = 15.0
-_BACKLOG: Final = 2_048
 
 
 def check_exposure(settings: Settings) -> None:
@@ -99,7 +99,7 @@ def bound_socket(settings: Settings) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
-        listening.listen(_BACKLOG)
+        listening.listen(BACKLOG)
     except BaseException:
         listening.close()
         raise

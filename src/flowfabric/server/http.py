@@ -51,8 +51,6 @@ _access = logging.getLogger("flowfabric.http")
 _METRICS: Final = b"/metrics"
 _BODY_METHODS: Final = frozenset({"POST", "PUT", "DELETE", "PATCH"})
 _LONGEST_ID: Final = 128
-# How long a reader of a stream may take nothing, once its backlog is full.
-STALLED_S: Final = 10.0
 
 
 class Http:
@@ -245,9 +243,7 @@ class _Out:
             await self._start(stream.status, (*stream.headers, *self.headers))
             if not self._is_head:
                 async for lines in stream.lines:
-                    # A reader that takes nothing for so long comes back by the id it saw last.
-                    async with asyncio.timeout(STALLED_S):
-                        await self._body(lines, more=True)
+                    await self._body(lines, more=True)
         finally:
             await stream.close()
         await self._body(b"")

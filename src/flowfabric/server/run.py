@@ -1,4 +1,4 @@
-"""Running a server as a process: uvicorn under our signals and our drain."""
+"""Running a server as a process: boot, serve, and drain when a signal asks for it."""
 
 import asyncio
 import contextlib
@@ -6,85 +6,64 @@ import gc
 import logging
 import resource
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
-
-import uvicorn
 
 from flowfabric.config import Settings
 from flowfabric.server.boot import booted, bound_socket
 from flowfabric.server.http import Http
-from flowfabric.server.protocol import PatientProtocol
+from flowfabric.server.listener import Listener
 
 _log = logging.getLogger("flowfabric.server")
 
 REQUESTS_END_S: Final = 35
-# How long requests are still taken to be answered that nothing is taken any more: a client that is
-# told so goes elsewhere, one whose connection is cut cannot know what became of its request.
+# How long new requests are answered with 503 before connections close: a client with an answer goes
+# elsewhere, one whose connection is cut cannot know what became of its request.
 FAREWELL_S: Final = 0.25
-# In parts, for a machine that stands still for longer must not have the clients cut off.
+# In parts, so that requests are answered in between even if the machine was suspended meanwhile.
 _PARTS: Final = 10
-_KEEP_ALIVE_S: Final = 75
 _COLLECTED_EVERY: Final = (50_000, 20, 20)
-
-
-class _Uvicorn(uvicorn.Server):
-    """Signals are ours: uvicorn must not take them."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 async def serve(settings: Settings, on_ready: Callable[[str], None] | None = None) -> None:
     """Boot, serve until SIGINT or SIGTERM, drain. Nothing listens before boot is over."""
     async with booted(settings) as application:
         listening = bound_socket(settings)
+        stopped_by = _stop_signal()
         host, port = listening.getsockname()[:2]
-        server = _uvicorn(application)
-        _stop_on_signals(application, server)
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        _raise_file_limit()
         _announce(application, address)
         _calm_collector()
-        if on_ready is not None:
-            on_ready(f"http://{address}")
-        await server.serve(sockets=[listening])
+        listener = Listener(application)
+        await listener.start(listening)
+        try:
+            if on_ready is not None:
+                on_ready(f"http://{address}")
+            _log.info("%s: draining", await stopped_by)
+            await _drain(application)
+        finally:
+            await listener.stop(REQUESTS_END_S)
 
 
-def _uvicorn(application: Http) -> _Uvicorn:
-    _raise_file_limit()
-    return _Uvicorn(
-        uvicorn.Config(
-            application,
-            http=PatientProtocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=REQUESTS_END_S,
-        )
-    )
-
-
-def _stop_on_signals(application: Http, server: uvicorn.Server) -> None:
-    def stop(name: str) -> None:
-        _log.info("%s: draining", name)
-        application.services.drain.begin()
-        leave(_PARTS)
-
-    def leave(parts: int) -> None:
-        if parts:
-            loop.call_later(FAREWELL_S / _PARTS, leave, parts - 1)
-        else:
-            server.should_exit = True
-
+def _stop_signal() -> asyncio.Future[str]:
+    """The name of the first signal that asks to stop; further ones change nothing."""
     loop = asyncio.get_running_loop()
+    received: asyncio.Future[str] = loop.create_future()
+
+    def receive(name: str) -> None:
+        if not received.done():
+            received.set_result(name)
+
     for one in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(one, stop, one.name)
+        loop.add_signal_handler(one, receive, one.name)
+    return received
+
+
+async def _drain(application: Http) -> None:
+    application.services.drain.begin()
+    for _ in range(_PARTS):
+        await asyncio.sleep(FAREWELL_S / _PARTS)
 
 
 def _announce(application: Http, address: str) -> None:

@@ -41,7 +41,5 @@ def write_logs(level: int = logging.INFO) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level)
     logging.getLogger(_AUDIT).setLevel(logging.INFO)
-    # Of uvicorn only what goes wrong; the server tells the rest itself.
-    logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))
     # It would write a line for every request a worker makes.
     logging.getLogger("httpx").setLevel(max(level, logging.WARNING))
