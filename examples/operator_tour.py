@@ -11,7 +11,6 @@ import sys
 
 from examples.following import reaches
 from flowfabric import Context, ExecutionFailed, FlowFabric
-from flowfabric.wire.lanes import SetLane
 from flowfabric.wire.signals import Approve
 
 
@@ -64,11 +63,11 @@ async def main(url: str = "memory://") -> None:
             await admin.approve(asked.id, waitpoint.waitpoint_id, decision)
             print(f"spent: {await asked.result(timeout='20s')}")
 
-        await admin.set_lane("default", SetLane(state="paused"))
+        await admin.set_lane("default", state="paused")
         held = await ship.submit("held")
         why = [one.code for one in (await held.explain()).blockers]
         print(f"held because of: {', '.join(why)}")
-        await admin.set_lane("default", SetLane(state="active"))
+        await admin.set_lane("default", state="active")
     assert order[:2] == ["urgent", "slow"]
 
 

@@ -17,7 +17,7 @@ async def main(url: str = "memory://") -> None:
         async def there() -> list[str]:
             found = await fabric.admin.list_workers()
             return sorted(
-                f"{one.worker_id} ({', '.join(sorted(one.capabilities))})" for one in found.workers
+                f"{one.worker_id} ({', '.join(sorted(one.capabilities))})" for one in found.items
             )
 
         async with fabric.claimer(["media"], ["gpu"], worker_id="graphics") as graphics:

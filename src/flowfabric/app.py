@@ -182,7 +182,10 @@ async def engine_over(backend: Backend, settings: Settings, observer: Observer =
     try:
         await backend.prepare()
         await agree_on_partitions(backend, settings.counts)
-        limits = Limits(stream_ops=settings.max_concurrent_stream_ops)
+        limits = Limits(
+            stream_ops=settings.max_concurrent_stream_ops,
+            waitpoint_grace_ms=settings.waitpoint_grace_ms,
+        )
         engine = engine_on(backend, settings.counts, limits, settings.searchable_tags)
         await engine.keys.boot(settings.waitpoint_secret, generated=_generated(settings.store))
         for lane in settings.lanes:

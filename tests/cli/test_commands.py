@@ -135,7 +135,7 @@ def test_lanes_are_paused_and_go_on(shell: Shell, submitted: Submit) -> None:
 
 def test_workers_and_top(shell: Shell) -> None:
     shell.ok("submit", "greet", "--wait")
-    (worker,) = shell.json("workers")["workers"]
+    (worker,) = shell.json("workers")["items"]
     assert worker["lanes"] == ["default"]
     instance = worker["worker_instance_id"]
     assert instance in shell.ok("workers")

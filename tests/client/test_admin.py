@@ -33,10 +33,12 @@ from flowfabric.errors import (
 from flowfabric.operations import budgets
 from flowfabric.operations.declaration import operations_of
 from flowfabric.operations.executions import ExecutionCreated, Executions, Search, Submission
+from flowfabric.operations.lanes import Lanes
+from flowfabric.operations.store import NewSecret, Store
 from flowfabric.ports.worker import Claim, Complete, Fail, Finish, Suspended
 from flowfabric.server.router import Router
 from flowfabric.server.routes import ROUTES
-from flowfabric.wire import executions, flows, lanes, leases, schedules, signals, streams
+from flowfabric.wire import executions, flows, schedules, signals, streams
 from tests.serving import TOKEN, serving
 
 NOBODY = "{fp:1}:00000000-0000-4000-8000-000000000000"
@@ -152,7 +154,7 @@ async def _acts(world: World) -> None:
     assert lease is not None
     assert (lease.lease_id, lease.expires_at) == (claim.lease_id, claim.lease_expires_at)
     assert (await admin.revoke_lease(held)).revoked is not None
-    (taken,) = (await admin.list_expired_leases(leases.ExpiredLeasesQuery(as_of=2**50))).leases
+    (taken,) = (await admin.list_expired_leases(as_of=2**50)).items
     assert (taken.execution_id, taken.worker_instance_id) == (held, "w-1")
     assert (await admin.revoke_lease(held)).already_satisfied is not None
     body = executions.Reclaim(
@@ -316,9 +318,9 @@ async def _limits(world: World) -> None:
 async def _lanes(world: World) -> None:
     admin = world.admin
     await world.submit("a lane/x")
-    changed = await admin.set_lane("a lane/x", lanes.SetLane(state="paused"))
+    changed = await admin.set_lane("a lane/x", state="paused")
     assert (changed.lane_id, changed.state) == ("a lane/x", "paused")
-    assert "a lane/x" in [one.lane_id for one in (await admin.list_lanes()).lanes]
+    assert "a lane/x" in [one.lane_id for one in (await admin.list_lanes()).items]
     assert (await admin.lane_queues("a lane/x")).state == "paused"
 
 
@@ -352,13 +354,15 @@ async def _service(world: World) -> None:
             liveness_ttl_ms=60_000,
         )
     )
-    (shown,) = (await admin.list_workers()).workers
-    assert (shown.worker_instance_id, shown.capabilities) == ("w-1", ["gpu"])
+    (shown,) = (await admin.list_workers()).items
+    assert (shown.worker_instance_id, shown.capabilities) == ("w-1", ("gpu",))
     described = await admin.describe()
     assert described.family == "memory"
     assert described.now > 0
     assert (await admin.partitions()).num_flow_partitions == 256
-    rotated = await admin.rotate_waitpoint_hmac_secret("k2", "5e" * 32)
+    rotated = await admin.rotate_waitpoint_hmac_secret(
+        NewSecret(new_kid="k2", new_secret_hex="5e" * 32)
+    )
     assert rotated.new_kid == "k2"
     assert (await admin.health()).status == "ok"
     assert (await admin.readiness()).status == "ready"
@@ -408,7 +412,8 @@ async def test_every_method_works_and_reaches_every_route(
         await part(world)
     assert called == methods
     # In this process operations are asked of the engine itself.
-    asked |= called & {one.name for one in operations_of(Executions, budgets.Budgets)}
+    nouns = (Executions, budgets.Budgets, Lanes, Store)
+    asked |= called & {one.name for one in operations_of(*nouns)}
     worker = {route.name for route in ROUTES if route.path.startswith("/v1/worker/")}
     assert {route.name for route in ROUTES} - worker - ELSEWHERE <= asked
 

@@ -141,7 +141,8 @@ async def test_nodes_are_submitted_like_single_executions(driver: Driver) -> Non
     assert (record.payload_encoding, await flow.input("a")) == ("json", b"data")
     assert (await flow.flow()).tags == {"app.case": "7"}
     await driver.engine.lanes.drain()
-    assert "gpu" in (await driver.engine.lanes.list_lanes("default", "", 10))[0]
+    lanes = (await driver.engine.lanes.list_lanes("default", "", 10)).items
+    assert "gpu" in [one.lane_id for one in lanes]
 
 
 async def test_a_delay_of_a_member_with_edges_is_remembered(driver: Driver) -> None:

@@ -11,7 +11,7 @@ from flowfabric.core.ids import compose, partition_of
 from flowfabric.core.plan import Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.views import LAST
 from flowfabric.engine.holding import Held
-from flowfabric.engine.listings import ExpiredLeasesQuery, LaneListing
+from flowfabric.engine.listings import LaneListing
 from flowfabric.errors import InvalidInput
 from tests.conformance.driver import FINAL, LEASE_MS, Driver, refused
 from tests.conformance.graphs import chain
@@ -213,8 +213,9 @@ async def test_suspended_work_is_listed_by_when_it_times_out(driver: Driver) -> 
 
 
 async def ended(driver: Driver, **fields: Any) -> list[str]:
-    page = await driver.engine.reads.list_expired_leases(ExpiredLeasesQuery(**fields))
-    return [lease.execution_id for lease in page.leases]
+    asked = {"namespace": "", **fields}
+    page = await driver.engine.reads.list_expired_leases(**asked)
+    return [lease.execution_id for lease in page.items]
 
 
 async def test_ended_leases_are_shown_marked_or_not_and_revoked_ones_too(driver: Driver) -> None:
@@ -236,11 +237,11 @@ async def test_a_lease_has_ended_at_its_very_end(driver: Driver) -> None:
     end = driver.clock() + LEASE_MS
     assert await ended(driver, as_of=end - 1) == []
     assert await ended(driver, as_of=end) == [held.execution_id]
-    page = await driver.engine.reads.list_expired_leases(ExpiredLeasesQuery(as_of=end))
-    (lease,) = page.leases
+    page = await driver.engine.reads.list_expired_leases(as_of=end)
+    (lease,) = page.items
     assert (lease.lease_id, lease.lease_epoch, lease.attempt_index) == (held.lease_id, 1, 0)
     assert (lease.expires_at_ms, lease.worker_instance_id) == (end, "operator")
-    assert page.next_cursor is None
+    assert page.next_cursor == ""
 
 
 async def test_ended_leases_page_by_end_and_id(driver: Driver) -> None:
@@ -252,14 +253,14 @@ async def test_ended_leases_page_by_end_and_id(driver: Driver) -> None:
     await driver.engine.leases.mark_expired_if_due(leases[2][1])
     reads = driver.engine.reads
     seen: list[tuple[int, str]] = []
-    after = None
+    cursor = ""
     while True:
-        page = await reads.list_expired_leases(ExpiredLeasesQuery(limit=2, after=after))
-        seen += [(lease.expires_at_ms, lease.execution_id) for lease in page.leases]
-        after = page.next_cursor
-        if after is None:
+        page = await reads.list_expired_leases(limit=2, cursor=cursor)
+        seen += [(lease.expires_at_ms, lease.execution_id) for lease in page.items]
+        cursor = page.next_cursor
+        if not cursor:
             break
-        assert after == seen[-1]
+        assert cursor == f"{seen[-1][0]}:{seen[-1][1]}"
     assert seen == sorted(leases)
 
 
@@ -270,6 +271,8 @@ async def test_ended_leases_of_one_namespace(driver: Driver) -> None:
     assert await ended(driver, namespace="default") == [own.execution_id]
     assert await ended(driver, namespace="foreign") == [foreign.execution_id, lost.execution_id]
     assert len(await ended(driver)) == 3
+    assert await ended(driver, visible=frozenset({"default"})) == [own.execution_id]
+    assert await ended(driver, visible=frozenset()) == []
 
 
 async def test_a_deadline_before_the_lease_ends_hides_nothing(driver: Driver) -> None:

@@ -10,9 +10,9 @@ from flowfabric.engine.workers import (
     Refreshed,
     Registered,
     Registration,
-    WorkerEntry,
 )
 from flowfabric.errors import InvalidInput
+from flowfabric.operations.lanes import WorkerEntry
 from tests.conformance.driver import Driver, refused
 
 TTL_MS = 10_000
@@ -30,7 +30,7 @@ def worker(instance: str = "pool-1", **fields: Any) -> Registration:
 
 async def listed(driver: Driver, namespace: str = "default") -> list[str]:
     page = await driver.engine.workers.list_workers(namespace)
-    return [entry.worker_instance_id for entry in page.workers]
+    return [entry.worker_instance_id for entry in page.items]
 
 
 async def test_the_first_registration_and_the_next(driver: Driver) -> None:
@@ -44,7 +44,7 @@ async def test_the_first_registration_and_the_next(driver: Driver) -> None:
     )
     assert isinstance(again, Refreshed)
     assert again.next_expiry_ms == driver.clock() + 20_000
-    (entry,) = (await workers.list_workers("default")).workers
+    (entry,) = (await workers.list_workers("default")).items
     assert entry == WorkerEntry(
         worker_id="pool",
         worker_instance_id="pool-1",
@@ -60,11 +60,11 @@ async def test_the_first_registration_and_the_next(driver: Driver) -> None:
 async def test_before_the_first_heartbeat_the_registration_counts(driver: Driver) -> None:
     workers, start = driver.engine.workers, driver.clock()
     await workers.register_worker(worker())
-    (entry,) = (await workers.list_workers("default")).workers
+    (entry,) = (await workers.list_workers("default")).items
     assert (entry.last_heartbeat_ms, entry.registered_at_ms) == (start, start)
     driver.clock.advance(3_000)
     await workers.heartbeat_worker("pool-1")
-    (entry,) = (await workers.list_workers("default")).workers
+    (entry,) = (await workers.list_workers("default")).items
     assert (entry.last_heartbeat_ms, entry.registered_at_ms) == (start + 3_000, start)
 
 
@@ -127,10 +127,10 @@ async def test_listing_pages_by_instance_within_one_namespace(driver: Driver) ->
         await workers.register_worker(worker(f"pool-{n}"))
     await workers.register_worker(worker("pool-9", namespace="elsewhere"))
     first = await workers.list_workers("default", limit=2)
-    assert [entry.worker_instance_id for entry in first.workers] == ["pool-0", "pool-1"]
+    assert [entry.worker_instance_id for entry in first.items] == ["pool-0", "pool-1"]
     assert first.next_cursor == "pool-1"
     second = await workers.list_workers("default", first.next_cursor, 3)
-    assert [entry.worker_instance_id for entry in second.workers] == ["pool-2", "pool-3", "pool-4"]
+    assert [entry.worker_instance_id for entry in second.items] == ["pool-2", "pool-3", "pool-4"]
     assert second.next_cursor == ""
     assert await listed(driver, "elsewhere") == ["pool-9"]
 

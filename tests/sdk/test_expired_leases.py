@@ -4,14 +4,13 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
-from msgspec import UNSET, UnsetType
 
 from flowfabric import FlowFabric
 from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.event_types import LeaseEvent
 from flowfabric.errors import InvalidInput
+from flowfabric.operations.lanes import ExpiredLease
 from flowfabric.ports.worker import Claim
-from flowfabric.wire.leases import ExpiredLease, ExpiredLeasesQuery
 from tests.sdk.backends import EVERY
 
 
@@ -44,14 +43,13 @@ def _shown(claim: Claim) -> ExpiredLease:
     )
 
 
-async def _paged(fabric: FlowFabric, as_of: int | UnsetType = UNSET) -> list[ExpiredLease]:
+async def _paged(fabric: FlowFabric, as_of: int | None = None) -> list[ExpiredLease]:
     found: list[ExpiredLease] = []
     cursor = ""
     while True:
-        asked = ExpiredLeasesQuery(as_of=as_of, limit=1, cursor=cursor)
-        page = await fabric.admin.list_expired_leases(asked)
-        found += page.leases
-        if page.next_cursor is None:
+        page = await fabric.admin.list_expired_leases(as_of=as_of, limit=1, cursor=cursor)
+        found += page.items
+        if not page.next_cursor:
             return found
         cursor = page.next_cursor
 
@@ -62,7 +60,7 @@ async def test_leases_that_ended_are_listed_by_their_end(home: str, tmp_path: Pa
         admin = fabric.admin
         kept = await _claimed(fabric, "a", 60_000)
         taken = await _claimed(fabric, "b", 30_000)
-        assert (await admin.list_expired_leases()).leases == []
+        assert (await admin.list_expired_leases()).items == []
         short = await _claimed(fabric, "c", 1_000)
         await fabric.submit("k", b"", lane="c")
         assert await _paged(fabric, as_of=short.lease_expires_at - 1) == []
@@ -74,12 +72,11 @@ async def test_leases_that_ended_are_listed_by_their_end(home: str, tmp_path: Pa
         assert await _paged(fabric, as_of=soon) == [_shown(short), _shown(taken)]
         later = kept.lease_expires_at
         assert await _paged(fabric, as_of=later) == [_shown(short), _shown(taken), _shown(kept)]
-        other = ExpiredLeasesQuery(namespace="other", as_of=later)
-        assert (await admin.list_expired_leases(other)).leases == []
+        assert (await admin.list_expired_leases("other", later)).items == []
 
 
 @pytest.mark.parametrize("cursor", ["x", "1", "1:", "-1:{fp:1}:x", "1:not-an-id", "1" * 17])
 async def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
     async with FlowFabric("memory://") as fabric:
         with pytest.raises(InvalidInput):
-            await fabric.admin.list_expired_leases(ExpiredLeasesQuery(cursor=cursor))
+            await fabric.admin.list_expired_leases(cursor=cursor)

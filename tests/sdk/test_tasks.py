@@ -8,7 +8,6 @@ import pytest
 
 from flowfabric import ConfigError, ExecutionFailed, FlowFabric, ResultTimeout, Run
 from flowfabric.errors import ExecutionNotFound, LaneNotAccepting
-from flowfabric.wire.lanes import SetLane
 
 
 @dataclass
@@ -128,7 +127,7 @@ async def test_many_are_submitted_together_each_by_itself(fabric: FlowFabric) ->
     async def square(a: int) -> int:
         return a * a
 
-    await fabric.admin.set_lane("closed", SetLane(state="disabled"))
+    await fabric.admin.set_lane("closed", state="disabled")
     calls = [square.bind(n) for n in range(250)]
     calls.insert(3, square.options(lane="closed").bind(0))
     runs = await square.submit_many(calls)

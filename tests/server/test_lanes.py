@@ -19,13 +19,11 @@ async def test_a_lane_is_changed_and_listed(served: Served) -> None:
     changed = await served.done("PUT /v1/lanes/b", {"state": "draining"})
     assert (changed["state"], changed["lane_shards"]) == ("draining", 2)
     page = await served.done("GET /v1/lanes?limit=2")
-    assert [one["lane_id"] for one in page["lanes"]] == ["a", "b"]
+    assert [one["lane_id"] for one in page["items"]] == ["a", "b"]
     rest = await served.done(f"GET /v1/lanes?cursor={page['next_cursor']}")
-    assert ([one["lane_id"] for one in rest["lanes"]], rest["next_cursor"]) == (
-        ["c", "default"],
-        None,
-    )
-    assert (await served.done("GET /v1/lanes?namespace=other"))["lanes"] == []
+    assert [one["lane_id"] for one in rest["items"]] == ["c", "default"]
+    assert "next_cursor" not in rest
+    assert await served.done("GET /v1/lanes?namespace=other") == {"items": []}
 
 
 async def test_a_paused_lane_gives_out_nothing(served: Served) -> None:
@@ -60,7 +58,7 @@ async def test_queues_show_what_waits_for_whom(served: Served) -> None:
 )
 async def test_a_bad_change_is_refused(served: Served, body: Any, status: int) -> None:
     assert (await served.refused("PUT /v1/lanes/gpu", body))[0] == status
-    assert [one["lane_id"] for one in (await served.done("GET /v1/lanes"))["lanes"]] == ["default"]
+    assert [one["lane_id"] for one in (await served.done("GET /v1/lanes"))["items"]] == ["default"]
 
 
 async def test_a_bad_name_is_refused(served: Served) -> None:

@@ -11,14 +11,16 @@ from flowfabric.client.operations import question_of
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import Operation, operations_of
 from flowfabric.operations.executions import Executions
+from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.owners import STORE
+from flowfabric.operations.store import Store
 from flowfabric.operations.types import Each, Owned
 from tests.server.conftest import Serve
 from tests.server.driving import Served
 from tests.server.test_budgets import make
 from tests.server.tokens import bearer, token
 
-OPERATIONS = operations_of(Budgets, Executions)
+OPERATIONS = operations_of(Budgets, Executions, Lanes, Store)
 
 
 def sample(kind: Any, things: dict[str, str]) -> Any:
@@ -68,7 +70,7 @@ def arguments(declared: Operation[..., Any], things: dict[str, str]) -> dict[str
     needed = (
         name
         for name, one in declared.signature.parameters.items()
-        if one.default is inspect.Parameter.empty
+        if one.default is inspect.Parameter.empty or names_a_thing(declared.parameters[name])
     )
     return {name: sample(declared.parameters[name], things) for name in needed}
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from flowfabric.server.routes import admin
-from flowfabric.wire.admin import RotateSecret
+from flowfabric.engine import keys as engine_keys
+from flowfabric.operations.store import NewSecret, Store
 from tests.server.driving import Served
 
 LINE = "POST /v1/admin/rotate-waitpoint-secret"
@@ -58,7 +58,7 @@ async def test_a_bad_key_is_refused_and_not_shown(
 
 
 async def test_one_rotation_at_a_time(served: Served) -> None:
-    with served.application.services.rotation:
+    with served.application.services.engine.keys.rotations:
         answer = await served.call(LINE, {"new_kid": "k2", "new_secret_hex": SECRET})
     assert (answer.status_code, answer.json()["kind"]) == (429, "resource_exhausted")
     assert "too many concurrent admin_rotate calls (server max: 1)" in answer.json()["error"]
@@ -74,7 +74,7 @@ async def test_a_rotation_that_takes_too_long_says_that_repeating_is_safe(
 
     keys = served.application.services.engine.keys
     monkeypatch.setattr(keys, "rotate_waitpoint_hmac_secret", forever)
-    monkeypatch.setattr(admin, "ROTATION_S", 0.01)
+    monkeypatch.setattr(engine_keys, "ROTATION_S", 0.01)
     answer = await served.call(LINE, {"new_kid": "k2", "new_secret_hex": SECRET})
     assert answer.status_code == 504
     assert "repeating is safe" in answer.json()["error"]
@@ -83,6 +83,9 @@ async def test_a_rotation_that_takes_too_long_says_that_repeating_is_safe(
 
 
 def test_a_rotation_body_hides_its_secret() -> None:
-    body = RotateSecret(new_kid="k", new_secret_hex=SECRET)
-    assert SECRET not in repr(body)
-    assert SECRET not in str(body.__rich_repr__())
+    body = Store.rotate_waitpoint_hmac_secret.body
+    assert body is not None
+    for kind in (NewSecret, body):
+        new = kind(new_kid="k", new_secret_hex=SECRET)
+        assert SECRET not in repr(new)
+        assert SECRET not in str(new.__rich_repr__())

@@ -23,7 +23,7 @@ AGREED = {
         "get_attempts get_history list_executions search count_executions"
         " explain_execution list_waitpoints follow_stream read_events list_workers"
         " list_flows search_flows get_flow list_members list_edges describe_budget list_lanes"
-        " get_queues list_expired_leases get_schedule list_schedules"
+        " lane_queues list_expired_leases get_schedule list_schedules"
     ),
     (SUBMIT,): (
         "cancel replay_execution set_tags send_signal submit_flow stage_edge apply_edge"
@@ -32,14 +32,14 @@ AGREED = {
     ),
     (ADMIN,): (
         "set_priority resume_execution revoke_lease reclaim_execution approve read_token"
-        " create_budget reset_budget create_quota set_lane rotate_waitpoint_secret"
+        " create_budget reset_budget create_quota set_lane rotate_waitpoint_hmac_secret"
     ),
     (WORKER,): (
         "register_worker heartbeat leave claim claim_grant claim_granted renew finish suspend"
         " create_waitpoint append_frames append_journal report_usages"
         " report_usage reserve commit_reservation cancel_reservation"
     ),
-    (): "get_capabilities get_partitions openapi docs",
+    (): "describe partitions openapi docs",
 }
 OPEN = {"healthz", "readyz", "metrics"}
 

@@ -32,11 +32,11 @@ async def test_a_worker_comes_stays_and_leaves(served: Served) -> None:
     assert (await served.done("POST /v1/worker/register", PRESENCE))["status"] == "registered"
     assert (await served.done("POST /v1/worker/register", PRESENCE))["status"] == "refreshed"
     assert (await served.done("POST /v1/worker/heartbeat", me))["status"] == "refreshed"
-    (listed,) = (await served.done("GET /v1/workers"))["workers"]
+    (listed,) = (await served.done("GET /v1/workers"))["items"]
     assert (listed["worker_id"], listed["lanes"]) == ("pool", ["default"])
     assert await served.done("POST /v1/worker/leave", me) == {"status": "left"}
     assert await served.done("POST /v1/worker/leave", me) == {"status": "not_registered"}
-    assert (await served.done("GET /v1/workers"))["workers"] == []
+    assert await served.done("GET /v1/workers") == {"items": []}
 
 
 @pytest.mark.parametrize(

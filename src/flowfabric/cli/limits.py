@@ -8,7 +8,7 @@ from flowfabric.cli import show
 from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask
 from flowfabric.client.admin import Admin
 from flowfabric.core.lanes import LaneState
-from flowfabric.wire.lanes import Lane, SetLane
+from flowfabric.operations.lanes import LaneInfo
 from flowfabric.worker.spending import limit_id
 
 app = typer.Typer()
@@ -30,8 +30,9 @@ def lanes(
 ) -> None:
     """List lanes with what waits in them, or change one."""
     if lane is not None and (state or shards):
-        change = SetLane(namespace=namespace, state=state, lane_shards=shards)
-        changed = ask(url, lambda admin: admin.set_lane(lane, change))
+        changed = ask(
+            url, lambda admin: admin.set_lane(lane, namespace, state=state, lane_shards=shards)
+        )
         show.as_json(changed) if json else show.console.print(f"{lane} is {changed.state}")
         return
     found = ask(url, lambda admin: counted_lanes(admin, namespace, lane))
@@ -57,9 +58,9 @@ COUNTED = ("waiting", "active", "suspended", "completed", "failed")
 
 async def counted_lanes(
     admin: Admin, namespace: str, only: str | None = None
-) -> list[tuple[Lane, dict[str, int]]]:
+) -> list[tuple[LaneInfo, dict[str, int]]]:
     """Lanes by name, with how many of their executions are in each state."""
-    found = (await admin.list_lanes(namespace, limit=1_000)).lanes
+    found = (await admin.list_lanes(namespace, limit=1_000)).items
     return [
         (one, (await admin.count(one.lane_id, namespace)).counts)
         for one in found
@@ -84,7 +85,7 @@ def workers(namespace: Namespace = "default", url: Url = DEFAULT_URL, json: Json
                 ", ".join(one.capabilities),
                 show.instant(one.last_heartbeat_ms),
             )
-            for one in found.workers
+            for one in found.items
         ),
         empty="no worker is alive",
     )

@@ -83,7 +83,7 @@ def top(namespace: Namespace = "default", url: Url = DEFAULT_URL, json: Json = F
     """A live view of lanes and workers; Ctrl-C ends it. With --json, one look."""
     if json:
         lanes, workers = ask(url, lambda admin: _look(admin, namespace))
-        show.as_json({"lanes": lanes, "workers": workers.workers})
+        show.as_json({"lanes": lanes, "workers": workers.items})
         return
     ending(_top(namespace, url), url)
 
@@ -110,9 +110,9 @@ def _screen(lanes: Any, workers: Any, namespace: str) -> Group:
     for lane, counts in lanes:
         numbers = (str(counts.get(name, 0)) for name in COUNTED)
         left.add_row(lane.lane_id, lane.state, *numbers)
-    right = Table(title=f"{len(workers.workers)} workers", title_justify="left", box=None)
+    right = Table(title=f"{len(workers.items)} workers", title_justify="left", box=None)
     for column in ("instance", "lanes", "capabilities"):
         right.add_column(column)
-    for one in workers.workers:
+    for one in workers.items:
         right.add_row(one.worker_instance_id, ", ".join(one.lanes), ", ".join(one.capabilities))
     return Group(left, Text(), right)

@@ -27,8 +27,8 @@ from flowfabric.cli.target import (
 )
 from flowfabric.client.admin import Admin
 from flowfabric.config import SERVER_SCHEMES, StoreUrl, parse_store_url, settings_from
-from flowfabric.core.tokens import Secret
 from flowfabric.errors import FlowFabricError, UnsupportedStore
+from flowfabric.operations.store import NewSecret
 
 app = typer.Typer()
 
@@ -167,10 +167,10 @@ async def _asked(admin: Admin, namespace: str) -> list[Finding]:
 
 async def _staffed(admin: Admin, namespace: str) -> list[Finding]:
     """Whether every lane that has work has somebody who takes it."""
-    workers = (await admin.list_workers(namespace)).workers
+    workers = (await admin.list_workers(namespace)).items
     served = {lane for one in workers for lane in one.lanes}
     findings = [Finding("ok", f"workers alive: {len(workers)}")]
-    for lane in (await admin.list_lanes(namespace, limit=1_000)).lanes:
+    for lane in (await admin.list_lanes(namespace, limit=1_000)).items:
         waiting = (await admin.count(lane.lane_id, namespace)).counts.get("waiting", 0)
         if waiting and lane.lane_id not in served:
             what = f"lane {lane.lane_id}: {waiting} waiting and no worker"
@@ -193,7 +193,8 @@ def rotate_key(
 ) -> None:
     """Sign waitpoint tokens with a new key; those of the old one stay valid for its grace."""
     text = secrets.token_hex(32) if generate else typer.prompt("new secret (hex)", hide_input=True)
-    done = ask(url, lambda admin: admin.rotate_waitpoint_hmac_secret(kid, Secret(text)))
+    new = NewSecret(new_kid=kid, new_secret_hex=text)
+    done = ask(url, lambda admin: admin.rotate_waitpoint_hmac_secret(new))
     if json:
         show.as_json({"rotated": done, "secret": text} if generate else done)
         return

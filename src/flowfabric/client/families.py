@@ -6,15 +6,15 @@ from typing import Final
 from uuid import NAMESPACE_OID, uuid5
 
 from flowfabric.client.operations import over
-from flowfabric.client.questions import flow, get, post
+from flowfabric.client.questions import flow, post
 from flowfabric.client.rest import Rest
 from flowfabric.core.ids import partition_of
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.engine.flows import CHILDREN
 from flowfabric.errors import ExecutionAlreadyInFlow, MalformedResponse
+from flowfabric.operations.store import StoreCalls
 from flowfabric.ports.worker import Claim, ExecutionCalls
 from flowfabric.wire import flows as wire
-from flowfabric.wire.store import Partitions
 
 _REMEMBERED: Final = 4_096
 
@@ -28,7 +28,7 @@ class Counts:
 
     async def read(self) -> PartitionCounts:
         if self._known is None:
-            told = await self._rest.ask(get("/v1/partitions"), Partitions)
+            told = await StoreCalls(over(self._rest)).partitions()
             self._known = PartitionCounts(
                 told.num_flow_partitions, told.num_budget_partitions, told.num_quota_partitions
             )

@@ -39,7 +39,6 @@ from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.ports.worker import Ended
 from flowfabric.wire import executions as wire
 from flowfabric.wire import explanations, flows, signals, streams
-from flowfabric.wire.store import Capabilities
 
 _PAGE: Final = 1_000
 
@@ -51,7 +50,7 @@ class HttpSubmitter(SubmitterPort):
         self._ends = ends
 
     async def now(self) -> int:
-        return (await self._rest.ask(get("/v1/capabilities"), Capabilities)).now
+        return (await self.describe()).now
 
     # ---- submitting
 

@@ -14,6 +14,7 @@ from flowfabric.engine.deps import Deps, Limits
 from flowfabric.engine.events import Events
 from flowfabric.engine.executions import Executions
 from flowfabric.engine.explanation import Explanations
+from flowfabric.engine.facts import Facts
 from flowfabric.engine.finishing import Finishing
 from flowfabric.engine.flow_cancel import FlowCancels
 from flowfabric.engine.flow_reads import FlowReads
@@ -82,12 +83,13 @@ class Engine:
         self.waits = Waits(deps, self.executions)
         self.streams = Streams(deps)
         self.journals = Journals(deps)
-        self.keys = Keys(backend)
+        self.keys = Keys(backend, deps.limits.waitpoint_grace_ms)
         self.signals = Signals(deps, self.keys)
         self.suspensions = Suspensions(deps, self.keys, self.signals)
         self.waitpoints = Waitpoints(deps, self.keys)
         self.resumes = Resumes(deps)
         self.owners = Owners(deps)
+        self.facts = Facts(deps)
         self._use_cases = dict(_use_cases(vars(self).values()))
 
     def use_case(self, declared: Operation[..., Any]) -> Call:

@@ -31,6 +31,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     lease_ms_max: int = 3_600_000
     grant_ms_max: int = 60_000
     stream_ops: int = 64
+    waitpoint_grace_ms: int = 86_400_000
 
 
 # The next identifiers, drawn many at a time; a child process draws its own.

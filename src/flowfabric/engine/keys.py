@@ -1,5 +1,6 @@
 """The ring of signing keys: cached for reading, changed by compare-and-set."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -24,7 +25,15 @@ from flowfabric.core.key_ring import (
 from flowfabric.core.tokens import KeyRing, Secret, is_in_grace
 from flowfabric.engine.audit import audit
 from flowfabric.engine.optimistic import STALE, Stale, decide
-from flowfabric.errors import FlowFabricError, HmacSecretNotInitialized
+from flowfabric.engine.permits import Permits
+from flowfabric.errors import (
+    FlowFabricError,
+    HmacSecretNotInitialized,
+    TimedOut,
+)
+from flowfabric.operations import store as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.store import NewSecret, SecretRotated
 
 _log = logging.getLogger("flowfabric.keys")
 
@@ -32,6 +41,7 @@ DOCUMENT: Final = "keys"
 DEFAULT_GRACE_MS: Final = 86_400_000
 # A key is kept this long past its grace, so that its tokens are told from forged ones.
 KEPT_PAST_GRACE_MS: Final = 86_400_000
+ROTATION_S: Final = 120.0
 _FRESH_S: Final = 1.0
 _NONE: Final = Secret("")
 
@@ -75,8 +85,10 @@ class Kids(msgspec.Struct, frozen=True):
 class Keys:
     """The ring as this process knows it: read anew on the bell, and at least every second."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, grace_ms: int = DEFAULT_GRACE_MS) -> None:
         self._backend = backend
+        self._grace_ms = grace_ms
+        self.rotations = Permits("admin_rotate", 1)
         self._bell = backend.bells().listen(CONFIG_BELL)
         self._known: KeyRing | None = None
         self._read_at = 0.0
@@ -127,6 +139,23 @@ class Keys:
             return seeding.ring, Seeded(kid)
 
         return await self._change(decision)
+
+    @implements(declared.Store.rotate_waitpoint_hmac_secret)
+    async def rotate(self, new: NewSecret) -> SecretRotated:
+        """One at a time, and it ends after a while: repeating is safe."""
+        with self.rotations:
+            try:
+                async with asyncio.timeout(ROTATION_S):
+                    await self.rotate_waitpoint_hmac_secret(
+                        new.new_kid, new.new_secret_hex, self._grace_ms
+                    )
+            except TimeoutError as fault:
+                event = "waitpoint_hmac_rotation_timeout_http_504"
+                audit(event, logging.ERROR, new_kid=new.new_kid, timeout_s=str(ROTATION_S))
+                raise TimedOut(
+                    "timeout: the rotation may still finish; repeating is safe"
+                ) from fault
+        return SecretRotated(rotated=1, failed=[], new_kid=new.new_kid)
 
     async def rotate_waitpoint_hmac_secret(
         self, new_kid: str, new_secret_hex: str, grace_ms: int = DEFAULT_GRACE_MS

@@ -24,6 +24,10 @@ from flowfabric.errors import (
     ResourceExhausted,
     TransportError,
 )
+from flowfabric.operations import lanes as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.lanes import LaneInfo, LaneQueues, Queue
+from flowfabric.operations.types import Page
 
 _log = logging.getLogger("flowfabric.lanes")
 
@@ -53,21 +57,6 @@ class Route(msgspec.Struct, frozen=True):
     lanes: tuple[str, ...]
     sets: tuple[str, ...]
     sought: Sought
-
-
-class WaitingSet(msgspec.Struct, frozen=True, kw_only=True):
-    """How much waits for workers that meet one requirement set, and how long the first of it has
-    been there."""
-
-    requirement_set: str
-    capabilities: tuple[str, ...]
-    depth: int
-    oldest_waiting_ms: int
-
-
-class LaneQueues(msgspec.Struct, frozen=True):
-    state: str
-    queues: tuple[WaitingSet, ...]
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -181,36 +170,47 @@ class Lanes:
         attempt = partial(self._put_lane, (namespace, lane), state, shards)
         return await decide("lane", lane, attempt)
 
-    async def list_lanes(self, namespace: str, cursor: str, limit: int) -> tuple[list[str], str]:
-        """Names of the namespace's lanes behind the cursor, and the next cursor if more remain."""
-        lanes, after = await self.list_configured(namespace, cursor, limit)
-        return [name for name, _ in lanes], after
+    @implements(declared.Lanes.set_lane)
+    async def set_lane(
+        self,
+        lane: str,
+        namespace: str = "default",
+        *,
+        state: str | None = None,
+        lane_shards: int | None = None,
+    ) -> LaneInfo:
+        changed = await self.configure(namespace, lane, state=state, shards=lane_shards)
+        return _info(namespace, lane, changed)
 
-    async def list_configured(
-        self, namespace: str, cursor: str, limit: int
-    ) -> tuple[list[tuple[str, Lane]], str]:
-        """The namespace's lanes by name, behind the cursor, and the next cursor if more remain."""
+    @implements(declared.Lanes.list_lanes)
+    async def list_lanes(
+        self, namespace: str = "default", cursor: str = "", limit: int = 50
+    ) -> Page[LaneInfo]:
         check_namespace(namespace)
         check_text(cursor, "cursor", 256)
         if whole(limit, "limit", 0, MOST_LISTED) == 0:
-            return [], ""
+            return Page(items=[])
         prefix = _lane_document(namespace, "")
         rows = await self._backend.config_list(prefix, prefix + cursor, limit + 1)
         lanes = [
-            (_stored_name(row.name.removeprefix(prefix)), _lane_decoder.decode(row.body))
+            _info(
+                namespace,
+                _stored_name(row.name.removeprefix(prefix)),
+                _lane_decoder.decode(row.body),
+            )
             for row in rows
         ]
         more = len(lanes) > limit
-        return lanes[:limit], lanes[limit - 1][0] if more else ""
+        return Page(items=lanes[:limit], next_cursor=lanes[limit - 1].lane_id if more else "")
 
-    async def queues(self, namespace: str, lane: str) -> LaneQueues:
-        """What waits in a lane, per requirement set; and whether it is worked on."""
+    @implements(declared.Lanes.lane_queues)
+    async def lane_queues(self, lane: str, namespace: str = "default") -> LaneQueues:
         check_namespace(namespace)
         check_lane(lane)
         known = await self._reading.get((namespace, lane))
         now = await self._backend.now()
         queues = tuple(
-            WaitingSet(
+            Queue(
                 requirement_set=queue.req_set,
                 capabilities=known.sets.get(queue.req_set, ()),
                 depth=queue.depth,
@@ -218,7 +218,7 @@ class Lanes:
             )
             for queue in await self._backend.queues(namespace, lane)
         )
-        return LaneQueues(known.lane.state, queues)
+        return LaneQueues(state=known.lane.state, queues=queues)
 
     async def list_all(self, most: int) -> list[Name]:
         """Lanes of all namespaces, so many at most, by their names."""
@@ -311,6 +311,12 @@ class Lanes:
         applied = (await self._backend.config_put([put]))[0].applied
         self._cache.pop(name, None)
         return changed if applied else STALE
+
+
+def _info(namespace: str, name: str, lane: Lane) -> LaneInfo:
+    return LaneInfo(
+        namespace=namespace, lane_id=name, state=lane.state, lane_shards=lane.lane_shards
+    )
 
 
 def _stored_name(lane: str) -> str:

@@ -18,22 +18,26 @@ from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.searches import ORDERS, check_search, filter_of, found_of, is_found
 from flowfabric.engine.snapshots import (
     ExecutionSummary,
-    ExpiredLease,
     expired_lease_of,
     stored_id,
     summary_of,
 )
 from flowfabric.errors import InvalidInput
 from flowfabric.operations import executions as declared
+from flowfabric.operations import lanes as declared_lanes
 from flowfabric.operations import types as operations
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.executions import FoundExecution, Search
+from flowfabric.operations.lanes import ExpiredLease
 
 PAGE: Final = 50
 MOST_LISTED: Final = 1_000
 MOST_EXPIRED: Final = 10_000
 # Further into a lane a search with a cursor is the way: an offset is walked every time.
 MOST_OFFSET: Final = 10_000
+
+# Of an instant in a cursor.
+_MOST_DIGITS: Final = 16
 
 Place = tuple[int, str]
 
@@ -74,20 +78,6 @@ class Suspended(msgspec.Struct, frozen=True, kw_only=True):
 
 class SuspendedPage(msgspec.Struct, frozen=True):
     executions: tuple[Suspended, ...]
-    next_cursor: Place | None = None
-
-
-class ExpiredLeasesQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Leases that ended up to `as_of` (None: the store's now), behind `after`."""
-
-    as_of: int | None = None
-    after: Place | None = None
-    limit: int = MOST_LISTED
-    namespace: str = ""
-
-
-class ExpiredLeasePage(msgspec.Struct, frozen=True):
-    leases: tuple[ExpiredLease, ...]
     next_cursor: Place | None = None
 
 
@@ -170,22 +160,27 @@ class Listings:
         lines = tuple(suspended_of(record, codes.get(record.suspension_id, "")) for record in shown)
         return SuspendedPage(lines, _in_view(shown[-1]) if more else None)
 
+    @implements(declared_lanes.Lanes.list_expired_leases)
     async def list_expired_leases(
-        self, asked: ExpiredLeasesQuery | None = None
-    ) -> ExpiredLeasePage:
-        """Leases that ran out, marked or not, and leases that were taken; the oldest end first."""
-        asked = asked or ExpiredLeasesQuery()
-        limit = whole(asked.limit, "limit", 1, MOST_EXPIRED)
-        if asked.namespace:
-            check_namespace(asked.namespace)
-        _check_place(asked.after, "after")
-        as_of = asked.as_of
+        self,
+        namespace: str = "default",
+        as_of: int | None = None,
+        cursor: str = "",
+        limit: int = MOST_LISTED,
+        visible: frozenset[str] | None = None,
+    ) -> operations.Page[ExpiredLease]:
+        whole(limit, "limit", 1, MOST_EXPIRED)
+        if namespace:
+            check_namespace(namespace)
+        after = _place_of(cursor)
         if as_of is None:
             as_of = await self._deps.store.backend.now()
-        ended = self._ended_leases(asked.namespace, whole(as_of, "as_of"))
-        rows = await _least(ended, _lease_place, asked.after, limit)
-        leases = tuple(lease for record in rows if (lease := expired_lease_of(record)))
-        return ExpiredLeasePage(leases, _lease_place(rows[-1]) if len(rows) == limit else None)
+        ended = self._ended_leases(namespace, whole(as_of, "as_of"), visible)
+        rows = await _least(ended, _lease_place, after, limit)
+        leases = [lease for record in rows if (lease := expired_lease_of(record))]
+        last = rows[-1] if len(rows) == limit else None
+        next_cursor = f"{last.lease_until}:{last.execution_id}" if last else ""
+        return operations.Page(items=leases, next_cursor=next_cursor)
 
     async def count(self, namespace: str, lane: str = "") -> dict[str, int]:
         """How many executions a lane, or the whole namespace, has in each public state."""
@@ -208,7 +203,16 @@ class Listings:
         kept = [suspension_in(seen.documents) for seen in found if seen is not None]
         return {one.suspension_id: one.reason_code for one in kept if one is not None}
 
-    async def _ended_leases(self, namespace: str, as_of: int) -> AsyncIterator[Record]:
+    async def _ended_leases(
+        self, namespace: str, as_of: int, visible: frozenset[str] | None
+    ) -> AsyncIterator[Record]:
+        names = [namespace] if namespace or visible is None else sorted(visible)
+        for name in names:
+            async for record in self._ended_in(name, as_of):
+                yield record
+
+    async def _ended_in(self, namespace: str, as_of: int) -> AsyncIterator[Record]:
+        """Of all namespaces when none is named."""
         async for own, lane in self._lanes.every(namespace):
             lost = Filter(namespace=own, lane=lane, state="lost")
             async for record in self._walk(lost, "view"):
@@ -290,6 +294,17 @@ def _check_place(place: Place | None, field: str) -> None:
         instant, execution_id = place
         whole(instant, field)
         parse_execution_id(execution_id)
+
+
+def _place_of(cursor: str) -> Place | None:
+    if not cursor:
+        return None
+    instant, _, execution_id = cursor.partition(":")
+    if not (instant.isascii() and instant.isdigit() and len(instant) <= _MOST_DIGITS):
+        raise InvalidInput("cursor: not one of this list")
+    place = int(instant), execution_id
+    _check_place(place, "cursor")
+    return place
 
 
 def _in_view(record: Record) -> Place:

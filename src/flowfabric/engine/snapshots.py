@@ -11,6 +11,7 @@ from flowfabric.core.states import STATES, public_state
 from flowfabric.engine.checking import stored
 from flowfabric.errors import Corruption
 from flowfabric.operations.executions import CurrentAttempt, CurrentLease, ExecutionInfo
+from flowfabric.operations.lanes import ExpiredLease
 
 
 class ExecutionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,17 +43,6 @@ class ExecutionSummary(msgspec.Struct, frozen=True, kw_only=True):
     public_state: str
     priority: int
     created_at: int
-
-
-class ExpiredLease(msgspec.Struct, frozen=True, kw_only=True):
-    """A lease that ran out or was taken, and whose it was."""
-
-    execution_id: str
-    lease_id: str
-    lease_epoch: int
-    worker_instance_id: str
-    expires_at_ms: int
-    attempt_index: int
 
 
 def info_of(record: Record, scene: Scene | None = None) -> ExecutionInfo:

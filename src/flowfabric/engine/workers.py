@@ -17,6 +17,10 @@ from flowfabric.core.rules.operators import unblock
 from flowfabric.engine.checking import MAX_INSTANT, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.errors import FlowFabricError, InvalidInput, Unavailable
+from flowfabric.operations import lanes as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.lanes import WorkerEntry
+from flowfabric.operations.types import Page
 
 _log = logging.getLogger("flowfabric.workers")
 
@@ -58,22 +62,6 @@ class Marked(msgspec.Struct, frozen=True):
 
 class NotRegistered(msgspec.Struct, frozen=True):
     """No live entry: register again. A heartbeat never revives one."""
-
-
-class WorkerEntry(msgspec.Struct, frozen=True, kw_only=True):
-    worker_id: str
-    worker_instance_id: str
-    namespace: str
-    lanes: tuple[str, ...]
-    capabilities: tuple[str, ...]
-    last_heartbeat_ms: int
-    liveness_ttl_ms: int
-    registered_at_ms: int
-
-
-class WorkerPage(msgspec.Struct, frozen=True):
-    workers: tuple[WorkerEntry, ...]
-    next_cursor: str = ""
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -118,20 +106,21 @@ class Workers:
         _log.info("worker %s of namespace %s left: %s", worker_instance_id, namespace, reason)
         return Marked()
 
+    @implements(declared.Lanes.list_workers)
     async def list_workers(
-        self, namespace: str = "", after: str = "", limit: int = MOST_LISTED
-    ) -> WorkerPage:
-        """Live workers of one namespace by instance id, behind `after`."""
+        self, namespace: str = "default", after: str = "", limit: int = MOST_LISTED
+    ) -> Page[WorkerEntry]:
         if not namespace:
             raise Unavailable("list_workers: name a namespace; no store lists across them")
         check_namespace(namespace)
         check_text(after, "after", 256)
         whole(limit, "limit", 0, MOST_LISTED)
         if limit == 0:
-            return WorkerPage(())
+            return Page(items=[])
         rows = await self._deps.store.backend.workers(namespace, after, limit + 1)
-        shown = tuple(_entry(row) for row in rows[:limit])
-        return WorkerPage(shown, shown[-1].worker_instance_id if len(rows) > limit else "")
+        shown = [_entry(row) for row in rows[:limit]]
+        more = len(rows) > limit
+        return Page(items=shown, next_cursor=shown[-1].worker_instance_id if more else "")
 
     async def serves(
         self, namespace: str, lane: str, required: Iterable[str], now: int | None = None

@@ -5,9 +5,11 @@ from flowfabric.fabric.blocking import Facade, LoopThread, blocking, blocking_tr
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import SyncCalls
 from flowfabric.operations.executions import Executions
+from flowfabric.operations.lanes import Lanes
+from flowfabric.operations.store import Store
 
 
-class SyncAdmin(SyncCalls, Facade[Admin], Executions, Budgets):
+class SyncAdmin(SyncCalls, Facade[Admin], Executions, Budgets, Lanes, Store):
     def __init__(self, source: Admin, thread: LoopThread) -> None:
         Facade.__init__(self, source, thread)
         SyncCalls.__init__(self, blocking_transport(source.transport, thread))
@@ -26,7 +28,6 @@ class SyncAdmin(SyncCalls, Facade[Admin], Executions, Budgets):
     list_suspended = blocking(Admin.list_suspended)
     list_executions = blocking(Admin.list_executions)
     list_lane = blocking(Admin.list_lane)
-    list_expired_leases = blocking(Admin.list_expired_leases)
     count = blocking(Admin.count)
     replay = blocking(Admin.replay)
     set_execution_tags = blocking(Admin.set_execution_tags)
@@ -58,9 +59,6 @@ class SyncAdmin(SyncCalls, Facade[Admin], Executions, Budgets):
     list_outgoing_edges = blocking(Admin.list_outgoing_edges)
     cancel_flow = blocking(Admin.cancel_flow)
     replay_flow = blocking(Admin.replay_flow)
-    list_lanes = blocking(Admin.list_lanes)
-    set_lane = blocking(Admin.set_lane)
-    lane_queues = blocking(Admin.lane_queues)
     put_schedule = blocking(Admin.put_schedule)
     describe_schedule = blocking(Admin.describe_schedule)
     list_schedules = blocking(Admin.list_schedules)
@@ -69,10 +67,6 @@ class SyncAdmin(SyncCalls, Facade[Admin], Executions, Budgets):
     resume_schedule = blocking(Admin.resume_schedule)
     trigger_schedule = blocking(Admin.trigger_schedule)
     backfill_schedule = blocking(Admin.backfill_schedule)
-    list_workers = blocking(Admin.list_workers)
-    describe = blocking(Admin.describe)
-    partitions = blocking(Admin.partitions)
-    rotate_waitpoint_hmac_secret = blocking(Admin.rotate_waitpoint_hmac_secret)
     health = blocking(Admin.health)
     readiness = blocking(Admin.readiness)
     metrics = blocking(Admin.metrics)

@@ -43,6 +43,13 @@ T = TypeVar("T", bound=msgspec.Struct)
 Call = Callable[..., Coroutine[Any, Any, Any]]
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 Size = Literal["large", "medium", "batch", "control"]
+# How large a body may be.
+BODY_BYTES: Final[Mapping[Size, int]] = {
+    "large": 1_048_576,
+    "medium": 262_144,
+    "batch": 8_388_608,
+    "control": 65_536,
+}
 # Their arguments travel in the query.
 READS: Final = ("GET", "DELETE")
 
@@ -60,6 +67,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     repeat: bool | tuple[str, ...] = True
     # The member that says for how many milliseconds the call may wait.
     waits: str = ""
+    # The use case ends by itself, later than other requests may.
+    is_slow: bool = False
     # The event in the audit log.
     audit: str = ""
 

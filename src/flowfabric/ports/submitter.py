@@ -23,10 +23,12 @@ from flowfabric.errors import ExecutionNotFound
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import AsyncCalls
 from flowfabric.operations.executions import ExecutionInfo, Executions, Submission
+from flowfabric.operations.lanes import Lanes
+from flowfabric.operations.store import Store
 from flowfabric.ports.worker import Ended
 
 
-class SubmitterPort(AsyncCalls, Executions, Budgets):
+class SubmitterPort(AsyncCalls, Executions, Budgets, Lanes, Store):
     @abstractmethod
     async def now(self) -> int:
         """The store's clock."""

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from flowfabric.errors import FlowFabricError, Forbidden
-from flowfabric.operations.declaration import Operation
+from flowfabric.operations.declaration import BODY_BYTES, Operation
 from flowfabric.operations.owners import STORE
 from flowfabric.server.auditing import audited
 from flowfabric.server.call import Call
 from flowfabric.server.paths import path_readers
 from flowfabric.server.replies import JSON_ONLY, NOTHING, Reply
-from flowfabric.server.route import BODY_BYTES, REQUEST_S, Handler, Route
+from flowfabric.server.route import REQUEST_S, Handler, Route
 
 # Members that an audit line repeats beside the ids of the path: no payloads, no secrets.
 _AUDITED: Final = ("namespace", "reason", "state", "source")
@@ -35,7 +35,7 @@ def route_of(declared: Operation[..., Any]) -> Route:
         query=declared.query,
         answers=declared.answers.by_status,
         limit=BODY_BYTES[terms.size],
-        timeout_s=None if terms.waits else REQUEST_S,
+        timeout_s=None if terms.waits or terms.is_slow else REQUEST_S,
         raises=terms.raises,
         name=declared.name,
         parameters=declared.path_names,

@@ -11,7 +11,6 @@ from flowfabric.operations.declaration import Operation
 from flowfabric.operations.types import (
     ExecutionId,
     FlowId,
-    LaneName,
     Owned,
     Syntax,
     WaitpointId,
@@ -59,7 +58,6 @@ def _attempt_index(text: str, counts: PartitionCounts) -> str:
 HAND_WRITTEN: Final[Mapping[str, Reader]] = {
     "execution_id": reader_of("execution_id", ExecutionId),
     "idx": _attempt_index,
-    "lane": reader_of("lane", LaneName),
     "worker_id": reader_of("worker_id", WorkerId),
     "schedule_id": lambda text, counts: check_schedule_id(text),
     "flow_id": reader_of("flow_id", FlowId),

@@ -4,26 +4,20 @@ metric labels, 404 and 405: nothing else lists routes."""
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import cache
-from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 import msgspec
 
 from flowfabric.core.scopes import Scope
 from flowfabric.errors import FlowFabricError
+from flowfabric.operations.declaration import BODY_BYTES, Size
 from flowfabric.operations.types import Params, Part
 from flowfabric.server.paths import HAND_WRITTEN, Reader
 from flowfabric.server.replies import EventStream, Reply
 
 Handler = Callable[[Any], Awaitable[Reply | EventStream]]
 H = TypeVar("H", bound=Handler)
-BodyClass = Literal["large", "medium", "batch", "control"]
 
-BODY_BYTES: Final[Mapping[BodyClass, int]] = {
-    "large": 1_048_576,
-    "medium": 262_144,
-    "batch": 8_388_608,
-    "control": 65_536,
-}
 REQUEST_S: Final = 30.0
 # Any known token will do; and no token at all.
 ANY: Final = frozenset[Scope]()
@@ -92,7 +86,7 @@ class Routes:
         scopes: frozenset[Scope] | None,
         answers: Mapping[int, Any],
         *raises: type[FlowFabricError],
-        body_class: BodyClass = "control",
+        body_class: Size = "control",
         timeout_s: float | None = REQUEST_S,
     ) -> Callable[[H], H]:
         """Declare `METHOD /path/{parameter}`."""

@@ -32,11 +32,10 @@ class Services:
         self.tokens = Tokens(settings.tokens)
         self.drain = Drain()
         self.sse = Permits("sse_streams", settings.max_sse_streams)
-        self.rotation = Permits("admin_rotate", 1)
         self.claim_waits = ClaimWaits(on_refusal=observer.at_capacity)
         self.observer = observer
         self.traces = Traces()
-        for pool in (self.sse, self.rotation, engine.streams.permits):
+        for pool in (self.sse, engine.keys.rotations, engine.streams.permits):
             pool.on_refusal = observer.rejected
         # The names of what runs beside the requests.
         self.duties: tuple[str, ...] = ()

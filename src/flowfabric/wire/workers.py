@@ -6,7 +6,7 @@ import msgspec
 
 from flowfabric.core.conditions import Condition
 from flowfabric.operations.answers import Item
-from flowfabric.operations.types import Answer, Body, Params, Part, Timestamp
+from flowfabric.operations.types import Answer, Body, Part, Timestamp
 from flowfabric.wire.errors import RawItem
 from flowfabric.wire.executions import Upstream
 from flowfabric.wire.scalars import Bytes, Tagged, Uuid
@@ -54,28 +54,6 @@ class Leave(Body, frozen=True, kw_only=True):
     worker_instance_id: str
     namespace: str = "default"
     reason: str = ""
-
-
-class Worker(Answer, frozen=True, kw_only=True):
-    worker_id: str
-    worker_instance_id: str
-    namespace: str
-    lanes: list[str]
-    capabilities: list[str]
-    last_heartbeat_ms: int
-    liveness_ttl_ms: int
-    registered_at_ms: int
-
-
-class Workers(Answer, frozen=True, kw_only=True):
-    workers: list[Worker]
-    next_cursor: str | None
-
-
-class WorkersQuery(Params, frozen=True, kw_only=True):
-    namespace: str = "default"
-    after: str = ""
-    limit: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 1000
 
 
 # ---- claim

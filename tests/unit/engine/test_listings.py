@@ -12,7 +12,6 @@ from flowfabric.core.record import Record
 from flowfabric.core.views import LAST
 from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.listings import (
-    ExpiredLeasesQuery,
     LaneListing,
     Listings,
     public_counts,
@@ -105,14 +104,14 @@ async def test_a_partition_must_exist(partition: Any) -> None:
         {"limit": 0},
         {"limit": 10_001},
         {"namespace": "a b"},
-        {"after": (-1, ID)},
-        {"after": (1, "x")},
+        {"cursor": f"-1:{ID}"},
+        {"cursor": "1:x"},
     ],
 )
 async def test_expired_leases_check_their_arguments(fields: dict[str, Any]) -> None:
     listings = _listings()
     with pytest.raises(InvalidInput):
-        await listings.list_expired_leases(ExpiredLeasesQuery(as_of=1, **fields))
+        await listings.list_expired_leases(as_of=1, **fields)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ async def test_a_reason_is_short_and_plain(reason: str) -> None:
 
 async def test_listing_needs_a_namespace() -> None:
     with pytest.raises(Unavailable):
-        await Workers(deps_without_store()).list_workers()
+        await Workers(deps_without_store()).list_workers("")
 
 
 @pytest.mark.parametrize("limit", [-1, 1_001, None])
@@ -58,4 +58,4 @@ async def test_listing_has_a_largest_page(limit: Any) -> None:
 
 async def test_a_page_of_nothing_asks_no_store() -> None:
     page = await Workers(deps_without_store()).list_workers("default", limit=0)
-    assert (page.workers, page.next_cursor) == ((), "")
+    assert (page.items, page.next_cursor) == ([], "")

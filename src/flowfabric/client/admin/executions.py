@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from flowfabric.client.admin.asking import Asking, asked
+from flowfabric.client.admin.asking import Asking
 from flowfabric.client.ends import Ends
 from flowfabric.client.questions import execution, get, post, put, waiting
 from flowfabric.errors import NotFound
@@ -11,7 +11,6 @@ from flowfabric.operations.types import Page
 from flowfabric.ports.worker import Ended
 from flowfabric.wire import executions as wire
 from flowfabric.wire.explanations import Explanation
-from flowfabric.wire.leases import ExpiredLeases, ExpiredLeasesQuery
 from flowfabric.wire.signals import ResumeSignals
 
 
@@ -104,11 +103,6 @@ class ExecutionAdmin(Asking, Executions):
             limit=limit,
         )
         return await self._ask(question, wire.Listed)
-
-    async def list_expired_leases(self, query: ExpiredLeasesQuery | None = None) -> ExpiredLeases:
-        """Leases that ran out or were taken, the oldest end first."""
-        question = asked("/v1/leases/expired", query or ExpiredLeasesQuery())
-        return await self._ask(question, ExpiredLeases)
 
     async def count(self, lane: str = "", namespace: str = "default") -> wire.Counts:
         """How many executions are in each public state."""

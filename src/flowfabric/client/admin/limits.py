@@ -1,29 +1,11 @@
-"""Lanes and schedules."""
+"""Schedules."""
 
 from flowfabric.client.admin.asking import Asking
-from flowfabric.client.questions import Question, get, post, put, schedule, segment
-from flowfabric.wire import lanes, schedules
+from flowfabric.client.questions import Question, get, post, put, schedule
+from flowfabric.wire import schedules
 
 
 class LimitAdmin(Asking):
-    # ---- lanes
-
-    async def list_lanes(
-        self, namespace: str = "default", cursor: str = "", limit: int = 50
-    ) -> lanes.Lanes:
-        question = get("/v1/lanes", namespace=namespace, cursor=cursor, limit=limit)
-        return await self._ask(question, lanes.Lanes)
-
-    async def set_lane(self, lane: str, body: lanes.SetLane) -> lanes.Lane:
-        """Change a lane; it takes hold everywhere within a second."""
-        return await self._ask(put(f"/v1/lanes/{segment(lane)}", body), lanes.Lane)
-
-    async def lane_queues(self, lane: str, namespace: str = "default") -> lanes.Queues:
-        question = get(f"/v1/lanes/{segment(lane)}/queues", namespace=namespace)
-        return await self._ask(question, lanes.Queues)
-
-    # ---- schedules
-
     async def put_schedule(
         self, schedule_id: str, body: schedules.PutSchedule
     ) -> schedules.Schedule:

@@ -1,4 +1,4 @@
-"""The store and the service themselves."""
+"""The service itself, and ids minted for the store."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -6,36 +6,15 @@ from uuid import UUID, uuid4
 import msgspec
 
 from flowfabric.client.admin.asking import Asking
-from flowfabric.client.questions import get, post
+from flowfabric.client.questions import get
 from flowfabric.core.ids import ExecutionId, for_flow, keyed, solo
 from flowfabric.core.partitions import PartitionCounts
-from flowfabric.core.tokens import Secret
 from flowfabric.errors import ApiError, NotFound
+from flowfabric.operations.store import Store
 from flowfabric.wire import store as wire
-from flowfabric.wire.admin import Rotated, RotateSecret
-from flowfabric.wire.workers import Workers
 
 
-class ServiceAdmin(Asking):
-    async def list_workers(
-        self, namespace: str = "default", after: str = "", limit: int = 1_000
-    ) -> Workers:
-        question = get("/v1/workers", namespace=namespace, after=after, limit=limit)
-        return await self._ask(question, Workers)
-
-    async def describe(self) -> wire.Capabilities:
-        """What the store says of itself, and its clock."""
-        return await self._ask(get("/v1/capabilities"), wire.Capabilities)
-
-    async def partitions(self) -> wire.Partitions:
-        return await self._ask(get("/v1/partitions"), wire.Partitions)
-
-    async def rotate_waitpoint_hmac_secret(self, new_kid: str, new_secret: Secret | str) -> Rotated:
-        """Sign with a new key from now on. Repeating the same is harmless."""
-        text = new_secret if isinstance(new_secret, str) else new_secret.reveal()
-        body = RotateSecret(new_kid=new_kid, new_secret_hex=text)
-        return await self._ask(post("/v1/admin/rotate-waitpoint-secret", body), Rotated)
-
+class ServiceAdmin(Asking, Store):
     # ---- health
 
     async def health(self) -> wire.Status:

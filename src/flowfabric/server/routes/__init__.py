@@ -5,22 +5,20 @@ from typing import Final
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import operations_of
 from flowfabric.operations.executions import Executions
+from flowfabric.operations.lanes import Lanes
+from flowfabric.operations.store import Store
 from flowfabric.server.operations import route_of
 from flowfabric.server.route import Route
 from flowfabric.server.routes import (
     acting,
-    admin,
     events,
     flows,
     graphs,
-    lanes,
-    leases,
     listing,
     reading,
     schedules,
     service,
     signals,
-    store,
     streams,
     worker,
     worker_output,
@@ -37,12 +35,10 @@ ROUTES: Final[tuple[Route, ...]] = (
     *graphs.routes,
     *flows.routes,
     *map(route_of, operations_of(Budgets)),
-    *lanes.routes,
-    *leases.routes,
+    *map(route_of, operations_of(Lanes)),
     *schedules.routes,
     *worker.routes,
     *worker_output.routes,
-    *store.routes,
-    *admin.routes,
+    *map(route_of, operations_of(Store)),
     *service.routes,
 )
