@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from flowfabric.backend.types import JournalEntry
+from flowfabric.core.journal import JournalEntry
 from flowfabric.engine.journals import Kept
 from flowfabric.errors import (
     ExecutionNotActive,

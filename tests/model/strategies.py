@@ -6,8 +6,9 @@ from typing import Any, Final
 import msgspec
 from hypothesis import strategies as st
 
-from flowfabric.backend.types import ClaimRequest, Filter, Frame, JournalEntry, Order
+from flowfabric.backend.types import ClaimRequest, Filter, Frame, Order
 from flowfabric.core.capabilities import set_id
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.grants import GrantOrder

@@ -4,10 +4,10 @@ from typing import Any, cast
 
 import msgspec
 
-from flowfabric.backend.types import Upstream
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspensions import ReceivedSignal
 from flowfabric.core.tokens import WaitpointToken
+from flowfabric.core.upstreams import Upstream
 from flowfabric.engine.claims import ClaimOrder, Resumption
 from flowfabric.ports.worker import Claim, ClaimedAs
 from flowfabric.wire import executions, signals

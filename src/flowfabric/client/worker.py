@@ -7,7 +7,6 @@ from uuid import uuid4
 
 import msgspec
 
-from flowfabric.backend.types import JournalEntry, Upstream
 from flowfabric.client.claims import (
     claim_of,
     fence_of,
@@ -42,7 +41,9 @@ from flowfabric.client.rest import Rest
 from flowfabric.client.streams import read_frames, tail_frames
 from flowfabric.client.submissions import chunks
 from flowfabric.core.condition_checks import Fresh
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.suspend_outcomes import Issued
+from flowfabric.core.upstreams import Upstream
 from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.frames import NewFrame
 from flowfabric.engine.grants import Grant

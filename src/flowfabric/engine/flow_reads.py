@@ -6,12 +6,13 @@ from typing import Final, Literal
 import msgspec
 
 from flowfabric.backend.flowing import EdgeQuery, MemberQuery
-from flowfabric.backend.types import Upstream, With
+from flowfabric.backend.types import With
 from flowfabric.core.edge_policies import EdgePolicy, policy_of
 from flowfabric.core.graph import Edge, Flow, Group, flow_state, resolved_edges
 from flowfabric.core.ids import parse_execution_id, parse_uuid
 from flowfabric.core.partitions import parse_partition_key
 from flowfabric.core.states import PUBLIC_STATES
+from flowfabric.core.upstreams import Upstream
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.flow_deciding import read_flow

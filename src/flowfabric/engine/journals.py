@@ -6,9 +6,10 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.backend.types import JournalAppend, Journaled, JournalEntry
+from flowfabric.backend.types import JournalAppend, Journaled
 from flowfabric.core.checks import check_lease
 from flowfabric.core.ids import check_text, parse_execution_id
+from flowfabric.core.journal import JournalEntry
 from flowfabric.engine.checking import body, whole
 from flowfabric.engine.claims import Claimed
 from flowfabric.engine.deps import MOST_DECISIONS, Deps

@@ -8,9 +8,10 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from flowfabric.backend.types import JournalEntry, Upstream
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspensions import ReceivedSignal
+from flowfabric.core.upstreams import Upstream
 from flowfabric.engine.claims import ClaimOrder, Resumption
 from flowfabric.engine.frames import NewFrame
 from flowfabric.engine.grants import Grant, GrantKind

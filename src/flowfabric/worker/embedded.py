@@ -6,10 +6,11 @@ from typing import Final, cast
 
 import msgspec
 
-from flowfabric.backend.types import JournalEntry, Upstream
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspend_outcomes import Satisfied as EngineSatisfied
+from flowfabric.core.upstreams import Upstream
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed, ClaimOrder
 from flowfabric.engine.finishing import Completion

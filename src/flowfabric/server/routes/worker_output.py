@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any, Final
 
-from flowfabric.backend.types import JournalEntry
 from flowfabric.core.condition_checks import Binding, Fresh, UsePending
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.suspend_outcomes import Details, Issued, Suspended
 from flowfabric.core.suspensions import ResumePolicy
 from flowfabric.engine.journals import Kept
