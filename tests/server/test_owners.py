@@ -12,9 +12,10 @@ from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import Operation, operations_of
 from flowfabric.operations.executions import Executions
 from flowfabric.operations.owners import STORE
-from flowfabric.operations.types import Each, Owned
+from flowfabric.operations.types import UUID_PATTERN, Each, Owned
 from tests.server.conftest import Serve
 from tests.server.driving import Served
+from tests.server.samples import UUID
 from tests.server.test_budgets import make
 from tests.server.tokens import bearer, token
 
@@ -27,6 +28,8 @@ def sample(kind: Any, things: dict[str, str]) -> Any:
         owned = [one.kind for one in kind.__metadata__ if isinstance(one, Owned)]
         if owned:
             return things[owned[0]]
+        if any(getattr(one, "pattern", None) == UUID_PATTERN for one in kind.__metadata__):
+            return UUID
         inner = get_args(kind)[0]
         if any(isinstance(one, Each) for one in kind.__metadata__):
             return [sample(get_args(inner)[0], things)]
@@ -40,6 +43,8 @@ def sample(kind: Any, things: dict[str, str]) -> Any:
                 if field.required or names_a_thing(hints[field.name])
             }
         )
+    if kind == dict[str, str]:
+        return {"app.a": "x"}
     plain: dict[Any, Any] = {
         str: "x",
         int: 1,
@@ -68,7 +73,7 @@ def arguments(declared: Operation[..., Any], things: dict[str, str]) -> dict[str
     needed = (
         name
         for name, one in declared.signature.parameters.items()
-        if one.default is inspect.Parameter.empty
+        if one.default is inspect.Parameter.empty or names_a_thing(declared.parameters[name])
     )
     return {name: sample(declared.parameters[name], things) for name in needed}
 

@@ -122,7 +122,7 @@ class Signal(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return _shown(self)
 
 
-class ReceivedSignal(msgspec.Struct, frozen=True, kw_only=True):
+class ReceivedSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A signal as the attempt it resumed is shown it."""
 
     signal_id: str

@@ -18,6 +18,9 @@ from flowfabric.engine.deps import Deps
 from flowfabric.engine.flow_deciding import read_flow
 from flowfabric.engine.flow_types import EdgeSnapshot, edge_snapshot
 from flowfabric.errors import Corruption, ExecutionNotFound, InvalidInput
+from flowfabric.operations import executions as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.executions import Upstreams
 
 MAX_PAGE: Final = 1_000
 Direction = Literal["incoming", "outgoing"]
@@ -175,6 +178,10 @@ class FlowReads:
         if seen is None:
             raise ExecutionNotFound(execution_id)
         return seen.upstreams
+
+    @implements(declared.Executions.upstreams)
+    async def list_upstreams(self, execution_id: str, *, results: bool = False) -> Upstreams:
+        return Upstreams(await self.upstreams(execution_id, results=results))
 
     async def upstream(self, execution_id: str, name: str) -> Upstream | None:
         """The upstream input of one name: of several the one that was satisfied first."""

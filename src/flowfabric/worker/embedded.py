@@ -20,14 +20,13 @@ from flowfabric.engine.grants import Grant, GrantClaim
 from flowfabric.engine.holding import Held
 from flowfabric.engine.journals import Kept
 from flowfabric.engine.outcomes import Done
-from flowfabric.engine.signals import ResumeSignals
 from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.engine.tails import StreamPage, StreamRange, Tail
 from flowfabric.engine.waitpoints import PendingRequest
 from flowfabric.engine.workers import NotRegistered, Registered, Registration
 from flowfabric.errors import FlowFabricError, Nondeterminism
 from flowfabric.operations.budgets import Usage
-from flowfabric.operations.executions import Submission
+from flowfabric.operations.executions import ResumeSignals, Submission
 from flowfabric.ports.ends import WITH_RESULT, end_of
 from flowfabric.ports.worker import (
     Appended,

@@ -8,14 +8,12 @@ from flowfabric.operations.executions import Executions
 from flowfabric.server.operations import route_of
 from flowfabric.server.route import Route
 from flowfabric.server.routes import (
-    acting,
     admin,
     events,
     flows,
     graphs,
     lanes,
     leases,
-    listing,
     reading,
     schedules,
     service,
@@ -28,9 +26,7 @@ from flowfabric.server.routes import (
 
 ROUTES: Final[tuple[Route, ...]] = (
     *map(route_of, operations_of(Executions)),
-    *listing.routes,
     *reading.routes,
-    *acting.routes,
     *signals.routes,
     *streams.routes,
     *events.routes,
