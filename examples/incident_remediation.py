@@ -14,7 +14,7 @@ from pathlib import Path
 
 from examples.following import reaches
 from flowfabric import ClaimedTask, Context, FlowFabric
-from flowfabric.wire.executions import Granted, Reclaim, ReclaimCapExceeded
+from flowfabric.operations.executions import Reclaim, ReclaimCapExceeded, ReclaimGranted
 
 # Short, for this shows how it runs out; but longer than a busy machine stands still.
 LEASE = "5s"
@@ -55,7 +55,7 @@ async def hand_over(fabric: FlowFabric) -> None:
         await fabric.admin.revoke_lease(run.id)
         task.drop()
         grant = await fabric.admin.reclaim(run.id, terms)
-        assert isinstance(grant, Granted)
+        assert isinstance(grant, ReclaimGranted)
         taken = await claimer.claim_from_reclaim_grant(grant, run.id, "drills")
         assert isinstance(taken, ClaimedTask)
         print(f"the drill is handed over: {taken.attempt_type}")

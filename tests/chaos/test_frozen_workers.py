@@ -31,7 +31,7 @@ async def hear(victim: asyncio.subprocess.Process, *words: str) -> str:
 
 async def end_leases(fabric: FlowFabric, runs: list[Run[Any]]) -> None:
     for run in runs:
-        assert (await fabric.admin.revoke_lease(run.id)).revoked is not None
+        assert (await fabric.admin.revoke_lease(run.id)).outcome == "revoked"
 
 
 async def completions(fabric: FlowFabric) -> Counter[str]:

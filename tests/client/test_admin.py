@@ -32,13 +32,22 @@ from flowfabric.errors import (
 )
 from flowfabric.operations import budgets
 from flowfabric.operations.declaration import operations_of
-from flowfabric.operations.executions import ExecutionCreated, Executions, Search, Submission
+from flowfabric.operations.executions import (
+    AlreadySatisfied,
+    ExecutionCreated,
+    Executions,
+    Reclaim,
+    ReclaimGranted,
+    Revoked,
+    Search,
+    Submission,
+)
 from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.store import NewSecret, Store
 from flowfabric.ports.worker import Claim, Complete, Fail, Finish, Suspended
 from flowfabric.server.router import Router
 from flowfabric.server.routes import ROUTES
-from flowfabric.wire import executions, flows, schedules, signals, streams
+from flowfabric.wire import flows, schedules, signals, streams
 from tests.serving import TOKEN, serving
 
 NOBODY = "{fp:1}:00000000-0000-4000-8000-000000000000"
@@ -124,17 +133,17 @@ async def _reads(world: World) -> None:
     assert (context.input_payload, context.execution_kind) == (b"in", "k")
     assert context.tags == {"app.team": "red"}
     assert [one.state for one in (await admin.attempts(done)).attempts] == ["ended_success"]
-    assert [one.event for one in (await admin.history(done)).events] == ["acquired", "released"]
-    assert (await admin.upstreams(done, results=True)).upstreams == []
-    assert (await admin.journal(done)).entries == []
-    assert (await admin.resume_signals(done)).signals == []
+    assert [one.event for one in (await admin.history(done)).items] == ["acquired", "released"]
+    assert (await admin.upstreams(done, results=True)).upstreams == ()
+    assert (await admin.journal(done)).items == []
+    assert (await admin.resume_signals(done)).signals == ()
     assert [one.code for one in (await admin.explain(waiting)).blockers] == ["no_worker"]
     found = await admin.search(Search(tag=("app.team=red",), state=("waiting",)))
     assert [one.execution_id for one in found.items] == [waiting]
     partition = int(done[4 : done.index("}")])
-    assert done in (await admin.list_executions(partition)).executions
+    assert done in (await admin.list_executions(partition)).items
     listed = await admin.list_lane("reads", "eligible")
-    assert [one.execution_id for one in listed.executions] == [waiting]
+    assert [one.execution_id for one in listed.items] == [waiting]
     assert (await admin.count("reads")).counts["completed"] == 1
     many = await admin.submit_many([Submission(lane="reads", kind="k") for _ in range(3)])
     assert all(isinstance(one, ExecutionCreated) for one in many)
@@ -153,14 +162,12 @@ async def _acts(world: World) -> None:
     lease = (await admin.describe_execution(held)).current_lease
     assert lease is not None
     assert (lease.lease_id, lease.expires_at) == (claim.lease_id, claim.lease_expires_at)
-    assert (await admin.revoke_lease(held)).revoked is not None
+    assert await admin.revoke_lease(held) == Revoked(claim.lease_id, claim.lease_epoch)
     (taken,) = (await admin.list_expired_leases(as_of=2**50)).items
     assert (taken.execution_id, taken.worker_instance_id) == (held, "w-1")
-    assert (await admin.revoke_lease(held)).already_satisfied is not None
-    body = executions.Reclaim(
-        worker_id="w", worker_instance_id="w-1", lane_id="acts", grant_ttl_ms=1_000
-    )
-    assert isinstance(await admin.reclaim(held, body), executions.Granted)
+    assert await admin.revoke_lease(held) == AlreadySatisfied("already_revoked")
+    body = Reclaim(worker_id="w", worker_instance_id="w-1", lane_id="acts", grant_ttl_ms=1_000)
+    assert isinstance(await admin.reclaim(held, body), ReclaimGranted)
     paused, _ = await world.suspended("paused")
     found = await admin.list_suspended()
     assert [one.execution_id for one in found.items] == [paused]

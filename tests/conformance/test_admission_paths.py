@@ -12,8 +12,9 @@ from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine import claims as claims_module
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.grants import GrantClaim, GrantOrder
+from flowfabric.engine.grants import GrantClaim
 from flowfabric.errors import Corruption, FlowFabricError, TransportFault
+from flowfabric.operations.executions import GrantOrder
 from tests.conformance.driver import LEASE_MS, Driver, refused
 from tests.conformance.feeds import SOON_S
 from tests.conformance.limiting import (

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from flowfabric.core.rules.operators import ReplayRequest
-from flowfabric.engine.grants import GrantClaim, GrantOrder
+from flowfabric.engine.grants import GrantClaim
 from flowfabric.engine.holding import Held
 from flowfabric.errors import (
     FlowFabricError,
@@ -16,7 +16,7 @@ from flowfabric.errors import (
     InvalidPolicyJson,
     PayloadTooLarge,
 )
-from flowfabric.operations.executions import Submission
+from flowfabric.operations.executions import GrantOrder, Submission
 from tests.conformance.driver import PERMANENT, Driver, guess, refused, stranger
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.grants import GrantOrder
 from flowfabric.engine.holding import Held
 from flowfabric.errors import (
     ExecutionNotActive,
@@ -16,6 +15,7 @@ from flowfabric.errors import (
     LeaseRevoked,
     PartialFenceTriple,
 )
+from flowfabric.operations.executions import GrantOrder
 from tests.conformance.driver import (
     FINAL,
     HELD,

@@ -6,7 +6,7 @@ from collections import Counter
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.grants import Grant, GrantOrder
+from flowfabric.engine.grants import Grant
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotEligible,
@@ -17,6 +17,7 @@ from flowfabric.errors import (
     NoLeaseToRevoke,
     StaleLease,
 )
+from flowfabric.operations.executions import GrantOrder
 from tests.conformance.driver import LEASE_MS, RETRIES, TRANSIENT, Driver, unfenced
 from tests.conformance.graphs import Graph
 from tests.stores import SEARCHABLE

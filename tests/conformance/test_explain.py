@@ -5,11 +5,11 @@ import pytest
 from flowfabric.core.conditions import signal_set
 from flowfabric.engine import engine_on
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.explanation_types import Blocker, Explanation
-from flowfabric.engine.grants import GrantOrder
 from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.engine.workers import Registration
 from flowfabric.errors import Corruption, ExecutionNotFound, InvalidInput
+from flowfabric.operations.executions import GrantOrder
+from flowfabric.operations.explanations import Blocker, Explanation
 from tests.conformance.driver import (
     LEASE_MS,
     NOWHERE,

@@ -21,7 +21,7 @@ from flowfabric.engine.flow_types import (
     FlowCancelled,
     PartiallyCancelled,
 )
-from flowfabric.engine.grants import GrantClaim, GrantOrder
+from flowfabric.engine.grants import GrantClaim
 from flowfabric.engine.settling import Settling
 from flowfabric.errors import (
     ExecutionNotActive,
@@ -30,6 +30,7 @@ from flowfabric.errors import (
     InvalidInput,
     TransportFault,
 )
+from flowfabric.operations.executions import GrantOrder
 from tests.clock import VirtualClock
 from tests.conformance.driver import RETRIES, TRANSIENT, Driver, refused, stranger, unfenced
 from tests.conformance.editing import LATER, EditedFlow, new_flow

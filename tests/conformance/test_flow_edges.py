@@ -9,7 +9,6 @@ import pytest
 
 from flowfabric.core.ids import for_flow
 from flowfabric.engine.flow_types import EdgeApplied, EdgeStaged, StagedEdge
-from flowfabric.engine.grants import GrantOrder
 from flowfabric.errors import (
     CycleDetected,
     DependencyAlreadyExists,
@@ -26,6 +25,7 @@ from flowfabric.errors import (
     SelfReferencingEdge,
     StaleGraphRevision,
 )
+from flowfabric.operations.executions import GrantOrder
 from tests.conformance.driver import Driver, refused, unfenced
 from tests.conformance.editing import LATER, EditedFlow, new_flow
 from tests.conformance.graphs import Graph, Member

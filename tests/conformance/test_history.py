@@ -5,9 +5,10 @@ from typing import Any
 
 from flowfabric.core.events import HistoryEntry
 from flowfabric.core.rules.operators import ReplayRequest
-from flowfabric.engine.grants import Grant, GrantClaim, GrantOrder
+from flowfabric.engine.grants import Grant, GrantClaim
 from flowfabric.engine.holding import Held
 from flowfabric.engine.leases import Revocation
+from flowfabric.operations.executions import GrantOrder
 from tests.conformance.driver import PERMANENT, RETRIES, TRANSIENT, Driver, fenced, unfenced
 from tests.conformance.graphs import Graph, Member, chain
 

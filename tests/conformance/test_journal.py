@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from flowfabric.backend.types import JournalEntry
+from flowfabric.core.journal import JournalEntry
 from flowfabric.engine.journals import Kept
 from flowfabric.errors import (
     ExecutionNotActive,
@@ -108,10 +108,10 @@ async def test_reading_in_pages(driver: Driver) -> None:
     steps = [JournalEntry("step", n, "d", b"%d" % n) for n in range(250)]
     await journals.append(held, steps)
     first = await journals.read(held.execution_id, limit=2)
-    assert list(first.entries) == steps[:2]
-    second = await journals.read(held.execution_id, first.next_after, 248)
-    assert list(second.entries) == steps[2:]
-    assert second.next_after == 0
+    assert first.items == steps[:2]
+    second = await journals.read(held.execution_id, int(first.next_cursor), 248)
+    assert second.items == steps[2:]
+    assert second.next_cursor == ""
     assert await journals.read_all(held.execution_id) == steps
 
 

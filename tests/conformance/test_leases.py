@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from flowfabric.engine.leases import AlreadySatisfied, Renewed, Revocation, Revoked
+from flowfabric.engine.leases import Renewed, Revocation
 from flowfabric.errors import (
     ExecutionNotFound,
     FenceRequired,
@@ -15,6 +15,7 @@ from flowfabric.errors import (
     NoLeaseToRevoke,
     StaleLease,
 )
+from flowfabric.operations.executions import AlreadySatisfied, Revoked
 from tests.conformance.driver import (
     FINAL,
     NOWHERE,

@@ -9,15 +9,19 @@ import pytest
 from flowfabric.backend.base import Backend
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import engine_on
-from flowfabric.engine.grants import GrantOrder, NotReclaimable
-from flowfabric.engine.leases import AlreadySatisfied
 from flowfabric.errors import (
     ExecutionNotEligible,
     ExecutionNotTerminal,
     FlowFabricError,
     GrantAlreadyExists,
 )
-from flowfabric.operations.executions import Submission
+from flowfabric.operations.executions import (
+    AlreadySatisfied,
+    GrantOrder,
+    NotReclaimable,
+    Submission,
+    TagsUpdated,
+)
 from tests.clock import VirtualClock
 from tests.conformance.driver import (
     PERMANENT,
@@ -82,6 +86,15 @@ ORDER = GrantOrder(worker_id="pool", worker_instance_id="pool-1")
 Call = Callable[[Driver, str, Any], Awaitable[object]]
 
 # (name, situation before, the call, what the engine makes of the second answer)
+
+
+async def refusal_of_reclaim(driver: Driver, execution_id: str) -> str:
+    answer = await driver.engine.grants.issue_reclaim(execution_id, ORDER)
+    assert isinstance(answer, NotReclaimable)
+    assert answer.execution_id == execution_id
+    return answer.detail
+
+
 ROWS: list[tuple[str, str, Call, object]] = [
     ("complete", "active", lambda d, i, h: d.engine.outcomes.complete(h, b"x"), "completed"),
     ("fail", "active", lambda d, i, h: d.engine.outcomes.fail(h, TRANSIENT), "delayed"),
@@ -138,7 +151,12 @@ ROWS: list[tuple[str, str, Call, object]] = [
         ExecutionNotEligible,
     ),
     ("priority", "waiting", lambda d, i, h: d.engine.scheduling.change_priority(i, 7), (7, 7)),
-    ("tags", "waiting", lambda d, i, h: d.engine.tags.set_execution_tag(i, "app.a", "b"), 1),
+    (
+        "tags",
+        "waiting",
+        lambda d, i, h: d.engine.tags.set_execution_tag(i, "app.a", "b"),
+        TagsUpdated(1),
+    ),
     ("replay", "completed", lambda d, i, h: d.engine.replays.replay(i), ExecutionNotTerminal),
     ("grant", "waiting", lambda d, i, h: d.engine.grants.issue(i, ORDER), GrantAlreadyExists),
     (
@@ -150,8 +168,8 @@ ROWS: list[tuple[str, str, Call, object]] = [
     (
         "reclaim grant at the cap",
         "capped",
-        lambda d, i, h: d.engine.grants.issue_reclaim(i, ORDER),
-        NotReclaimable("execution_not_reclaimable"),
+        lambda d, i, h: refusal_of_reclaim(d, i),
+        "execution_not_reclaimable",
     ),
 ]
 

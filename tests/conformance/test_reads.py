@@ -165,7 +165,7 @@ async def test_attempts_are_counted_and_kept(driver: Driver) -> None:
     await driver.claim()
     assert await reads.read_current_attempt_index(own) == 1
     assert await reads.read_total_attempt_count(own) == 2
-    ended, running = await reads.attempts(own)
+    ended, running = (await reads.attempts(own)).attempts
     assert (ended.index, ended.type, ended.state) == (0, "initial", "ended_failure")
     assert (ended.failure_reason, ended.failure_category) == ("flaky", "transient")
     assert (running.index, running.type, running.state) == (1, "retry", "started")
@@ -179,7 +179,7 @@ async def test_history_is_oldest_first(driver: Driver) -> None:
     second = await driver.claim()
     driver.clock.advance(10)
     await driver.engine.outcomes.complete(second.held)
-    history = await driver.engine.reads.history(first.execution_id)
+    history = (await driver.engine.reads.history(first.execution_id)).items
     assert [entry.event for entry in history] == ["acquired", "expired", "reclaimed", "released"]
     assert [entry.ts for entry in history] == sorted(entry.ts for entry in history)
     assert history[-1].fields["reason"] == "completed"

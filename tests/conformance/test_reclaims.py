@@ -3,11 +3,7 @@
 import pytest
 
 from flowfabric.core.plan import Guard, Plan
-from flowfabric.engine.grants import (
-    Grant,
-    NotReclaimable,
-    ReclaimCapExceeded,
-)
+from flowfabric.engine.grants import Grant
 from flowfabric.errors import (
     ExecutionNotFound,
     GrantAlreadyExists,
@@ -15,6 +11,7 @@ from flowfabric.errors import (
     InvalidInput,
     MaxRetriesExhausted,
 )
+from flowfabric.operations.executions import NotReclaimable, ReclaimCapExceeded
 from tests.conformance.driver import EVERYWHERE, NOWHERE, Driver, refused
 from tests.conformance.granting import GPU, claim_of, order
 
@@ -28,7 +25,7 @@ async def test_only_lost_work_gets_a_reclaim_grant(driver: Driver, situation: st
         assert isinstance(answer, Grant)
         assert answer.kind == "reclaim"
     else:
-        assert answer == NotReclaimable("execution_not_reclaimable")
+        assert answer == NotReclaimable(held.execution_id, "execution_not_reclaimable")
         assert await driver.snapshot() == before
 
 
@@ -47,14 +44,14 @@ async def test_a_reclaim_grant_is_consumed_by_a_reclaim(driver: Driver) -> None:
 async def test_a_reclaim_grant_needs_the_capabilities(driver: Driver) -> None:
     held = await driver.reach("lease_expired", policy=GPU)
     answer = await driver.engine.grants.issue_reclaim(held.execution_id, order())
-    assert answer == NotReclaimable("capability_mismatch: cuda,gpu")
+    assert answer == NotReclaimable(held.execution_id, "capability_mismatch: cuda,gpu")
     assert (await driver.record(held.execution_id)).last_capability_mismatch_at == driver.clock()
 
 
 async def test_a_reclaim_request_at_the_cap_fails_the_execution(driver: Driver) -> None:
     lost = await driver.reach("lease_expired", policy={"max_reclaim_count": 0} | GPU)
     answer = await driver.engine.grants.issue_reclaim(lost.execution_id, order())
-    assert answer == ReclaimCapExceeded(0)
+    assert answer == ReclaimCapExceeded(lost.execution_id, 0)
     record = await driver.record(lost.execution_id)
     assert (record.state, record.failure_reason) == ("failed", "max_reclaims_exceeded")
     assert await driver.completions() == [(lost.execution_id, "failed")]

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.grants import GrantOrder
 from flowfabric.errors import (
     DepsNotSatisfied,
     ExecutionNotActive,
@@ -16,6 +15,7 @@ from flowfabric.errors import (
     NotBlockedByDeps,
     NotRunnable,
 )
+from flowfabric.operations.executions import GrantOrder
 from tests.conformance.driver import (
     EVERYWHERE,
     FINAL,

@@ -23,7 +23,7 @@ from flowfabric.core.suspensions import ResumePolicy, as_closed
 from flowfabric.core.templates import skip_plan
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.claims import Resumption
-from flowfabric.engine.signals import ResumeSignals, TokenMismatch, UnknownWaitpoint
+from flowfabric.engine.signals import TokenMismatch, UnknownWaitpoint
 from flowfabric.errors import (
     ExecutionNotFound,
     FlowFabricError,
@@ -36,6 +36,7 @@ from flowfabric.errors import (
     TokenExpired,
     WaitpointClosed,
 )
+from flowfabric.operations.executions import ResumeSignals
 from tests.conformance.driver import FINAL, NOWHERE, Driver, refused, stranger, unfenced
 from tests.conformance.waiting import (
     all_of,
@@ -126,13 +127,13 @@ async def test_only_signals_that_counted_are_shown_in_order_of_acceptance(driver
 
 
 async def test_nothing_is_shown_of_another_attempt_or_before_a_resume(driver: Driver) -> None:
-    assert await resume_signals(driver, await driver.submit()) == ResumeSignals(None, ())
+    assert await resume_signals(driver, await driver.submit()) == ResumeSignals(signals=())
     paused = await pause(driver, signal_set("a", "b"))
     await paused.signal("a")
-    assert await resume_signals(driver, paused.execution_id) == ResumeSignals(None, ())
+    assert await resume_signals(driver, paused.execution_id) == ResumeSignals(signals=())
     await paused.signal("b")
     assert len((await resume_signals(driver, paused.execution_id)).signals) == 2
-    assert await resume_signals(driver, paused.execution_id, 1) == ResumeSignals(None, ())
+    assert await resume_signals(driver, paused.execution_id, 1) == ResumeSignals(signals=())
     with refused(ExecutionNotFound):
         await resume_signals(driver, NOWHERE)
 

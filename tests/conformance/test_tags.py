@@ -5,14 +5,17 @@ import asyncio
 import pytest
 
 from flowfabric.errors import ExecutionNotFound, InvalidInput, InvalidTagKey
+from flowfabric.operations.executions import TagsUpdated
 from tests.conformance.driver import EVERYWHERE, NOWHERE, Driver, refused
 
 
 async def test_tags_are_added_and_overwritten(driver: Driver) -> None:
     execution_id = await driver.submit(tags={"plain": "kept", "app.a": "old"})
     tags = driver.engine.tags
-    assert await tags.set_execution_tags(execution_id, {"app.a": "new", "app.b": ""}) == 2
-    assert await tags.set_execution_tag(execution_id, "app.sub.c", "ü\n") == 1
+    assert await tags.set_execution_tags(
+        execution_id, {"app.a": "new", "app.b": ""}
+    ) == TagsUpdated(2)
+    assert await tags.set_execution_tag(execution_id, "app.sub.c", "ü\n") == TagsUpdated(1)
     assert (await driver.record(execution_id)).tags == {
         "plain": "kept",
         "app.a": "new",
@@ -26,7 +29,9 @@ async def test_tags_change_nothing_else_in_any_state(driver: Driver, situation: 
     held = await driver.reach(situation)
     before = await driver.record(held.execution_id)
     events = await driver.events()
-    assert await driver.engine.tags.set_execution_tag(held.execution_id, "app.a", "1") == 1
+    assert await driver.engine.tags.set_execution_tag(
+        held.execution_id, "app.a", "1"
+    ) == TagsUpdated(1)
     after = await driver.record(held.execution_id)
     assert (after.state, after.reason, after.next) == (before.state, before.reason, before.next)
     assert after.moved_at == before.moved_at

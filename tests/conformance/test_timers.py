@@ -13,10 +13,10 @@ from flowfabric.core.plan import Plan, Refused
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.duties.tally import Tally
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.grants import GrantOrder
 from flowfabric.engine.holding import Held
 from flowfabric.engine.workers import Registration
 from flowfabric.errors import Bug
+from flowfabric.operations.executions import GrantOrder
 from tests.conformance.driver import LIVE, RETRIES, Driver
 from tests.conformance.graphs import Graph, Member
 

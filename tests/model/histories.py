@@ -12,7 +12,6 @@ from flowfabric.backend.types import (
     ConfigPut,
     Frame,
     JournalAppend,
-    JournalEntry,
     NamedClaim,
     Worker,
 )
@@ -20,6 +19,7 @@ from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.fence import Fence
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.ids import for_flow
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import complete, delay, renew

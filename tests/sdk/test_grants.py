@@ -8,9 +8,9 @@ import pytest
 from flowfabric import ClaimedTask, Claimer, ConfigError, FlowFabric, Run
 from flowfabric.core.conditions import signal_set
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.grants import Grant, NotReclaimable
+from flowfabric.engine.grants import Grant
 from flowfabric.errors import InvalidClaimGrant, NotAResumedExecution, WorkerAtCapacity
-from flowfabric.wire import executions as wire
+from flowfabric.operations.executions import NotReclaimable, Reclaim, ReclaimGranted
 from flowfabric.worker.claimed import SuspendTerms
 from flowfabric.worker.grants import GrantNotFound
 from tests.sdk.until import reaches
@@ -38,17 +38,17 @@ async def lost(fabric: FlowFabric, claimer: Claimer) -> Run[object]:
     return run
 
 
-async def reclaim_grant(fabric: FlowFabric, claimer: Claimer, run: Run[object]) -> wire.Granted:
+async def reclaim_grant(fabric: FlowFabric, claimer: Claimer, run: Run[object]) -> ReclaimGranted:
     answer = await fabric.admin.reclaim(
         run.id,
-        wire.Reclaim(
+        Reclaim(
             worker_id=claimer.options.worker_id,
             worker_instance_id=claimer.options.instance_id,
             lane_id="default",
             grant_ttl_ms=60_000,
         ),
     )
-    assert isinstance(answer, wire.Granted)
+    assert isinstance(answer, ReclaimGranted)
     return answer
 
 
@@ -147,7 +147,7 @@ async def test_lost_work_is_taken_over_with_a_reclaim_grant(fabric: FlowFabric) 
         assert (task.attempt_type, task.attempt_index) == ("reclaim", 1)
         async with fabric.claimer() as other:
             again = await other.claim_from_reclaim_grant(grant, run.id, "default")
-        assert again == NotReclaimable("execution_not_reclaimable")
+        assert again == NotReclaimable(run.id, "execution_not_reclaimable")
         await task.complete()
 
 

@@ -74,7 +74,8 @@ async def test_replay_is_for_the_finished(served: Served) -> None:
     assert await served.refused(path) == (409, "execution_not_terminal")
     await served.done(f"POST /v1/executions/{own}/cancel", {"reason": "x"})
     assert await served.done(path, {"reason": "again", "requested_by": "ann"}) == {
-        "Replayed": {"public_state": "waiting"}
+        "outcome": "replayed",
+        "public_state": "waiting",
     }
     await served.done(f"POST /v1/executions/{own}/cancel", {"reason": "x"})
     assert await served.refused(path) == (409, "max_replays_exhausted")
@@ -84,7 +85,8 @@ async def test_tags_are_written_over(served: Served) -> None:
     own = await served.submit(tags={"app.a": "1"})
     path = f"PUT /v1/executions/{own}/tags"
     assert await served.done(path, {"tags": {"app.a": "2", "app.b": "3"}}) == {
-        "Updated": {"count": 2}
+        "outcome": "updated",
+        "count": 2,
     }
     assert await served.refused(path, {"tags": {"Bad": "1"}}) == (400, "invalid_tag_key")
 
@@ -112,9 +114,11 @@ async def test_a_lease_is_taken_away_once(served: Served) -> None:
     held = await served.held()
     path = f"POST /v1/executions/{held['execution_id']}/revoke-lease"
     assert await served.done(path) == {
-        "Revoked": {"lease_id": held["lease_id"], "lease_epoch": "1"}
+        "outcome": "revoked",
+        "lease_id": held["lease_id"],
+        "lease_epoch": 1,
     }
-    assert await served.done(path) == {"AlreadySatisfied": {"reason": "already_revoked"}}
+    assert await served.done(path) == {"outcome": "already_satisfied", "reason": "already_revoked"}
     again = await served.claim()
     assert again["attempt_type"] == "reclaim"
     await served.finish(fence(again), complete={})
@@ -132,12 +136,12 @@ async def test_lost_work_is_granted_to_one_worker(served: Served) -> None:
     }
     path = f"POST /v1/executions/{own}/reclaim"
     refused = await served.done(path, body)
-    assert refused["status"] == "not_reclaimable"
+    assert refused["outcome"] == "not_reclaimable"
     await served.done(f"POST /v1/executions/{own}/revoke-lease")
     assert await served.refused(path, {**body, "lane_id": "other"}) == (400, "invalid_input")
     assert await served.refused(path, {**body, "grant_ttl_ms": 60_001}) == (400, "invalid_input")
     granted = await served.done(path, body)
-    assert granted["status"] == "granted"
+    assert granted["outcome"] == "granted"
     assert granted["partition_key"] == "{fp:86}"
 
 
@@ -153,11 +157,11 @@ async def test_history_comes_in_pages(served: Served) -> None:
     await served.finish(held, complete={})
     path = f"GET /v1/executions/{held['execution_id']}/history"
     whole = await served.done(path)
-    assert [one["event"] for one in whole["events"]] == ["acquired", "released"]
+    assert [one["event"] for one in whole["items"]] == ["acquired", "released"]
     first = await served.done(f"{path}?limit=1")
     rest = await served.done(f"{path}?limit=1&cursor={first['next_cursor']}")
-    assert first["events"] + rest["events"] == whole["events"]
-    assert rest["next_cursor"] is None
+    assert first["items"] + rest["items"] == whole["items"]
+    assert "next_cursor" not in rest
     (attempt,) = (await served.done(f"GET /v1/executions/{held['execution_id']}/attempts"))[
         "attempts"
     ]

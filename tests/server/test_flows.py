@@ -170,7 +170,7 @@ async def test_a_bad_graph_is_refused_whole(
     await served.done("PUT /v1/lanes/closed", {"state": "disabled"})
     assert await served.refused("POST /v1/flows:submit", body) == expected
     assert (await served.done("GET /v1/flows"))["items"] == []
-    assert (await served.done("GET /v1/executions"))["items"] == []
+    assert (await served.done("GET /v1/executions/search"))["items"] == []
 
 
 async def test_a_cycle_is_told_by_its_names(served: Served) -> None:

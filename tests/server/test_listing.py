@@ -32,7 +32,9 @@ async def test_pages_follow_each_other_in_either_order(served: Served) -> None:
         seen: list[str] = []
         cursor = ""
         while True:
-            page = await served.done(f"GET /v1/executions?order={order}&limit=2&cursor={cursor}")
+            page = await served.done(
+                f"GET /v1/executions/search?order={order}&limit=2&cursor={cursor}"
+            )
             seen += [one["execution_id"] for one in page["items"]]
             cursor = page.get("next_cursor", "")
             if not cursor:
@@ -44,8 +46,8 @@ async def test_pages_follow_each_other_in_either_order(served: Served) -> None:
 async def test_a_cursor_of_another_query_is_refused(served: Served) -> None:
     for _ in range(3):
         await served.submit()
-    page = await served.done("GET /v1/executions?limit=1")
-    other = f"GET /v1/executions?limit=1&kind=x&cursor={page['next_cursor']}"
+    page = await served.done("GET /v1/executions/search?limit=1")
+    other = f"GET /v1/executions/search?limit=1&kind=x&cursor={page['next_cursor']}"
     status, kind = await served.refused(other)
     assert (status, kind) == (400, "invalid_input")
 
@@ -58,27 +60,33 @@ async def test_priority_orders_a_lane(served: Served) -> None:
 
 async def test_a_partition_lists_its_ids(served: Served) -> None:
     ids = sorted([await served.submit() for _ in range(3)])
-    first = await served.done("GET /v1/executions?partition=86&limit=2")
-    assert first == {"executions": ids[:2], "next_cursor": ids[1]}
-    rest = await served.done(f"GET /v1/executions?partition=86&cursor={ids[1]}")
-    assert rest == {"executions": ids[2:], "next_cursor": None}
-    assert await served.done("GET /v1/executions?partition=86&limit=0") == {
-        "executions": [],
-        "next_cursor": None,
-    }
-    bad = await served.call("GET /v1/executions?partition=86&cursor=zz")
+    first = await served.done("GET /v1/partitions/86/executions?limit=2")
+    assert first == {"items": ids[:2], "next_cursor": ids[1]}
+    rest = await served.done(f"GET /v1/partitions/86/executions?cursor={ids[1]}")
+    assert rest == {"items": ids[2:]}
+    assert await served.done("GET /v1/partitions/86/executions?limit=0") == {"items": []}
+    bad = await served.call("GET /v1/partitions/86/executions?cursor=zz")
     assert bad.status_code == 400
     assert "invalid cursor" in bad.json()["error"]
-    assert await served.refused("GET /v1/executions?partition=256") == (400, "invalid_input")
+    assert await served.refused("GET /v1/partitions/256/executions") == (400, "invalid_input")
 
 
 async def test_a_view_of_a_lane(served: Served) -> None:
     own = await served.submit(delay_until=4_000_000_000_000)
-    page = await served.done("GET /v1/executions?lane=default&state=delayed")
-    assert page["total_returned"] == 1
-    assert page["executions"][0]["execution_id"] == own
-    assert page["executions"][0]["public_state"] == "delayed"
-    assert (await served.done("GET /v1/executions?lane=default&state=eligible"))["executions"] == []
+    page = await served.done("GET /v1/lanes/default/executions?state=delayed")
+    (line,) = page["items"]
+    assert (line["execution_id"], line["public_state"]) == (own, "delayed")
+    assert await served.done("GET /v1/lanes/default/executions?state=eligible") == {"items": []}
+
+
+async def test_pages_of_a_view_follow_each_other(served: Served) -> None:
+    ids = [await served.submit() for _ in range(3)]
+    path = "GET /v1/lanes/default/executions?state=eligible&limit=2"
+    first = await served.done(path)
+    rest = await served.done(f"{path}&cursor={first['next_cursor']}")
+    assert len(first["items"]) == 2
+    assert sorted(one["execution_id"] for one in first["items"] + rest["items"]) == sorted(ids)
+    assert "next_cursor" not in rest
 
 
 async def test_counts_are_by_public_state(served: Served) -> None:

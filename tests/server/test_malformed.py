@@ -243,19 +243,21 @@ async def test_an_id_in_a_path_may_be_raw_or_encoded(served: Served) -> None:
 @pytest.mark.parametrize(
     ("path", "told"),
     [
-        ("/v1/executions?limit=x", "limit: expected int, got str"),
-        ("/v1/executions?limit=0", "limit: expected 1..1000"),
-        ("/v1/executions?limit=1001", "limit: expected 1..1000"),
-        ("/v1/executions?limit=-1", "limit: expected int >= 0"),
-        ("/v1/executions?limit=5&limit=6", "limit: given twice"),
-        ("/v1/executions?surprise=1", "surprise: unknown member"),
-        ("/v1/executions?order=random", "order: invalid enum value 'random'"),
-        ("/v1/executions?state=sleeping", "state: unknown public state 'sleeping'"),
-        ("/v1/executions?tag=novalue", "tag: expected key=value"),
-        ("/v1/executions?order=priority", "order: priority needs a lane and state=waiting"),
-        ("/v1/executions?cursor=%ff", "query: cannot be read"),
-        ("/v1/executions?lane=default&state=nowhere", "state: expected one of"),
-        ("/v1/executions?lane=default&state=active&kind=x", "kind: a lane's view has none"),
+        ("/v1/executions/search?limit=x", "limit: expected int, got str"),
+        ("/v1/executions/search?limit=0", "limit: expected int >= 1"),
+        ("/v1/executions/search?limit=1001", "limit: expected int <= 1000"),
+        ("/v1/executions/search?limit=-1", "limit: expected int >= 1"),
+        ("/v1/executions/search?limit=5&limit=6", "limit: given twice"),
+        ("/v1/executions/search?surprise=1", "surprise: unknown member"),
+        ("/v1/executions/search?order=random", "order: invalid enum value 'random'"),
+        ("/v1/executions/search?state=sleeping", "state: unknown public state 'sleeping'"),
+        ("/v1/executions/search?tag=novalue", "tag: expected key=value"),
+        ("/v1/executions/search?order=priority", "order: priority needs a lane and state=waiting"),
+        ("/v1/executions/search?cursor=%ff", "query: cannot be read"),
+        ("/v1/lanes/default/executions?state=nowhere", "state: expected one of"),
+        ("/v1/lanes/default/executions?state=active&kind=x", "kind: unknown member"),
+        ("/v1/lanes/default/executions", "state: missing"),
+        ("/v1/partitions/x/executions", "partition: expected a whole number"),
         (f"/v1/executions/{EXECUTION}/state?wait_ms=30001", "wait_ms: expected int <= 30000"),
         (f"/v1/executions/{EXECUTION}/resume-signals?attempt_index=x", "attempt_index: expected"),
         (f"/v1/executions/{EXECUTION}/attempts/x/stream", "idx: expected the index"),
@@ -270,7 +272,7 @@ async def test_an_id_in_a_path_may_be_raw_or_encoded(served: Served) -> None:
             f"/v1/executions/{EXECUTION}/attempts/0/stream/tail?block_ms=30001",
             "block_ms exceeds 30000ms ceiling",
         ),
-        (f"/v1/executions/{EXECUTION}/history?cursor=zz", "cursor: not one of this route"),
+        (f"/v1/executions/{EXECUTION}/history?cursor=zz", "cursor: not one of this list"),
         ("/v1/events?families=weather", "families: expected some of"),
         ("/v1/events?tag=app.other=1", "tag: expected key=value"),
         ("/v1/events?cursor=!!!!!", "cursor: not base64url"),
@@ -285,10 +287,11 @@ async def test_a_bad_parameter_is_named(path: str, told: str, served: Served) ->
 
 @pytest.mark.parametrize("method", ["PATCH", "DELETE", "PUT", "TRACE", "OPTIONS", "FROBNICATE"])
 async def test_a_wrong_method_is_told_the_right_ones(method: str, served: Served) -> None:
-    answer = await served.call(f"{method} /v1/executions")
-    assert answer.status_code == 405
-    assert answer.headers["allow"] == "GET, HEAD, POST"
-    assert answer.json()["kind"] == "method_not_allowed"
+    for path, allowed in (("/v1/executions", "POST"), ("/v1/executions/search", "GET, HEAD")):
+        answer = await served.call(f"{method} {path}")
+        assert answer.status_code == 405
+        assert answer.headers["allow"] == allowed
+        assert answer.json()["kind"] == "method_not_allowed"
 
 
 @pytest.mark.parametrize(

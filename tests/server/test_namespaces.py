@@ -18,11 +18,11 @@ OF_ONE = [route for route in ROUTES if "execution_id" in route.parameters]
 # Enough of a body for each to get past decoding.
 BODIES: dict[str, Any] = {
     "cancel": {"reason": "x"},
-    "set_tags": {"tags": {"app.a": "b"}},
+    "set_execution_tags": {"tags": {"app.a": "b"}},
     "set_priority": {"new_priority": 1},
     "set_edge_policy": {"kind": "all_of"},
     "approve": {"signal_name": "go", "source_identity": "ann"},
-    "reclaim_execution": {
+    "reclaim": {
         "worker_id": "a",
         "worker_instance_id": "a",
         "lane_id": "default",
@@ -96,9 +96,9 @@ async def test_a_namespace_that_is_not_the_tokens_is_forbidden(
 @pytest.mark.parametrize(
     "path",
     [
-        "/v1/executions?namespace=beta",
-        "/v1/executions?lane=default",
-        "/v1/executions?lane=default&state=eligible",
+        "/v1/executions/search?namespace=beta",
+        "/v1/executions/search?lane=default",
+        "/v1/lanes/default/executions?state=eligible",
         "/v1/executions/count",
         "/v1/executions/count?namespace=beta",
         "/v1/leases/expired",
@@ -117,9 +117,9 @@ async def test_listings_and_feeds_never_show_another_namespace(shared: Served) -
     for one in (own, foreign):
         await shared.done(f"POST /v1/executions/{one}/cancel", {"reason": "x"})
     for path in (
-        "/v1/executions",
+        "/v1/executions/search",
         "/v1/executions/search?state=cancelled",
-        "/v1/executions?partition=86",
+        "/v1/partitions/86/executions",
         "/v1/events?cursor=oldest",
     ):
         text = (await shared.call(f"GET {path}", headers=ALPHA)).text

@@ -14,9 +14,10 @@ from flowfabric.operations.executions import Executions
 from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.owners import STORE
 from flowfabric.operations.store import Store
-from flowfabric.operations.types import Each, Owned
+from flowfabric.operations.types import UUID_PATTERN, Each, Owned
 from tests.server.conftest import Serve
 from tests.server.driving import Served
+from tests.server.samples import UUID
 from tests.server.test_budgets import make
 from tests.server.tokens import bearer, token
 
@@ -29,6 +30,8 @@ def sample(kind: Any, things: dict[str, str]) -> Any:
         owned = [one.kind for one in kind.__metadata__ if isinstance(one, Owned)]
         if owned:
             return things[owned[0]]
+        if any(getattr(one, "pattern", None) == UUID_PATTERN for one in kind.__metadata__):
+            return UUID
         inner = get_args(kind)[0]
         if any(isinstance(one, Each) for one in kind.__metadata__):
             return [sample(get_args(inner)[0], things)]
@@ -42,6 +45,8 @@ def sample(kind: Any, things: dict[str, str]) -> Any:
                 if field.required or names_a_thing(hints[field.name])
             }
         )
+    if kind == dict[str, str]:
+        return {"app.a": "x"}
     plain: dict[Any, Any] = {
         str: "x",
         int: 1,

@@ -16,23 +16,23 @@ READ, SUBMIT, WORKER, ADMIN = "read", "submit", "worker", "admin"
 AGREED = {
     (SUBMIT, WORKER): "submit submit_many create_flow add_member",
     (READ, WORKER): (
-        "describe_execution get_state get_result get_input get_upstreams get_journal"
-        " get_resume_signals read_stream tail_stream read_summary"
+        "describe_execution state get_result get_input upstreams journal"
+        " resume_signals read_stream tail_stream read_summary"
     ),
     (READ,): (
-        "get_attempts get_history list_executions search count_executions"
-        " explain_execution list_waitpoints follow_stream read_events list_workers"
+        "attempts history list_executions list_lane search count"
+        " explain list_waitpoints follow_stream read_events list_workers"
         " list_flows search_flows get_flow list_members list_edges describe_budget list_lanes"
         " lane_queues list_expired_leases get_schedule list_schedules"
     ),
     (SUBMIT,): (
-        "cancel replay_execution set_tags send_signal submit_flow stage_edge apply_edge"
+        "cancel replay set_execution_tags send_signal submit_flow stage_edge apply_edge"
         " set_edge_policy set_flow_tags cancel_flow replay_flow put_schedule delete_schedule"
         " pause_schedule resume_schedule trigger_schedule backfill_schedule"
     ),
     (ADMIN,): (
-        "set_priority resume_execution revoke_lease reclaim_execution approve read_token"
-        " create_budget reset_budget create_quota set_lane rotate_waitpoint_hmac_secret"
+        "set_priority resume revoke_lease reclaim approve read_token"
+        " create_budget reset_budget create_quota set_lane rotate_waitpoint_secret"
     ),
     (WORKER,): (
         "register_worker heartbeat leave claim claim_grant claim_granted renew finish suspend"

@@ -190,5 +190,6 @@ async def test_a_suspend_without_the_lease_is_refused(served: Served) -> None:
 async def test_an_operator_resumes(served: Served) -> None:
     own, _ = await suspended(served, "never")
     assert await served.done(f"POST /v1/executions/{own}/resume") == {
-        "Resumed": {"public_state": "waiting"}
+        "outcome": "resumed",
+        "public_state": "waiting",
     }

@@ -246,7 +246,7 @@ async def test_steps_are_recorded_once(served: Served) -> None:
     own = held["execution_id"]
     page = await served.done(f"GET /v1/executions/{own}/journal?limit=1")
     rest = await served.done(f"GET /v1/executions/{own}/journal?after={page['next_cursor']}")
-    assert [one["seq"] for one in page["entries"] + rest["entries"]] == [0, 1]
+    assert [one["seq"] for one in page["items"] + rest["items"]] == [0, 1]
     stale = {**held, "lease_epoch": 9, "entries": [entry]}
     assert await served.refused(path, stale) == (409, "stale_lease")
 

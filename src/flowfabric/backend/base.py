@@ -30,7 +30,6 @@ from flowfabric.backend.types import (
     FrameRange,
     JournalAppend,
     Journaled,
-    JournalEntry,
     ListRequest,
     Named,
     NamedClaim,
@@ -46,6 +45,7 @@ from flowfabric.backend.types import (
     Worker,
 )
 from flowfabric.core.birth import Birth
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Answer, Plan, Refused
 
 __all__ = [

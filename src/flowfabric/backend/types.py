@@ -10,10 +10,12 @@ from flowfabric.core.events import HistoryEntry, LogEntry
 from flowfabric.core.fence import Fence
 from flowfabric.core.flow_plan import FlowRefused
 from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Answer, Family
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.redaction import Redacted
 from flowfabric.core.states import State
+from flowfabric.core.upstreams import Upstream
 from flowfabric.errors import FlowFabricError
 
 # Of every store the same, told to whoever asks what it may hand in.
@@ -74,17 +76,6 @@ class NamedClaim(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     payload: bool = True
     upstreams: bool = False
-
-
-class Upstream(msgspec.Struct, frozen=True, kw_only=True):
-    edge_id: str
-    execution_id: str
-    data_ref: str = ""
-    outcome: str = ""
-    satisfied_at: int = 0
-    result: bytes | None = None
-    result_encoding: str = ""
-    result_deferred: bool = False
 
 
 class Offer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -273,15 +264,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # ---- journal
-
-
-class JournalEntry(msgspec.Struct, frozen=True):
-    """One named step; `seq` counts the uses of the name."""
-
-    name: str
-    seq: int
-    digest: str
-    outcome: bytes
 
 
 class JournalAppend(msgspec.Struct, frozen=True):

@@ -9,8 +9,7 @@ import typer
 from flowfabric.cli import show
 from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, ending, fabric_at, fail
 from flowfabric.client.admin import Admin
-from flowfabric.operations.executions import ExecutionInfo, Search, Submission, Submitted
-from flowfabric.wire import executions as wire
+from flowfabric.operations.executions import Attempts, ExecutionInfo, Search, Submission, Submitted
 
 app = typer.Typer()
 
@@ -96,7 +95,7 @@ def _tags(given: list[str]) -> dict[str, str] | None:
 def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> None:
     """Show one execution, its attempts and its result."""
 
-    async def question() -> tuple[ExecutionInfo, wire.Attempts, bytes | None, str]:
+    async def question() -> tuple[ExecutionInfo, Attempts, bytes | None, str]:
         async with fabric_at(url) as fabric:
             admin = fabric.admin
             found = await admin.describe_execution(execution_id)
@@ -131,8 +130,8 @@ def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> 
             ["attempt", "type", "state", "worker", "started", "failure"],
             (
                 (
-                    one.attempt_index,
-                    one.attempt_type,
+                    one.index,
+                    one.type,
                     one.state,
                     one.worker_instance_id or "",
                     show.instant(one.started_at),

@@ -4,13 +4,10 @@ from typing import Any, cast
 
 import msgspec
 
-from flowfabric.backend.types import Upstream
 from flowfabric.core.suspend_outcomes import Issued
-from flowfabric.core.suspensions import ReceivedSignal
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.claims import ClaimOrder, Resumption
 from flowfabric.ports.worker import Claim, ClaimedAs
-from flowfabric.wire import executions, signals
 from flowfabric.wire import workers as wire
 
 
@@ -50,7 +47,7 @@ def claim_of(shown: wire.Claimed, now: int) -> Claim:
         retry_count=shown.retry_count,
         replay_count=shown.replay_count,
         journal_length=shown.journal_length,
-        upstreams=tuple(upstream_of(one) for one in shown.upstreams or ()),
+        upstreams=tuple(shown.upstreams or ()),
         resumed_by=Resumption(resumed.suspension_id, resumed.how) if resumed else None,
     )
 
@@ -64,23 +61,6 @@ def fence_of(claim: Claim) -> dict[str, Any]:
     }
 
 
-def upstream_of(shown: executions.Upstream) -> Upstream:
-    return Upstream(
-        edge_id=shown.edge_id,
-        execution_id=shown.execution_id,
-        data_ref=shown.data_ref or "",
-        outcome=shown.outcome or "",
-        satisfied_at=shown.satisfied_at or 0,
-        result=shown.result,
-        result_encoding=shown.result_encoding or "",
-        result_deferred=shown.result_deferred,
-    )
-
-
 def issued_of(shown: wire.IssuedWaitpoint) -> Issued:
     token = WaitpointToken(shown.waitpoint_token)
     return Issued(shown.waitpoint_id, shown.waitpoint_key, token)
-
-
-def signal_of(shown: signals.ReceivedSignal) -> ReceivedSignal:
-    return msgspec.convert(shown, ReceivedSignal, from_attributes=True)

@@ -5,11 +5,8 @@ from typing import Any
 import msgspec
 
 from flowfabric.backend.types import Frame, StoredFrame, Summary
-from flowfabric.core.events import HistoryEntry
-from flowfabric.core.record import NO_ATTEMPT, Attempt
 from flowfabric.core.rules.signals import Accepted, Duplicate
 from flowfabric.engine.deliveries import Delivered
-from flowfabric.engine.explanation_types import Explanation
 from flowfabric.engine.flow_reads import FlowSnapshot, Member, MemberPage
 from flowfabric.engine.flow_replay import ReplayedMember
 from flowfabric.engine.flow_types import (
@@ -21,26 +18,7 @@ from flowfabric.engine.flow_types import (
 from flowfabric.engine.streams import StreamPage
 from flowfabric.errors import MalformedResponse
 from flowfabric.operations.errors import error_of
-from flowfabric.wire import executions, explanations, flows, signals, streams
-
-
-def explanation_of(shown: explanations.Explanation) -> Explanation:
-    return msgspec.convert(shown, Explanation, from_attributes=True)
-
-
-def attempt_of(shown: executions.Attempt) -> Attempt:
-    members: dict[str, Any] = {
-        name: value
-        for name in Attempt.__struct_fields__
-        if (value := getattr(shown, name, None)) is not None
-    }
-    members.setdefault("previous_attempt", NO_ATTEMPT)
-    members.update(index=shown.attempt_index, type=shown.attempt_type)
-    return Attempt(**members)
-
-
-def history_of(shown: executions.History) -> list[HistoryEntry]:
-    return [HistoryEntry(one.event, one.ts, one.fields) for one in shown.events]
+from flowfabric.wire import flows, signals, streams
 
 
 def page_of(shown: streams.Frames) -> StreamPage:

@@ -1,6 +1,6 @@
 """The submitter's port over HTTP."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -10,18 +10,15 @@ from flowfabric.client import shown
 from flowfabric.client.ends import Ends
 from flowfabric.client.events import Feed
 from flowfabric.client.operations import over
-from flowfabric.client.questions import attempt, execution, flow, get, post, put
+from flowfabric.client.questions import attempt, execution, flow, get, post
 from flowfabric.client.rest import Rest
 from flowfabric.client.streams import tail_frames
 from flowfabric.client.submissions import flow_of, graph_of
-from flowfabric.core.events import HistoryEntry
 from flowfabric.core.plan import Family
-from flowfabric.core.record import Attempt
 from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.events import Cursor, EventScope, Subscription
-from flowfabric.engine.explanation_types import Explanation
 from flowfabric.engine.flow_reads import FlowSnapshot, MemberPage
 from flowfabric.engine.flow_replay import ReplayedMember
 from flowfabric.engine.flow_types import FlowCancelled
@@ -30,15 +27,13 @@ from flowfabric.engine.signals import ApprovalRequest, SignalRequest
 from flowfabric.engine.streams import StreamPage, Tail
 from flowfabric.engine.waitpoints import OpenWaitpoint
 from flowfabric.errors import (
-    ExecutionNotFound,
     FlowNotFound,
     NotFound,
 )
 from flowfabric.operations.executions import Submission
 from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.ports.worker import Ended
-from flowfabric.wire import executions as wire
-from flowfabric.wire import explanations, flows, signals, streams
+from flowfabric.wire import flows, signals, streams
 
 _PAGE: Final = 1_000
 
@@ -70,31 +65,6 @@ class HttpSubmitter(SubmitterPort):
     async def wait_ended(self, execution_id: str, timeout_s: float | None = None) -> Ended | None:
         return await self._ends.wait(execution_id, timeout_s)
 
-    async def state(self, execution_id: str) -> str | None:
-        try:
-            return await self._rest.ask(get(execution(execution_id, "state")), str)
-        except ExecutionNotFound:
-            return None
-
-    async def explain(self, execution_id: str) -> Explanation:
-        question = get(execution(execution_id, "explain"))
-        return shown.explanation_of(await self._rest.ask(question, explanations.Explanation))
-
-    async def attempts(self, execution_id: str) -> tuple[Attempt, ...]:
-        question = get(execution(execution_id, "attempts"))
-        found = await self._rest.ask(question, wire.Attempts)
-        return tuple(shown.attempt_of(one) for one in found.attempts)
-
-    async def history(self, execution_id: str) -> tuple[HistoryEntry, ...]:
-        entries: list[HistoryEntry] = []
-        cursor: str | None = ""
-        while cursor is not None:
-            question = get(execution(execution_id, "history"), cursor=cursor, limit=_PAGE)
-            page = await self._rest.ask(question, wire.History)
-            entries += shown.history_of(page)
-            cursor = page.next_cursor
-        return tuple(entries)
-
     async def tail(self, tail: Tail) -> StreamPage:
         return await tail_frames(self._rest, tail)
 
@@ -104,15 +74,6 @@ class HttpSubmitter(SubmitterPort):
             return shown.summary_of(await self._rest.ask(question, streams.Summary))
         except NotFound:
             return None
-
-    async def replay(self, execution_id: str, request: ReplayRequest) -> str:
-        body = wire.Replay(reason=request.reason, requested_by=request.requested_by)
-        question = post(execution(execution_id, "replay"), body, is_safe=False)
-        return (await self._rest.ask(question, wire.ReplayAnswer)).replayed.public_state
-
-    async def set_tags(self, execution_id: str, tags: Mapping[str, str]) -> None:
-        body = wire.SetTags(tags=dict(tags))
-        await self._rest.fetch(put(execution(execution_id, "tags"), body))
 
     # ---- signals
 

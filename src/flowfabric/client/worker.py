@@ -7,14 +7,11 @@ from uuid import uuid4
 
 import msgspec
 
-from flowfabric.backend.types import JournalEntry, Upstream
 from flowfabric.client.claims import (
     claim_of,
     fence_of,
     issued_of,
-    signal_of,
     terms_of,
-    upstream_of,
 )
 from flowfabric.client.ends import Ends
 from flowfabric.client.families import ChildFlows
@@ -42,12 +39,13 @@ from flowfabric.client.rest import Rest
 from flowfabric.client.streams import read_frames, tail_frames
 from flowfabric.client.submissions import chunks
 from flowfabric.core.condition_checks import Fresh
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.suspend_outcomes import Issued
+from flowfabric.core.upstreams import Upstream
 from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.frames import NewFrame
 from flowfabric.engine.grants import Grant
 from flowfabric.engine.journals import Kept
-from flowfabric.engine.signals import ResumeSignals
 from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.engine.tails import StreamPage, StreamRange, Tail
 from flowfabric.engine.workers import Registration
@@ -61,7 +59,7 @@ from flowfabric.errors import (
     Unreachable,
 )
 from flowfabric.operations.budgets import Budgets, Usage
-from flowfabric.operations.executions import Submission
+from flowfabric.operations.executions import ResumeSignals, Submission
 from flowfabric.ports.worker import (
     Appended,
     Claim,
@@ -77,7 +75,6 @@ from flowfabric.ports.worker import (
     SpendReport,
     Suspended,
 )
-from flowfabric.wire import executions, signals
 from flowfabric.wire import workers as wire
 
 T = TypeVar("T")
@@ -245,7 +242,7 @@ class HttpWorker:
         answer = await self._ask(_post("suspend", body), wire.SuspendAnswer)
         if answer.already_satisfied is not None:
             met = answer.already_satisfied
-            return Satisfied(met.suspension_id, tuple(signal_of(one) for one in met.signals))
+            return Satisfied(met.suspension_id, tuple(met.signals))
         if answer.suspended is None:
             raise MalformedResponse("suspend: neither suspended nor satisfied")
         paused = answer.suspended
@@ -257,10 +254,7 @@ class HttpWorker:
         return issued_of(await self._ask(question, wire.IssuedWaitpoint))
 
     async def resume_signals(self, execution_id: str) -> ResumeSignals:
-        question = get(execution(execution_id, "resume-signals"))
-        answer = await self._ask(question, signals.ResumeSignals)
-        found = tuple(signal_of(one) for one in answer.signals)
-        return ResumeSignals(answer.resumed_by, found, answer.suspension_id or "")
+        return await self.executions.resume_signals(execution_id)
 
     # ---- output
 
@@ -285,11 +279,10 @@ class HttpWorker:
 
     async def journal(self, execution_id: str) -> list[JournalEntry]:
         entries: list[JournalEntry] = []
-        after: int | None = 0
-        while after is not None:
-            question = get(execution(execution_id, "journal"), after=after, limit=_PAGE)
-            page = await self._ask(question, executions.Journal)
-            entries += (JournalEntry(e.name, e.seq, e.digest, e.outcome) for e in page.entries)
+        after = "0"
+        while after:
+            page = await self.executions.journal(execution_id, int(after), _PAGE)
+            entries += page.items
             after = page.next_cursor
         return entries
 
@@ -336,9 +329,7 @@ class HttpWorker:
         return (await self._rest.fetch(get(execution(execution_id, "input")))).content
 
     async def upstreams(self, execution_id: str) -> tuple[Upstream, ...]:
-        question = get(execution(execution_id, "upstreams"), results="true")
-        answer = await self._ask(question, executions.Upstreams)
-        return tuple(upstream_of(one) for one in answer.upstreams)
+        return (await self.executions.upstreams(execution_id, results=True)).upstreams
 
     async def submit_child(self, claim: Claim, submission: Submission) -> str:
         child = msgspec.structs.replace(submission, flow_id=await self._families.flow_of(claim))

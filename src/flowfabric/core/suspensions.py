@@ -120,7 +120,7 @@ class Signal(Redacted, frozen=True, omit_defaults=True, kw_only=True):
     observed_effect: str = ""
 
 
-class ReceivedSignal(Redacted, frozen=True, kw_only=True):
+class ReceivedSignal(Redacted, frozen=True, kw_only=True, omit_defaults=True):
     """A signal as the attempt it resumed is shown it."""
 
     hidden = Signal.hidden

@@ -26,8 +26,8 @@ from flowfabric.core.record import Record, counting_instants
 from flowfabric.core.states import FINAL, LIMIT_REASONS
 from flowfabric.core.suspension_documents import suspension_in
 from flowfabric.core.suspensions import Suspension
-from flowfabric.engine.explanation_types import Blocker, Code, NextTimer
 from flowfabric.errors import FlowFabricError
+from flowfabric.operations.explanations import Blocker, Code, NextTimer
 
 _MOST_EDGES: Final = 20
 

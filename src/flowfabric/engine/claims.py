@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from flowfabric.backend.base import Listening, lane_bell
-from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offer, Upstream
+from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offer
 from flowfabric.core.capabilities import worker_capabilities
 from flowfabric.core.fence import Fence
 from flowfabric.core.handles import BACKEND_TAGS, Backend, Handle, HandleKind
@@ -19,6 +19,7 @@ from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import delay
 from flowfabric.core.suspension_documents import read_suspension
 from flowfabric.core.suspensions import How, how_ended
+from flowfabric.core.upstreams import Upstream
 from flowfabric.engine.admission import Admissions, Let
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps

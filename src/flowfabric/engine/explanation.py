@@ -15,16 +15,13 @@ from flowfabric.core.record import Record
 from flowfabric.core.states import FINAL
 from flowfabric.engine.blockers import Around, blockers_of, next_timer
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.explanation_types import (
-    Blocker,
-    Explanation,
-    LastFailure,
-    QueuePlace,
-)
 from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.slots import gates_of
 from flowfabric.engine.workers import Workers
 from flowfabric.errors import FlowFabricError
+from flowfabric.operations import executions as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.explanations import Blocker, Explanation, LastFailure, QueuePlace
 
 _BESIDE: Final = frozenset[With]({"group"})
 _MOST_AHEAD: Final = 200
@@ -38,6 +35,7 @@ class Explanations:
         self._lanes = lanes
         self._workers = workers
 
+    @implements(declared.Executions.explain)
     async def explain(self, execution_id: str) -> Explanation:
         """Why it is not running: its state, its lane, its workers, its limits, all at once."""
         parse_execution_id(execution_id, self._deps.counts)

@@ -6,18 +6,22 @@ from typing import Final, Literal
 import msgspec
 
 from flowfabric.backend.flowing import EdgeQuery, MemberQuery
-from flowfabric.backend.types import Upstream, With
+from flowfabric.backend.types import With
 from flowfabric.core.cursors import Place, read_cursor, write_cursor
 from flowfabric.core.edge_policies import EdgePolicy, policy_of
 from flowfabric.core.graph import Edge, Flow, Group, flow_state, resolved_edges
 from flowfabric.core.ids import parse_execution_id, parse_uuid
 from flowfabric.core.partitions import parse_partition_key
 from flowfabric.core.states import PUBLIC_STATES
+from flowfabric.core.upstreams import Upstream
 from flowfabric.engine.checking import MAX_INSTANT, stored, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.flow_deciding import read_flow
 from flowfabric.engine.flow_types import EdgeSnapshot, edge_snapshot
 from flowfabric.errors import Corruption, InvalidInput
+from flowfabric.operations import executions as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.executions import Upstreams
 
 MAX_PAGE: Final = 1_000
 _MEMBERS: Final = "members"
@@ -175,6 +179,10 @@ class FlowReads:
         parse_execution_id(execution_id, self._deps.counts)
         beside = frozenset[With]({"upstream_results" if results else "upstreams"})
         return (await self._deps.seen(execution_id, beside)).upstreams
+
+    @implements(declared.Executions.upstreams)
+    async def list_upstreams(self, execution_id: str, *, results: bool = False) -> Upstreams:
+        return Upstreams(await self.upstreams(execution_id, results=results))
 
     async def upstream(self, execution_id: str, name: str) -> Upstream | None:
         """The upstream input of one name: of several the one that was satisfied first."""

@@ -43,7 +43,17 @@ from flowfabric.errors import (
     CapabilityMismatch,
     ExecutionNotFound,
     ExecutionNotReclaimable,
+    InvalidInput,
     MaxRetriesExhausted,
+)
+from flowfabric.operations import executions as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.executions import (
+    GrantOrder,
+    NotReclaimable,
+    Reclaim,
+    ReclaimCapExceeded,
+    ReclaimGranted,
 )
 
 _OPERATOR: Final = "operator"
@@ -62,26 +72,6 @@ class Grant(msgspec.Struct, frozen=True):
     expires_at_ms: int
     lane_id: str
     kind: str
-
-
-class GrantOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a grant is for. The three texts are kept for audit; nothing compares them."""
-
-    worker_id: str
-    worker_instance_id: str
-    grant_ttl_ms: int = 5_000
-    worker_capabilities: tuple[str, ...] = ()
-    capability_hash: str = ""
-    route_snapshot_json: str = ""
-    admission_summary: str = ""
-
-
-class NotReclaimable(msgspec.Struct, frozen=True):
-    detail: str
-
-
-class ReclaimCapExceeded(msgspec.Struct, frozen=True):
-    reclaim_count: int
 
 
 class GrantClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +131,19 @@ class Grants:
         record = await self._reserve(execution_id, order, terms, check)
         return _granted(record)
 
+    @implements(declared.Executions.reclaim)
+    async def reclaim_lost(
+        self, execution_id: str, order: Reclaim
+    ) -> ReclaimGranted | NotReclaimable | ReclaimCapExceeded:
+        parse_execution_id(execution_id, self._deps.counts)
+        record, _ = await self._deps.record(execution_id)
+        if record.lane != order.lane_id:
+            raise InvalidInput(f"lane_id: the execution is on lane {record.lane}")
+        done = await self.issue_reclaim(execution_id, order)
+        if not isinstance(done, Grant):
+            return done
+        return msgspec.convert(done, ReclaimGranted, from_attributes=True)
+
     async def issue_reclaim(
         self, execution_id: str, order: GrantOrder
     ) -> Grant | NotReclaimable | ReclaimCapExceeded:
@@ -149,7 +152,7 @@ class Grants:
         capped = await self._deps.decide(execution_id, _at_cap)
         if isinstance(capped, Applied):
             assert capped.record is not None
-            return ReclaimCapExceeded(capped.record.reclaim_count)
+            return ReclaimCapExceeded(execution_id, capped.record.reclaim_count)
 
         def check(seen: Record, now: int, covered: bool) -> None:
             check_reclaim_offer(seen, now, covered=covered)
@@ -158,7 +161,7 @@ class Grants:
             return _granted(await self._reserve(execution_id, order, terms, check))
         except (ExecutionNotReclaimable, CapabilityMismatch) as refusal:
             mismatch = isinstance(refusal, CapabilityMismatch)
-            return NotReclaimable(str(refusal) if mismatch else refusal.code)
+            return NotReclaimable(execution_id, str(refusal) if mismatch else refusal.code)
 
     async def consume(self, kind: GrantKind, claim: GrantClaim) -> Claimed:
         """Consume a grant of any kind."""

@@ -6,9 +6,10 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.backend.types import JournalAppend, Journaled, JournalEntry
+from flowfabric.backend.types import JournalAppend, Journaled
 from flowfabric.core.checks import check_lease
 from flowfabric.core.ids import check_text, parse_execution_id
+from flowfabric.core.journal import JournalEntry
 from flowfabric.engine.checking import body, whole
 from flowfabric.engine.claims import Claimed
 from flowfabric.engine.deps import Deps
@@ -19,6 +20,9 @@ from flowfabric.errors import (
     InvalidInput,
     Nondeterminism,
 )
+from flowfabric.operations import executions as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.types import Page
 
 ENTRY_BYTES: Final = 1024 * 1024
 _NAME_BYTES: Final = 1024
@@ -32,13 +36,6 @@ class Kept(msgspec.Struct, frozen=True):
 
     stored: bool
     outcome: bytes
-
-
-class JournalPage(msgspec.Struct, frozen=True):
-    """Entries in order of arrival; `next_after` is 0 when there are no more."""
-
-    entries: tuple[JournalEntry, ...]
-    next_after: int = 0
 
 
 class Journals:
@@ -61,23 +58,32 @@ class Journals:
         answers = await asyncio.gather(*map(self._append, items), return_exceptions=True)
         return [_own(answer) for answer in answers]
 
-    async def read(self, execution_id: str, after: int = 0, limit: int = _PAGE) -> JournalPage:
+    @implements(declared.Executions.journal)
+    async def read(
+        self, execution_id: str, after: int = 0, limit: int = _PAGE
+    ) -> Page[JournalEntry]:
         """Entries behind the number `after`, in order of arrival."""
+        page = await self._page(execution_id, after, limit)
+        if not page.items:
+            await self._deps.record(execution_id)
+        return page
+
+    async def read_all(self, execution_id: str) -> list[JournalEntry]:
+        """The whole journal in order of arrival; empty for an execution nobody knows."""
+        page = await self._page(execution_id, 0, _LARGEST_PAGE)
+        entries = page.items
+        while page.next_cursor:
+            page = await self._page(execution_id, int(page.next_cursor), _LARGEST_PAGE)
+            entries += page.items
+        return entries
+
+    async def _page(self, execution_id: str, after: int, limit: int) -> Page[JournalEntry]:
         parse_execution_id(execution_id, self._deps.counts)
         whole(after, "after")
         whole(limit, "limit", 1, _LARGEST_PAGE)
         rows = await self._deps.store.backend.journal_read(execution_id, after, limit + 1)
-        entries = tuple(entry for _, entry in rows[:limit])
-        return JournalPage(entries, rows[limit - 1][0] if len(rows) > limit else 0)
-
-    async def read_all(self, execution_id: str) -> list[JournalEntry]:
-        """The whole journal in order of arrival; empty for an execution nobody knows."""
-        page = await self.read(execution_id, 0, _LARGEST_PAGE)
-        entries = [*page.entries]
-        while page.next_after:
-            page = await self.read(execution_id, page.next_after, _LARGEST_PAGE)
-            entries += page.entries
-        return entries
+        entries = [entry for _, entry in rows[:limit]]
+        return Page(items=entries, next_cursor=str(rows[limit - 1][0]) if len(rows) > limit else "")
 
     async def read_claimed(self, claims: Sequence[Claimed]) -> dict[str, list[JournalEntry]]:
         """The journals that come with a claim, by execution. All are read side by side; a claim

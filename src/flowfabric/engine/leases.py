@@ -15,10 +15,14 @@ from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import progress, renew
 from flowfabric.core.rules.operators import revoke
 from flowfabric.core.states import HELD
+from flowfabric.engine.audit import audit
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.holding import Held, fence_of
 from flowfabric.errors import ExecutionNotFound, FlowFabricError, NoLeaseToRevoke, StaleLease
+from flowfabric.operations import executions as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.executions import AlreadySatisfied, Revoked
 
 _REASON_BYTES: Final = 256
 
@@ -35,17 +39,6 @@ Marked = Literal[
 class Renewed(msgspec.Struct, frozen=True):
     lease_expires_at: int
     lease_epoch: int
-
-
-class Revoked(msgspec.Struct, frozen=True):
-    lease_id: str
-    lease_epoch: int
-
-
-class AlreadySatisfied(msgspec.Struct, frozen=True):
-    """Nothing was left to do, and why."""
-
-    reason: str
 
 
 class Revocation(msgspec.Struct, frozen=True):
@@ -90,6 +83,15 @@ class Leases:
             check_text(message, "progress_message", 4096)
         fence = await fence_of(self._deps, held, may_override=False)
         await self._deps.push(progress(held.execution_id, fence, percent, message))
+
+    @implements(declared.Executions.revoke_lease)
+    async def revoke_lease(self, execution_id: str, caller: str = "") -> Revoked | AlreadySatisfied:
+        """An operator takes the lease."""
+        done = await self.revoke(execution_id, Revocation(reason="operator_revoke"))
+        if isinstance(done, Revoked):
+            epoch = str(done.lease_epoch)
+            audit("lease_revoked", execution_id=execution_id, lease_epoch=epoch, caller=caller)
+        return done
 
     async def revoke(
         self, execution_id: str, revocation: Revocation | None = None

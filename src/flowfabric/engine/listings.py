@@ -17,7 +17,6 @@ from flowfabric.engine.deps import Deps
 from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.searches import ORDERS, check_search, filter_of, found_of, is_found
 from flowfabric.engine.snapshots import (
-    ExecutionSummary,
     expired_lease_of,
     stored_id,
     summary_of,
@@ -27,14 +26,12 @@ from flowfabric.operations import executions as declared
 from flowfabric.operations import lanes as declared_lanes
 from flowfabric.operations import types as operations
 from flowfabric.operations.declaration import implements
-from flowfabric.operations.executions import FoundExecution, Search
+from flowfabric.operations.executions import Counts, ExecutionSummary, FoundExecution, Search
 from flowfabric.operations.lanes import ExpiredLease
 
 PAGE: Final = 50
 MOST_LISTED: Final = 1_000
 MOST_EXPIRED: Final = 10_000
-# Further into a lane a search with a cursor is the way: an offset is walked every time.
-MOST_OFFSET: Final = 10_000
 
 # Of an instant in a cursor.
 _MOST_DIGITS: Final = 16
@@ -51,22 +48,6 @@ _VIEWS: Final[dict[str, Filter]] = {
     "terminal": Filter(state="terminal"),
     **{f"blocked:{why}": Filter(state="blocked", reason=why) for why in sorted(BLOCK_REASONS)},
 }
-
-
-class IdPage(msgspec.Struct, frozen=True):
-    execution_ids: tuple[str, ...]
-    next_cursor: str = ""
-
-
-class LaneListing(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of a lane to show: `eligible`, `delayed`, `active`, `suspended`, `terminal` or
-    `blocked:<reason>`."""
-
-    lane: str
-    state: str
-    namespace: str = "default"
-    offset: int = 0
-    limit: int = PAGE
 
 
 class Suspended(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,41 +88,54 @@ class Listings:
         found = [found_of(one) for one in page.records if is_found(one, query, visible)]
         return operations.Page(items=found, next_cursor=page.next_cursor)
 
+    @implements(declared.Executions.list_executions)
     async def list_executions(
         self,
         partition: int,
         cursor: str = "",
         limit: int = PAGE,
-        namespaces: frozenset[str] | None = None,
-    ) -> IdPage:
+        visible: frozenset[str] | None = None,
+    ) -> operations.Page[str]:
         """Ids of one partition in byte order, strictly behind the cursor, which is an id; those of
-        some namespaces, if they are given. Then a page may be short and yet have a next one."""
+        the visible namespaces. Then a page may be short and yet have a next one."""
         whole(partition, "partition", 0, self._deps.counts.flow - 1)
         limit = min(whole(limit, "limit"), MOST_LISTED)
         if cursor:
             _check_cursor(cursor)
         if limit == 0:
-            return IdPage(())
+            return operations.Page(items=[])
         rows = await self._first(Filter(partition=partition), "id", limit + 1, cursor)
         shown = rows[:limit]
-        ids = tuple(
+        ids = [
             stored_id(record.execution_id)
             for record in shown
-            if namespaces is None or record.namespace in namespaces
-        )
-        return IdPage(ids, shown[-1].execution_id if len(rows) > limit else "")
+            if visible is None or record.namespace in visible
+        ]
+        more = len(rows) > limit
+        return operations.Page(items=ids, next_cursor=shown[-1].execution_id if more else "")
 
-    async def list_lane(self, asked: LaneListing) -> tuple[ExecutionSummary, ...]:
-        """One view of a lane in its own order."""
-        namespace, lane = check_namespace(asked.namespace), check_lane(asked.lane)
-        if asked.state not in _VIEWS:
+    @implements(declared.Executions.list_lane)
+    async def list_lane(
+        self,
+        lane: str,
+        state: str,
+        namespace: str = "default",
+        cursor: str = "",
+        limit: int = PAGE,
+    ) -> operations.Page[ExecutionSummary]:
+        """One view of a lane in its own order. A page may be short and yet have a next one."""
+        check_namespace(namespace)
+        check_lane(lane)
+        if state not in _VIEWS:
             names = "eligible, delayed, active, suspended, terminal, blocked:<reason>"
-            raise InvalidInput(f"state: expected one of {names}, got {asked.state!r}")
-        offset = whole(asked.offset, "offset", 0, MOST_OFFSET)
-        end = offset + min(whole(asked.limit, "limit"), MOST_LISTED)
-        wanted = msgspec.structs.replace(_VIEWS[asked.state], namespace=namespace, lane=lane)
-        rows = await self._first(wanted, "view", end) if end > offset else []
-        return tuple(summary_of(record) for record in rows[offset:])
+            raise InvalidInput(f"state: expected one of {names}, got {state!r}")
+        limit = min(whole(limit, "limit"), MOST_LISTED)
+        if limit == 0:
+            return operations.Page(items=[])
+        wanted = msgspec.structs.replace(_VIEWS[state], namespace=namespace, lane=lane)
+        page = await self._search(wanted, "view", cursor, limit)
+        lines = [summary_of(record) for record in page.records]
+        return operations.Page(items=lines, next_cursor=page.next_cursor)
 
     async def list_suspended(
         self, partition: int, cursor: Place | None = None, limit: int = PAGE
@@ -181,6 +175,10 @@ class Listings:
         last = rows[-1] if len(rows) == limit else None
         next_cursor = f"{last.lease_until}:{last.execution_id}" if last else ""
         return operations.Page(items=leases, next_cursor=next_cursor)
+
+    @implements(declared.Executions.count)
+    async def count_executions(self, lane: str = "", namespace: str = "default") -> Counts:
+        return Counts(await self.count(namespace, lane))
 
     async def count(self, namespace: str, lane: str = "") -> dict[str, int]:
         """How many executions a lane, or the whole namespace, has in each public state."""

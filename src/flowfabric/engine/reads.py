@@ -9,10 +9,11 @@ from flowfabric.backend.types import Seen, With
 from flowfabric.core.events import HistoryEntry
 from flowfabric.core.facets import Scene
 from flowfabric.core.ids import parse_execution_id
-from flowfabric.core.record import Attempt, Record
+from flowfabric.core.record import Record
+from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.lanes import Lanes
-from flowfabric.engine.listings import Listings
+from flowfabric.engine.listings import MOST_LISTED, Listings
 from flowfabric.engine.snapshots import (
     ExecutionSnapshot,
     attempts_of,
@@ -25,13 +26,15 @@ from flowfabric.engine.workers import Workers
 from flowfabric.errors import ExecutionNotFound, InvalidInput
 from flowfabric.operations import executions as declared
 from flowfabric.operations.declaration import implements
-from flowfabric.operations.executions import ExecutionInfo
+from flowfabric.operations.executions import Attempts, ExecutionInfo
+from flowfabric.operations.types import Page
 
 _NOTHING: Final = frozenset[With]()
 _INPUT: Final = frozenset[With]({"input"})
 _RESULT: Final = frozenset[With]({"result"})
 _ATTEMPTS: Final = frozenset[With]({"attempts"})
 _HISTORY: Final = frozenset[With]({"history"})
+_MOST_DIGITS: Final = 10
 
 
 class ExecutionContext(msgspec.Struct, frozen=True):
@@ -95,14 +98,20 @@ class Reads(Listings):
         seen = await self._seen(execution_id)
         return stored_flow_id(seen.record) if seen else None
 
-    async def attempts(self, execution_id: str) -> tuple[Attempt, ...]:
+    @implements(declared.Executions.attempts)
+    async def attempts(self, execution_id: str) -> Attempts:
         """Every attempt by index, the open one last."""
         seen = await self._needed(execution_id, _ATTEMPTS)
-        return attempts_of(seen.record, seen.attempts)
+        return Attempts(attempts_of(seen.record, seen.attempts))
 
-    async def history(self, execution_id: str) -> tuple[HistoryEntry, ...]:
-        """The last lease events, newest last."""
-        return (await self._needed(execution_id, _HISTORY)).history
+    @implements(declared.Executions.history)
+    async def history(
+        self, execution_id: str, cursor: str = "", limit: int = MOST_LISTED
+    ) -> Page[HistoryEntry]:
+        """The last lease events, newest last; the cursor counts those before it."""
+        start, end = _slice(cursor, limit)
+        found = (await self._needed(execution_id, _HISTORY)).history
+        return Page(items=list(found[start:end]), next_cursor=str(end) if len(found) > end else "")
 
     async def _seen(self, execution_id: str, beside: frozenset[With] = _NOTHING) -> Seen | None:
         parse_execution_id(execution_id, self._deps.counts)
@@ -126,3 +135,10 @@ class Reads(Listings):
     async def _is_served(self, record: Record, now: int) -> bool:
         required = record.required_capabilities
         return await self._workers.serves(record.namespace, record.lane, required, now)
+
+
+def _slice(cursor: str, limit: int) -> tuple[int, int]:
+    if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS):
+        raise InvalidInput("cursor: not one of this list")
+    start = int(cursor or "0")
+    return start, start + whole(limit, "limit", 1, MOST_LISTED)

@@ -14,6 +14,9 @@ from flowfabric.core.rules.operators import Reopening, ReplayRequest, replay
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.flow_deciding import read_flow
 from flowfabric.engine.optimistic import STALE, Stale, decide
+from flowfabric.operations import executions as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.executions import Replayed
 
 _WITH_GROUP: Final = frozenset[With]({"group"})
 _PAGE: Final = 1_000
@@ -22,6 +25,12 @@ _PAGE: Final = 1_000
 class Replays:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
+
+    @implements(declared.Executions.replay)
+    async def run_again(
+        self, execution_id: str, reason: str = "", requested_by: str = ""
+    ) -> Replayed:
+        return Replayed(await self.replay(execution_id, ReplayRequest(reason, requested_by)))
 
     async def replay(self, execution_id: str, request: ReplayRequest | None = None) -> str:
         """The public state the execution is in now: waiting, or waiting for dependencies again."""

@@ -8,7 +8,8 @@ from flowfabric.backend.types import Seen
 from flowfabric.core.documents import SUSPENSION
 from flowfabric.core.ids import check_lane
 from flowfabric.core.plan import Plan
-from flowfabric.core.rules.resumes import behavior_of, resume, time_out_suspension
+from flowfabric.core.rules import resumes as rules
+from flowfabric.core.rules.resumes import behavior_of, time_out_suspension
 from flowfabric.core.states import public_state
 from flowfabric.core.suspension_documents import open_suspension, suspension_in
 from flowfabric.core.suspensions import Suspension
@@ -17,6 +18,9 @@ from flowfabric.engine.checking import stored, whole
 from flowfabric.engine.deciding import decide_beside
 from flowfabric.engine.deps import Deps
 from flowfabric.errors import ExecutionNotFound, ExecutionNotSuspended, InvalidInput
+from flowfabric.operations import executions as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.executions import Resumed
 
 TRIGGERS: Final = ("signal", "operator", "auto_resume")
 _LONGEST_MS: Final = 2**52
@@ -37,6 +41,15 @@ class Resumes:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
 
+    @implements(declared.Executions.resume)
+    async def resume(
+        self,
+        execution_id: str,
+        trigger_type: str = "operator",
+        resume_delay_ms: int | None = None,
+    ) -> Resumed:
+        return Resumed(await self.resume_execution(execution_id, trigger_type, resume_delay_ms))
+
     async def resume_execution(
         self, execution_id: str, trigger_type: str = "signal", resume_delay_ms: int | None = None
     ) -> str:
@@ -51,7 +64,7 @@ class Resumes:
             stored("record", check_lane, record.lane)
             if record.state != "suspended":
                 raise ExecutionNotSuspended(f"{execution_id} is {record.state}")
-            plan = resume(record, _own_suspension(seen), trigger_type, resume_delay_ms)
+            plan = rules.resume(record, _own_suspension(seen), trigger_type, resume_delay_ms)
             return plan, None
 
         applied, _ = await decide_beside(self._deps, execution_id, (SUSPENSION,), decision)

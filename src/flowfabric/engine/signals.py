@@ -13,7 +13,6 @@ from flowfabric.core.rules.signals import Terms
 from flowfabric.core.suspension_documents import read_signal, suspension_in, waitpoint_in
 from flowfabric.core.suspensions import (
     NOW,
-    How,
     ReceivedSignal,
     Signal,
     Waitpoint,
@@ -29,6 +28,9 @@ from flowfabric.engine.deliveries import Delivered, Delivery
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.keys import Keys
 from flowfabric.errors import InvalidInput, NoWaitpointToApprove
+from flowfabric.operations import executions as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.executions import ResumeSignals
 
 MOST_PAYLOAD_BYTES: Final = 65_536
 RESERVED_PREFIX: Final = "__"
@@ -83,15 +85,6 @@ class UnknownWaitpoint(msgspec.Struct, frozen=True):
 
 class TokenMismatch(msgspec.Struct, frozen=True):
     """The bridge was shown another token than the waitpoint's."""
-
-
-class ResumeSignals(msgspec.Struct, frozen=True):
-    """How the suspension ended, and the signals that counted, in order of acceptance; without an
-    end neither they nor the suspension are told."""
-
-    resumed_by: How | None
-    signals: tuple[ReceivedSignal, ...]
-    suspension_id: str = ""
 
 
 class Signals:
@@ -161,6 +154,7 @@ class Signals:
             return TokenMismatch()
         return await self.deliver_signal(request)
 
+    @implements(declared.Executions.resume_signals)
     async def resume_signals(
         self, execution_id: str, attempt_index: int | None = None
     ) -> ResumeSignals:
@@ -172,10 +166,11 @@ class Signals:
         seen = await self._deps.seen(execution_id, documents=(SUSPENSION,))
         suspension = suspension_in(seen.documents)
         if suspension is None or attempt_index not in (None, suspension.attempt_index):
-            return ResumeSignals(None, ())
+            return ResumeSignals(signals=())
         signals = await self.signals_at(execution_id, satisfiers_of(suspension))
         how = how_ended(suspension)
-        return ResumeSignals(how, signals, suspension.suspension_id if how else "")
+        own = suspension.suspension_id if how else ""
+        return ResumeSignals(resumed_by=how, signals=signals, suspension_id=own)
 
     async def signals_at(
         self, execution_id: str, places: tuple[Satisfier, ...]

@@ -6,11 +6,18 @@ import msgspec
 
 from flowfabric.core.facets import Scene, blocking_detail, facets
 from flowfabric.core.ids import parse_execution_id, parse_uuid
-from flowfabric.core.record import NO_PERCENT, Attempt, Record
+from flowfabric.core.record import NO_PERCENT, Record
+from flowfabric.core.record import Attempt as StoredAttempt
 from flowfabric.core.states import STATES, public_state
 from flowfabric.engine.checking import stored
 from flowfabric.errors import Corruption
-from flowfabric.operations.executions import CurrentAttempt, CurrentLease, ExecutionInfo
+from flowfabric.operations.executions import (
+    Attempt,
+    CurrentAttempt,
+    CurrentLease,
+    ExecutionInfo,
+    ExecutionSummary,
+)
 from flowfabric.operations.lanes import ExpiredLease
 
 
@@ -31,18 +38,6 @@ class ExecutionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     last_mutation_at: int
     total_attempt_count: int
     tags: Mapping[str, str]
-
-
-class ExecutionSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a lane's listing."""
-
-    execution_id: str
-    namespace: str
-    lane_id: str
-    execution_kind: str
-    public_state: str
-    priority: int
-    created_at: int
 
 
 def info_of(record: Record, scene: Scene | None = None) -> ExecutionInfo:
@@ -123,12 +118,18 @@ def expired_lease_of(record: Record) -> ExpiredLease | None:
     )
 
 
-def attempts_of(record: Record, ended: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
+def attempts_of(record: Record, ended: tuple[StoredAttempt, ...]) -> tuple[Attempt, ...]:
     """Every attempt by index: the ended ones, and the open one the record holds."""
     known = {attempt.index: attempt for attempt in ended}
     if record.attempt is not None:
         known[record.attempt.index] = record.attempt
-    return tuple(known[index] for index in sorted(known))
+    return tuple(_attempt_of(known[index]) for index in sorted(known))
+
+
+def _attempt_of(stored: StoredAttempt) -> Attempt:
+    """Attempts are created started."""
+    attempt = msgspec.convert(stored, Attempt, from_attributes=True)
+    return msgspec.structs.replace(attempt, created_at=stored.started_at)
 
 
 def stored_public_state(record: Record) -> str:

@@ -9,13 +9,19 @@ from flowfabric.core.rules.operators import set_tags
 from flowfabric.core.tags import check_tag_keys
 from flowfabric.engine.deps import Deps
 from flowfabric.errors import InvalidInput
+from flowfabric.operations import executions as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.executions import TagsUpdated
 
 
 class Tags:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
 
-    async def set_execution_tags(self, execution_id: str, tags: Mapping[str, str]) -> int:
+    @implements(declared.Executions.set_execution_tags)
+    async def set_execution_tags(
+        self, execution_id: str, tags: Mapping[str, object]
+    ) -> TagsUpdated:
         """Write all pairs over what is there; how many were given. There is no delete."""
         given = given_tags(tags)
 
@@ -24,9 +30,9 @@ class Tags:
             return set_tags(record, given)
 
         await self._deps.decide(execution_id, decision)
-        return len(given)
+        return TagsUpdated(len(given))
 
-    async def set_execution_tag(self, execution_id: str, key: str, value: str) -> int:
+    async def set_execution_tag(self, execution_id: str, key: str, value: str) -> TagsUpdated:
         return await self.set_execution_tags(execution_id, {key: value})
 
     async def get_execution_tag(self, execution_id: str, key: str) -> str | None:

@@ -1,18 +1,15 @@
 """The submitter's port over an engine in this process."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from flowfabric.backend.types import Summary
-from flowfabric.core.events import HistoryEntry
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.plan import Family
-from flowfabric.core.record import Attempt
 from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine import Engine
 from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.events import Cursor, EventScope, Subscription
-from flowfabric.engine.explanation_types import Explanation
 from flowfabric.engine.flow_reads import FlowSnapshot, MemberPage
 from flowfabric.engine.flow_replay import ReplayedMember
 from flowfabric.engine.flow_types import FlowCancelled
@@ -46,30 +43,12 @@ class EmbeddedSubmitter(SubmitterPort):
         parse_execution_id(execution_id, self._engine.deps.counts)
         return end_of(await self._engine.waits.until(execution_id, timeout_s, WITH_RESULT))
 
-    async def state(self, execution_id: str) -> str | None:
-        return await self._engine.reads.read_execution_state(execution_id)
-
-    async def explain(self, execution_id: str) -> Explanation:
-        return await self._engine.explanations.explain(execution_id)
-
-    async def attempts(self, execution_id: str) -> tuple[Attempt, ...]:
-        return await self._engine.reads.attempts(execution_id)
-
-    async def history(self, execution_id: str) -> tuple[HistoryEntry, ...]:
-        return await self._engine.reads.history(execution_id)
-
     async def tail(self, tail: Tail) -> StreamPage:
         # The pool of tails keeps a server open to all its clients; here is only one.
         return await self._engine.streams.follow_stream(tail)
 
     async def summary(self, execution_id: str, attempt_index: int) -> Summary | None:
         return await self._engine.streams.read_summary(execution_id, attempt_index)
-
-    async def replay(self, execution_id: str, request: ReplayRequest) -> str:
-        return await self._engine.replays.replay(execution_id, request)
-
-    async def set_tags(self, execution_id: str, tags: Mapping[str, str]) -> None:
-        await self._engine.tags.set_execution_tags(execution_id, tags)
 
     async def signal(self, request: SignalRequest) -> Delivered:
         return await self._engine.signals.deliver_signal(request)

@@ -10,11 +10,8 @@ import msgspec
 from flowfabric.backend.types import StoredFrame
 from flowfabric.core.backoff import Backoff
 from flowfabric.core.events import HistoryEntry
-from flowfabric.core.record import Attempt
-from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.deliveries import Delivered
-from flowfabric.engine.explanation_types import Explanation
 from flowfabric.engine.tails import StreamPage, Tail, Visibility
 from flowfabric.errors import (
     ExecutionNotFound,
@@ -24,7 +21,8 @@ from flowfabric.errors import (
     WaitpointNotFound,
 )
 from flowfabric.fabric.signalling import SignalCall, deliver
-from flowfabric.operations.executions import ExecutionInfo
+from flowfabric.operations.executions import Attempt, ExecutionInfo
+from flowfabric.operations.explanations import Explanation
 from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.ports.worker import Ended
 from flowfabric.worker.durations import Duration, milliseconds
@@ -83,7 +81,7 @@ class Run(Generic[R]):
         port = await self._port()
         ended = await port.wait_ended(self.id, seconds)
         if ended is None:
-            if await port.state(self.id) is None:
+            if not await port.is_known(self.id):
                 raise ExecutionNotFound(self.id)
             why = await self._why_not()
             raise ResultTimeout(f"{self.id} has not ended after {timeout}; it goes on{why}")
@@ -112,10 +110,17 @@ class Run(Generic[R]):
         return await (await self._port()).explain(self.id)
 
     async def attempts(self) -> tuple[Attempt, ...]:
-        return await (await self._port()).attempts(self.id)
+        return (await (await self._port()).attempts(self.id)).attempts
 
     async def history(self) -> tuple[HistoryEntry, ...]:
-        return await (await self._port()).history(self.id)
+        port, cursor = await self._port(), ""
+        entries: list[HistoryEntry] = []
+        while True:
+            page = await port.history(self.id, cursor)
+            entries += page.items
+            cursor = page.next_cursor
+            if not cursor:
+                return tuple(entries)
 
     async def summary(self) -> Any:
         """The rolling document of the current attempt; None before its first patch."""
@@ -166,7 +171,7 @@ class Run(Generic[R]):
             if ended is not None:
                 return index + 1 if ended.attempt_index > index else None
             return index + 1
-        if await port.state(self.id) is None:
+        if not await port.is_known(self.id):
             raise ExecutionNotFound(self.id)
         ended = await port.wait_ended(self.id, 0)
         if ended is None:
@@ -215,10 +220,10 @@ class Run(Generic[R]):
 
     async def replay(self, reason: str = "") -> None:
         """Run it again from the beginning; only what has ended can be replayed."""
-        await (await self._port()).replay(self.id, ReplayRequest(reason))
+        await (await self._port()).replay(self.id, reason)
 
     async def set_tags(self, tags: Mapping[str, str]) -> None:
-        await (await self._port()).set_tags(self.id, tags)
+        await (await self._port()).set_execution_tags(self.id, tags)
 
     async def traceback(self) -> str:
         """Where its handler failed; nothing unless it has failed."""

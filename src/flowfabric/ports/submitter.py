@@ -1,17 +1,14 @@
 """The submitter's port: everything a program asks that submits work and looks after it."""
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from flowfabric.backend.types import Summary
-from flowfabric.core.events import HistoryEntry
 from flowfabric.core.plan import Family
-from flowfabric.core.record import Attempt
 from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.events import Cursor, EventScope, Subscription
-from flowfabric.engine.explanation_types import Explanation
 from flowfabric.engine.flow_reads import FlowSnapshot, MemberPage
 from flowfabric.engine.flow_replay import ReplayedMember
 from flowfabric.engine.flow_types import FlowCancelled
@@ -49,8 +46,12 @@ class SubmitterPort(AsyncCalls, Executions, Budgets, Lanes, Store):
         """How it ended, as soon as it has; None when the time is up before. Many may wait at once
         for the price of one listener."""
 
-    @abstractmethod
-    async def state(self, execution_id: str) -> str | None: ...
+    async def is_known(self, execution_id: str) -> bool:
+        try:
+            await self.state(execution_id)
+        except ExecutionNotFound:
+            return False
+        return True
 
     async def info(self, execution_id: str) -> ExecutionInfo | None:
         try:
@@ -59,26 +60,10 @@ class SubmitterPort(AsyncCalls, Executions, Budgets, Lanes, Store):
             return None
 
     @abstractmethod
-    async def explain(self, execution_id: str) -> Explanation: ...
-
-    @abstractmethod
-    async def attempts(self, execution_id: str) -> tuple[Attempt, ...]: ...
-
-    @abstractmethod
-    async def history(self, execution_id: str) -> tuple[HistoryEntry, ...]: ...
-
-    @abstractmethod
     async def tail(self, tail: Tail) -> StreamPage: ...
 
     @abstractmethod
     async def summary(self, execution_id: str, attempt_index: int) -> Summary | None: ...
-
-    @abstractmethod
-    async def replay(self, execution_id: str, request: ReplayRequest) -> str:
-        """The public state it is in now."""
-
-    @abstractmethod
-    async def set_tags(self, execution_id: str, tags: Mapping[str, str]) -> None: ...
 
     # ---- signals
 

@@ -8,21 +8,21 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from flowfabric.backend.types import JournalEntry, Upstream
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspensions import ReceivedSignal
+from flowfabric.core.upstreams import Upstream
 from flowfabric.engine.claims import ClaimOrder, Resumption
 from flowfabric.engine.frames import NewFrame
 from flowfabric.engine.grants import Grant, GrantKind
 from flowfabric.engine.journals import Kept
-from flowfabric.engine.signals import ResumeSignals
 from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.engine.tails import StreamPage, StreamRange, Tail
 from flowfabric.engine.workers import Registration
 from flowfabric.errors import FlowFabricError, Nondeterminism
 from flowfabric.operations.budgets import Budgets, Usage
 from flowfabric.operations.declaration import AsyncCalls
-from flowfabric.operations.executions import Executions, Submission
+from flowfabric.operations.executions import Executions, ResumeSignals, Submission
 
 ClaimedAs = Literal["initial", "retry", "reclaim", "replay", "resumed"]
 End = Literal["completed", "failed", "cancelled", "expired", "skipped"]

@@ -6,7 +6,6 @@ import msgspec
 
 from flowfabric.engine.claims import Claimed
 from flowfabric.wire import workers as wire
-from flowfabric.wire.executions import Upstream
 
 _NO_POLICY: Final = msgspec.Raw(b"{}")
 
@@ -43,21 +42,8 @@ def shown_claim(claimed: Claimed, *, with_upstreams: bool) -> dict[str, Any]:
     if record.payload_encoding:
         shown["payload_encoding"] = record.payload_encoding
     if with_upstreams:
-        shown["upstreams"] = [shown_upstream(one) for one in claimed.upstreams]
+        shown["upstreams"] = claimed.upstreams
     if claimed.resumed_by is not None:
         resumed = claimed.resumed_by
         shown["resumed_by"] = wire.ResumedBy(suspension_id=resumed.suspension_id, how=resumed.how)
     return shown
-
-
-def shown_upstream(one: Any) -> Upstream:
-    return Upstream(
-        edge_id=one.edge_id,
-        execution_id=one.execution_id,
-        data_ref=one.data_ref or None,
-        outcome=one.outcome or None,
-        satisfied_at=one.satisfied_at or None,
-        result=one.result,
-        result_encoding=one.result_encoding or None,
-        result_deferred=one.result_deferred,
-    )

@@ -116,7 +116,7 @@ class Follower:
 
     async def _attempt(self) -> bytes:
         found = await self._call.engine.reads.attempts(self._call.execution_id)
-        kind = next((one.type for one in found if one.index == self._index), "")
+        kind = next((one.type for one in found.attempts if one.index == self._index), "")
         told = wire.AttemptEvent(attempt_index=self._index, attempt_type=kind or "initial")
         return event("attempt", told)
 

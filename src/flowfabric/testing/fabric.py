@@ -9,8 +9,9 @@ from typing import Any, Final, cast
 import msgspec
 
 from flowfabric.app import close_engine, open_engine
-from flowfabric.backend.types import Filter, JournalEntry
+from flowfabric.backend.types import Filter
 from flowfabric.config import Settings, parse_store_url
+from flowfabric.core.journal import JournalEntry
 from flowfabric.engine import Engine
 from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.journals import Kept

@@ -84,22 +84,3 @@ class TokenAnswer(Answer, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return "TokenAnswer(token='<REDACTED>')"
-
-
-class ReceivedSignal(Answer, frozen=True, kw_only=True):
-    """A signal as the attempt it resumed is shown it."""
-
-    signal_id: str
-    signal_name: str
-    signal_category: str
-    source_type: str
-    source_identity: str
-    correlation_id: str
-    accepted_at: int
-    payload: bytes | None = None
-
-
-class ResumeSignals(Answer, frozen=True, kw_only=True):
-    signals: list[ReceivedSignal]
-    resumed_by: Literal["signal", "operator", "timeout"] | None
-    suspension_id: str | None = None

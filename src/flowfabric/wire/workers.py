@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from flowfabric.core.conditions import Condition
+from flowfabric.core.suspensions import ReceivedSignal
+from flowfabric.core.upstreams import Upstream
 from flowfabric.operations.answers import Item
 from flowfabric.operations.types import Answer, Body, Part, Timestamp
 from flowfabric.wire.errors import RawItem
-from flowfabric.wire.executions import Upstream
 from flowfabric.wire.scalars import Bytes, Tagged, Uuid
-from flowfabric.wire.signals import ReceivedSignal
 
 T = TypeVar("T")
 Batch = Annotated[list[T], msgspec.Meta(min_length=1, max_length=200)]

@@ -12,7 +12,7 @@ from typing import cast
 import msgspec
 
 from flowfabric.engine.claims import MOST_CLAIMED, ClaimOrder
-from flowfabric.engine.grants import GrantKind, NotReclaimable, ReclaimCapExceeded
+from flowfabric.engine.grants import GrantKind
 from flowfabric.errors import (
     ConfigError,
     ExecutionNotReclaimable,
@@ -22,6 +22,7 @@ from flowfabric.errors import (
     UseClaimResumedExecution,
     WorkerAtCapacity,
 )
+from flowfabric.operations.executions import NotReclaimable, ReclaimCapExceeded
 from flowfabric.ports.worker import Claim, Granted, WorkerPort
 from flowfabric.worker.claimed import ClaimedTask, Keeping
 from flowfabric.worker.durations import Duration, milliseconds
@@ -187,11 +188,11 @@ class Claimer:
             try:
                 return await self._used(grant, "reclaim")
             except ExecutionNotReclaimable as refusal:
-                return NotReclaimable(refusal.code)
+                return NotReclaimable(execution_id, refusal.code)
             except InvalidClaimGrant:
                 return GrantNotFound()
             except MaxRetriesExhausted as refusal:
-                return ReclaimCapExceeded(int(refusal.detail))
+                return ReclaimCapExceeded(execution_id, int(refusal.detail))
 
     async def _used(self, grant: AnyGrant, kind: GrantKind) -> ClaimedTask:
         granted = Granted(

@@ -6,10 +6,11 @@ from typing import Final, cast
 
 import msgspec
 
-from flowfabric.backend.types import JournalEntry, Upstream
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspend_outcomes import Satisfied as EngineSatisfied
+from flowfabric.core.upstreams import Upstream
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed, ClaimOrder
 from flowfabric.engine.finishing import Completion
@@ -19,14 +20,13 @@ from flowfabric.engine.grants import Grant, GrantClaim
 from flowfabric.engine.holding import Held
 from flowfabric.engine.journals import Kept
 from flowfabric.engine.outcomes import Done
-from flowfabric.engine.signals import ResumeSignals
 from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.engine.tails import StreamPage, StreamRange, Tail
 from flowfabric.engine.waitpoints import PendingRequest
 from flowfabric.engine.workers import NotRegistered, Registered, Registration
 from flowfabric.errors import FlowFabricError, Nondeterminism
 from flowfabric.operations.budgets import Usage
-from flowfabric.operations.executions import Submission
+from flowfabric.operations.executions import ResumeSignals, Submission
 from flowfabric.ports.ends import WITH_RESULT, end_of
 from flowfabric.ports.worker import (
     Appended,

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from flowfabric.backend.types import JournalEntry
 from flowfabric.core.backoff import Backoff
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.policy import ExecutionPolicy, read_policy
 from flowfabric.engine.frames import NewFrame
 from flowfabric.errors import (

@@ -20,9 +20,9 @@ from flowfabric.core.conditions import (
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspensions import ReceivedSignal
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.signals import ResumeSignals
 from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.errors import ConfigError
+from flowfabric.operations.executions import ResumeSignals
 from flowfabric.ports.worker import Delay, Satisfied
 from flowfabric.worker import codecs
 from flowfabric.worker.durations import Duration, milliseconds
@@ -191,7 +191,7 @@ class Waits:
         """How the last suspension ended; an attempt that cannot have had one does not ask."""
         claim = self._session.claim
         if claim.attempt_type == "initial":
-            return ResumeSignals(None, ())
+            return ResumeSignals(signals=())
         if self._last is None:
             self._last = await self._session.port.resume_signals(claim.execution_id)
         return self._last

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.backend.types import JournalEntry
+from flowfabric.core.journal import JournalEntry
 from flowfabric.engine.holding import Held
 from flowfabric.engine.journals import Journals, checked_entries
 from flowfabric.errors import FlowFabricError, InvalidInput, PayloadTooLarge

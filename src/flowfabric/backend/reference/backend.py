@@ -43,7 +43,6 @@ from flowfabric.backend.types import (
     FrameRange,
     JournalAppend,
     Journaled,
-    JournalEntry,
     ListRequest,
     Named,
     NamedClaim,
@@ -59,6 +58,7 @@ from flowfabric.backend.types import (
     Worker,
 )
 from flowfabric.core.birth import Birth
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Answer, Plan, Refused
 from flowfabric.errors import FlowFabricError
 

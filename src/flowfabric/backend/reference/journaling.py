@@ -10,8 +10,8 @@ from flowfabric.backend.types import (
     MAX_JOURNAL_ENTRY_BYTES,
     JournalAppend,
     Journaled,
-    JournalEntry,
 )
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Refused
 from flowfabric.errors import Nondeterminism, PayloadTooLarge, ResourceExhausted
 

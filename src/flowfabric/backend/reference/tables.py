@@ -9,11 +9,12 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from flowfabric.backend.types import ConfigDocument, Frame, JournalEntry, Summary, Worker
+from flowfabric.backend.types import ConfigDocument, Frame, Summary, Worker
 from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.idempotency import KeyEntry
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.views import Entry, Key
 

@@ -5,7 +5,8 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from flowfabric.backend.types import Frame, JournalEntry, Mode
+from flowfabric.backend.types import Frame, Mode
+from flowfabric.core.journal import JournalEntry
 from flowfabric.errors import Corruption
 
 _SIZE_BYTES: Final = 2

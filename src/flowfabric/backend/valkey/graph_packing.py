@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from flowfabric.backend.types import Upstream
 from flowfabric.backend.valkey.calls import Reply
 from flowfabric.backend.valkey.creating import pack_shape
 from flowfabric.backend.valkey.graph_layout import FLOW
@@ -27,6 +26,7 @@ from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.flow_plan import FlowPlan
 from flowfabric.core.graph import Edge
 from flowfabric.core.plan import Plan
+from flowfabric.core.upstreams import Upstream
 
 _PLACES: Final = {name: place for place, name in enumerate(FLOW, 1)}
 

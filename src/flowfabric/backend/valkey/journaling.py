@@ -9,12 +9,12 @@ from flowfabric.backend.types import (
     MAX_JOURNAL_ENTRY_BYTES,
     JournalAppend,
     Journaled,
-    JournalEntry,
 )
 from flowfabric.backend.valkey.calls import Calls, Reply
 from flowfabric.backend.valkey.envelopes import open_step, seal_step
 from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.packing import Args, record_from
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Refused
 from flowfabric.errors import Bug, Nondeterminism, PayloadTooLarge, ResourceExhausted
 

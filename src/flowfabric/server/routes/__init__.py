@@ -10,11 +10,9 @@ from flowfabric.operations.store import Store
 from flowfabric.server.operations import route_of
 from flowfabric.server.route import Route
 from flowfabric.server.routes import (
-    acting,
     events,
     flows,
     graphs,
-    listing,
     reading,
     schedules,
     service,
@@ -26,9 +24,7 @@ from flowfabric.server.routes import (
 
 ROUTES: Final[tuple[Route, ...]] = (
     *map(route_of, operations_of(Executions)),
-    *listing.routes,
     *reading.routes,
-    *acting.routes,
     *signals.routes,
     *streams.routes,
     *events.routes,

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any, Final
 
-from flowfabric.backend.types import JournalEntry
 from flowfabric.core.condition_checks import Binding, Fresh, UsePending
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.suspend_outcomes import Details, Issued, Suspended
 from flowfabric.core.suspensions import ResumePolicy
 from flowfabric.engine.journals import Kept
@@ -29,7 +29,6 @@ from flowfabric.operations.answers import Item, item_of
 from flowfabric.server.call import Call
 from flowfabric.server.replies import NO_STORE, Reply, created, ok
 from flowfabric.server.route import WORKER, Routes
-from flowfabric.server.routes.reading import shown_signal
 from flowfabric.server.routes.worker import held_of
 from flowfabric.wire import workers as wire
 from flowfabric.wire.scalars import to_bytes
@@ -74,7 +73,7 @@ async def suspend(call: Call[wire.Suspend, None]) -> Reply:
     satisfied = wire.AlreadySatisfied(
         suspension_id=done.details.suspension_id,
         waitpoints=_waitpoints(done.details),
-        signals=[shown_signal(one) for one in done.signals],
+        signals=list(done.signals),
     )
     return ok(wire.SuspendAnswer(already_satisfied=satisfied), NO_STORE)
 

@@ -8,7 +8,8 @@ import pytest
 from flowfabric.backend.reference import journaling
 from flowfabric.backend.reference.applying import start_apply
 from flowfabric.backend.reference.journaling import read_journal, start_journal
-from flowfabric.backend.types import JournalAppend, Journaled, JournalEntry
+from flowfabric.backend.types import JournalAppend, Journaled
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Refused
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import ReplayRequest, replay

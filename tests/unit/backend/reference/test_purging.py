@@ -21,7 +21,8 @@ from flowfabric.backend.reference.tables import (
     WORKERS,
     Table,
 )
-from flowfabric.backend.types import Append, Duplicate, Frame, JournalAppend, JournalEntry, Worker
+from flowfabric.backend.types import Append, Duplicate, Frame, JournalAppend, Worker
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.record import Record
 from tests.unit.backend.reference.world import FLOW, World, fence_of

@@ -22,7 +22,8 @@ from flowfabric.backend.reference.tables import (
     Put,
     Table,
 )
-from flowfabric.backend.types import Append, ConfigDocument, Frame, JournalAppend, JournalEntry
+from flowfabric.backend.types import Append, ConfigDocument, Frame, JournalAppend
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.views import entries, tag_entries
 from tests.unit.backend.reference.world import FLOW, World, fence_of
 

@@ -36,11 +36,12 @@ from flowfabric.backend.reference.tables import (
     Table,
 )
 from flowfabric.backend.sqlite.tables import SqliteTables
-from flowfabric.backend.types import ConfigDocument, Frame, JournalEntry, Summary, Worker
+from flowfabric.backend.types import ConfigDocument, Frame, Summary, Worker
 from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Edge, Flow, Group, edge_key
 from flowfabric.core.idempotency import KeyEntry
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.views import VIEWS, Entry, entries, tag_entries
 from flowfabric.errors import Corruption

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from flowfabric.backend.types import JournalEntry
 from flowfabric.backend.valkey.node import Node
+from flowfabric.core.journal import JournalEntry
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine.holding import Held
 from flowfabric.errors import FlowFabricError

@@ -3,7 +3,7 @@
 import pytest
 
 from flowfabric.backend.base import Backend
-from flowfabric.backend.types import JournalEntry
+from flowfabric.core.journal import JournalEntry
 from tests.conformance.driver import Driver
 from tests.conformance.graphs import chain
 from tests.conformance.streaming import append, frame, live, patch

@@ -2,9 +2,8 @@
 
 from typing import Literal
 
-import msgspec
-
 from flowfabric.core.facets import Facets
+from flowfabric.operations.types import Answer
 
 Code = Literal[
     "lane_state",
@@ -25,7 +24,7 @@ Code = Literal[
 ]
 
 
-class Blocker(msgspec.Struct, frozen=True):
+class Blocker(Answer, frozen=True):
     """One reason, in words with its numbers, since when, and until when if time alone ends it."""
 
     code: Code
@@ -34,7 +33,7 @@ class Blocker(msgspec.Struct, frozen=True):
     until: int | None = None
 
 
-class QueuePlace(msgspec.Struct, frozen=True, kw_only=True):
+class QueuePlace(Answer, frozen=True, kw_only=True):
     """Where a waiting execution stands. `ahead` counts those of its lane that the same workers
     would take first, of the first two hundred looked at."""
 
@@ -45,31 +44,31 @@ class QueuePlace(msgspec.Struct, frozen=True, kw_only=True):
     capable_workers: int
 
 
-class NextTimer(msgspec.Struct, frozen=True):
+class NextTimer(Answer, frozen=True):
     """What happens by itself, and when."""
 
     what: str
     at: int
 
 
-class LastFailure(msgspec.Struct, frozen=True):
+class LastFailure(Answer, frozen=True):
     reason: str
     category: str
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+class Explanation(Answer, frozen=True, kw_only=True):
     """Every reason at once. No blockers and not running: it waits its turn."""
 
     execution_id: str
     public_state: str
     state_vector: Facets
     running: bool
-    blockers: tuple[Blocker, ...] = ()
+    blockers: tuple[Blocker, ...]
     queue: QueuePlace | None = None
     next_timer: NextTimer | None = None
     last_failure: LastFailure | None = None
-    attempts: int = 0
-    hints: tuple[str, ...] = ()
+    attempts: int
+    hints: tuple[str, ...]
 
     def lines(self) -> list[str]:
         """The same as text, the verdict first."""
