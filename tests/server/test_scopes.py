@@ -32,7 +32,7 @@ AGREED = {
     ),
     (ADMIN,): (
         "set_priority resume revoke_lease reclaim approve read_token"
-        " create_budget reset_budget create_quota set_lane rotate_waitpoint_secret"
+        " create_budget reset_budget create_quota set_lane rotate_waitpoint_hmac_secret"
     ),
     (WORKER,): (
         "register_worker heartbeat leave claim claim_grant claim_granted renew finish suspend"
