@@ -23,7 +23,7 @@ AGREED = {
         "get_attempts get_history list_executions search count_executions"
         " explain_execution list_waitpoints follow_stream read_events list_workers"
         " list_flows search_flows get_flow list_members list_edges describe_budget list_lanes"
-        " lane_queues list_expired_leases get_schedule list_schedules"
+        " lane_queues list_expired_leases describe_schedule list_schedules"
     ),
     (SUBMIT,): (
         "cancel replay_execution set_tags send_signal submit_flow stage_edge apply_edge"
