@@ -43,11 +43,12 @@ from flowfabric.operations.executions import (
     Submission,
 )
 from flowfabric.operations.lanes import Lanes
+from flowfabric.operations.schedules import Backfill, NewSchedule, Schedules
 from flowfabric.operations.store import NewSecret, Store
 from flowfabric.ports.worker import Claim, Complete, Fail, Finish, Suspended
 from flowfabric.server.router import Router
 from flowfabric.server.routes import ROUTES
-from flowfabric.wire import flows, schedules, signals, streams
+from flowfabric.wire import flows, signals, streams
 from tests.serving import TOKEN, serving
 
 NOBODY = "{fp:1}:00000000-0000-4000-8000-000000000000"
@@ -333,17 +334,19 @@ async def _lanes(world: World) -> None:
 
 async def _schedules(world: World) -> None:
     admin = world.admin
-    body = schedules.PutSchedule(kind="k", lane="scheduled", every_ms=3_600_000)
+    body = NewSchedule(kind="k", lane="scheduled", every_ms=3_600_000)
     made = await admin.put_schedule("nightly", body)
     assert await admin.describe_schedule("nightly") == made
-    assert (await admin.list_schedules()).schedules == [made]
+    assert (await admin.list_schedules()).items == [made]
     assert (await admin.pause_schedule("nightly")).paused
     assert not (await admin.resume_schedule("nightly")).paused
-    assert await admin.state(await admin.trigger_schedule("nightly")) == "waiting"
-    assert made.next_at is not None
+    triggered = await admin.trigger_schedule("nightly")
+    assert await admin.state(triggered.execution_id) == "waiting"
+    assert made.next_at
     first = made.next_at - 7_200_000
-    filled = await admin.backfill_schedule("nightly", first, made.next_at - 1)
-    assert filled == await admin.backfill_schedule("nightly", first, made.next_at - 1)
+    span = Backfill(first=first, last=made.next_at - 1)
+    filled = await admin.backfill_schedule("nightly", span)
+    assert filled == await admin.backfill_schedule("nightly", span)
     await admin.delete_schedule("nightly")
     with pytest.raises(NotFound):
         await admin.describe_schedule("nightly")
@@ -419,7 +422,7 @@ async def test_every_method_works_and_reaches_every_route(
         await part(world)
     assert called == methods
     # In this process operations are asked of the engine itself.
-    nouns = (Executions, budgets.Budgets, Lanes, Store)
+    nouns = (Executions, budgets.Budgets, Lanes, Schedules, Store)
     asked |= called & {one.name for one in operations_of(*nouns)}
     worker = {route.name for route in ROUTES if route.path.startswith("/v1/worker/")}
     assert {route.name for route in ROUTES} - worker - ELSEWHERE <= asked

@@ -10,12 +10,12 @@ from flowfabric.backend.base import Backend
 from flowfabric.backend.types import ConfigPut, Filter, ListRequest
 from flowfabric.config import DutyFilter
 from flowfabric.core.record import Record
-from flowfabric.core.schedules import Schedule
+from flowfabric.core.schedules import Schedule, document_name, read_schedule
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.schedule_orders import ScheduleOrder
 from flowfabric.errors import InvalidInput, NotFound, PayloadTooLarge
 from flowfabric.operations.executions import Submission, Submitted
+from flowfabric.operations.schedules import Backfill, NewSchedule, ScheduleInfo
 from tests.clock import VirtualClock
 from tests.conformance.driver import Driver, refused
 from tests.conformance.dying import Died, Dying
@@ -29,11 +29,23 @@ def at(text: str) -> int:
     return int(datetime.fromisoformat(text).timestamp() * 1000)
 
 
-async def put(driver: Driver, name: str = "tick", **fields: Any) -> Schedule:
+async def put(driver: Driver, name: str = "tick", **fields: Any) -> ScheduleInfo:
     order = {"kind": "work"} | fields
     if not {"cron", "every_ms"} & set(order):
         order["every_ms"] = HOUR
-    return await driver.engine.schedules.put(name, ScheduleOrder(**order))
+    return await driver.engine.schedules.put(name, NewSchedule(**order))
+
+
+async def stored(driver: Driver, name: str = "tick", namespace: str = "default") -> Schedule:
+    document = document_name(namespace, name)
+    (found,) = await driver.engine.deps.store.backend.config_get([document])
+    assert found is not None
+    return read_schedule(found.name, found.body)
+
+
+async def backfill(driver: Driver, first: int, last: int) -> list[str]:
+    span = Backfill(first=first, last=last)
+    return (await driver.engine.schedules.backfill("tick", span)).execution_ids
 
 
 async def fired(driver: Driver) -> list[Record]:
@@ -158,7 +170,9 @@ async def test_what_a_dead_sweep_submitted_counts_as_the_last_execution(driver: 
     """It died between submitting and saying so, and the next time came before anybody looked."""
     made = await put(driver, overlap="skip")
     driver.clock.advance(HOUR)
-    (submitted,) = await driver.engine.schedules.firings.submit_each(made, (made.next_at,))
+    (submitted,) = await driver.engine.schedules.firings.submit_each(
+        await stored(driver), (made.next_at,)
+    )
     await driver.pass_time(HOUR)
     assert [record.execution_id for record in await fired(driver)] == [submitted]
     now = await driver.engine.schedules.get("tick")
@@ -309,8 +323,8 @@ async def test_resuming_what_is_not_paused_loses_no_time(driver: Driver) -> None
 
 async def test_a_trigger_submits_now_and_leaves_the_times_alone(driver: Driver) -> None:
     made = await put(driver, paused=True, overlap="skip")
-    first = await driver.engine.schedules.trigger("tick")
-    second = await driver.engine.schedules.trigger("tick")
+    first = (await driver.engine.schedules.trigger("tick")).execution_id
+    second = (await driver.engine.schedules.trigger("tick")).execution_id
     assert first != second
     now = await driver.engine.schedules.get("tick")
     assert (now.next_at, now.last_execution_id) == (made.next_at, second)
@@ -330,25 +344,24 @@ async def test_a_trigger_of_what_is_deleted_meanwhile_still_submits(
         return submitted
 
     monkeypatch.setattr(driver.engine.executions, "create", created_and_deleted)
-    own = await schedules.trigger("tick")
+    own = (await schedules.trigger("tick")).execution_id
     assert [record.execution_id for record in await fired(driver)] == [own]
     with refused(NotFound):
         await schedules.get("tick")
 
 
 async def test_a_backfill_submits_each_time_once(driver: Driver) -> None:
-    schedules = driver.engine.schedules
     await put(driver, cron="0 * * * *")
     noon = at("2023-11-01T12:00+00:00")
-    found = await schedules.backfill("tick", noon, noon + 3 * HOUR)
+    found = await backfill(driver, noon, noon + 3 * HOUR)
     assert await times(driver) == [noon + hour * HOUR for hour in range(4)]
-    assert [record.execution_id for record in await fired(driver)] == list(found)
+    assert [record.execution_id for record in await fired(driver)] == found
     # A repeat finds them, even when nobody remembers their keys.
     driver.clock.advance(3 * DAY)
-    assert await schedules.backfill("tick", noon - HOUR, noon) == (
-        *(await schedules.backfill("tick", noon - HOUR, noon - 1)),
+    assert await backfill(driver, noon - HOUR, noon) == [
+        *(await backfill(driver, noon - HOUR, noon - 1)),
         found[0],
-    )
+    ]
     assert len(await fired(driver)) == 5
 
 
@@ -357,8 +370,8 @@ async def test_a_backfill_finds_what_was_fired_in_its_time(driver: Driver) -> No
     await put(driver)
     await driver.pass_time(HOUR)
     (record,) = await fired(driver)
-    again = await driver.engine.schedules.backfill("tick", start + 1, start + HOUR)
-    assert again == (record.execution_id,)
+    again = await backfill(driver, start + 1, start + HOUR)
+    assert again == [record.execution_id]
     assert len(await fired(driver)) == 1
 
 
@@ -367,11 +380,11 @@ async def test_a_backfill_has_a_thousand_times_at_most(driver: Driver) -> None:
     now = driver.clock()
     detail = "from, to: more than 1000 times lie between them"
     with refused(InvalidInput, detail):
-        await driver.engine.schedules.backfill("tick", now - 1_000 * SECOND, now)
+        await backfill(driver, now - 1_000 * SECOND, now)
     with refused(InvalidInput):
-        await driver.engine.schedules.backfill("tick", now, now - 1)
+        await backfill(driver, now, now - 1)
     assert await fired(driver) == []
-    many = await driver.engine.schedules.backfill("tick", now - 999 * SECOND, now)
+    many = await backfill(driver, now - 999 * SECOND, now)
     assert len(set(many)) == 1_000
 
 
@@ -391,7 +404,7 @@ async def test_a_sweep_never_moves_a_schedule_that_was_made_anew(driver: Driver)
     await put(driver)
     driver.clock.advance(HOUR)
     (document,) = (await driver.engine.deps.store.backend.due(10)).config
-    seen = await driver.engine.schedules.get("tick")
+    seen = read_schedule(document.name, document.body)
     await driver.engine.schedules.delete("tick")
     made = await put(driver, every_ms=DAY)
     moved = await driver.engine.schedules.firings.fire_due([(document, seen)], driver.clock())
@@ -404,7 +417,7 @@ async def test_what_is_not_there_cannot_be_acted_on(driver: Driver, act: str) ->
     with refused(NotFound, "schedule nobody"):
         await getattr(driver.engine.schedules, act)("nobody")
     with refused(NotFound, "schedule nobody"):
-        await driver.engine.schedules.backfill("nobody", 0, 1)
+        await driver.engine.schedules.backfill("nobody", Backfill(first=0, last=1))
     with refused(InvalidInput):
         await getattr(driver.engine.schedules, act)("no/body")
 
@@ -415,18 +428,18 @@ async def test_what_is_not_there_cannot_be_acted_on(driver: Driver, act: str) ->
 async def test_schedules_are_listed_by_id_and_namespace(driver: Driver) -> None:
     for number in range(6):
         await put(driver, f"s{number}", namespace="other" if number % 3 else "default")
-    await driver.engine.schedules.delete("s1")
+    await driver.engine.schedules.delete("s1", "other")
     schedules = driver.engine.schedules
     names, cursor = [], ""
     while True:
         page = await schedules.list_schedules(cursor=cursor, limit=2)
-        names += [one.schedule_id for one in page.schedules]
+        names += [one.schedule_id for one in page.items]
         cursor = page.next_cursor
         if not cursor:
             break
-    assert names == ["s0", "s2", "s3", "s4", "s5"]
+    assert names == ["s0", "s3", "s2", "s4", "s5"]
     other = await schedules.list_schedules("other")
-    assert [one.schedule_id for one in other.schedules] == ["s2", "s4", "s5"]
+    assert [one.schedule_id for one in other.items] == ["s2", "s4", "s5"]
     assert other.next_cursor == ""
     with refused(InvalidInput):
         await schedules.list_schedules(limit=1_001)
@@ -479,10 +492,51 @@ async def test_a_schedule_is_a_small_document(driver: Driver) -> None:
         await put(driver, payload=bytes(64 * 1024 + 1))
 
 
-async def test_a_schedule_stays_in_its_namespace(driver: Driver) -> None:
-    await put(driver)
-    with refused(InvalidInput, "namespace: the schedule is of namespace default"):
-        await put(driver, namespace="other")
+async def test_two_namespaces_use_the_same_id_without_touching_each_other(driver: Driver) -> None:
+    schedules = driver.engine.schedules
+    own = await put(driver)
+    other = await put(driver, namespace="other", lane="theirs", every_ms=2 * HOUR)
+    assert await schedules.get("tick") == own
+    assert await schedules.get("tick", "other") == other
+    await schedules.pause("tick", "other")
+    assert not (await schedules.get("tick")).paused
+    await schedules.resume("tick", "other")
+    assert (await driver.pass_time(2 * HOUR)).of("schedules") == 2
+    first = (await schedules.get("tick")).last_execution_id
+    second = (await schedules.get("tick", "other")).last_execution_id
+    assert "" != first != second != ""
+    records = [(await driver.engine.deps.record(one))[0] for one in (first, second)]
+    assert [one.namespace for one in records] == ["default", "other"]
+    assert records[0].tags["scheduled_for"] == records[1].tags["scheduled_for"]
+    triggered = (await schedules.trigger("tick", "other")).execution_id
+    assert (await schedules.get("tick")).last_execution_id == first
+    assert (await driver.engine.deps.record(triggered))[0].namespace == "other"
+    await schedules.delete("tick", "other")
+    with refused(NotFound, "schedule tick"):
+        await schedules.get("tick", "other")
+    assert (await schedules.get("tick")).last_execution_id == first
+
+
+async def test_whoever_is_limited_lists_only_the_namespaces_it_may_see(driver: Driver) -> None:
+    # What the caller may see is filled in by the server.
+    listing: Any = driver.engine.schedules.list_schedules
+    for namespace in ("a", "a/b", "b", "c"):
+        for name in ("x", "y"):
+            await put(driver, name, namespace=namespace)
+    for visible in ({"a", "c"}, {"b"}, {"a/b", "nobody"}, set[str]()):
+        for limit in (1, 2, 3, 10):
+            seen, cursor = [], ""
+            while True:
+                page = await listing(cursor=cursor, limit=limit, visible=frozenset(visible))
+                seen += [(one.namespace, one.schedule_id) for one in page.items]
+                cursor = page.next_cursor
+                if not cursor:
+                    break
+                assert tuple(cursor.split(":")) == seen[-1]
+            found = visible - {"nobody"}
+            assert seen == [(space, name) for space in sorted(found) for name in ("x", "y")]
+    page = await listing("a", visible=frozenset({"a"}))
+    assert [(one.namespace, one.schedule_id) for one in page.items] == [("a", "x"), ("a", "y")]
 
 
 async def test_an_unreadable_schedule_stops_no_other_and_stays(

@@ -59,7 +59,9 @@ async def test_schedules_of_the_namespace_are_listed(fabric: FlowFabric) -> None
 
     for name in ("b", "a"):
         await fabric.schedule(name, tick, every="1h")
-    await fabric.schedule("c", tock, every="1h")
+    theirs = await fabric.schedule("a", tock, every="2h")
+    assert (await theirs.info()).every_ms == 2 * (await fabric.scheduled("a").info()).every_ms
+    assert await fabric.scheduled("a", "other").info() == await theirs.info()
     assert [one.schedule_id async for one in fabric.schedules()] == ["a", "b"]
 
 

@@ -13,6 +13,7 @@ from flowfabric.operations.declaration import Operation, operations_of
 from flowfabric.operations.executions import Executions
 from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.owners import STORE
+from flowfabric.operations.schedules import Schedules
 from flowfabric.operations.store import Store
 from flowfabric.operations.types import UUID_PATTERN, Each, Owned
 from tests.server.conftest import Serve
@@ -21,7 +22,7 @@ from tests.server.samples import UUID
 from tests.server.test_budgets import make
 from tests.server.tokens import bearer, token
 
-OPERATIONS = operations_of(Budgets, Executions, Lanes, Store)
+OPERATIONS = operations_of(Budgets, Executions, Lanes, Schedules, Store)
 
 
 def sample(kind: Any, things: dict[str, str]) -> Any:

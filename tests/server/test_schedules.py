@@ -1,6 +1,7 @@
 """Schedules over REST."""
 
 import base64
+import logging
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ async def test_a_schedule_is_put_and_shown(served: Served) -> None:
         served,
         tz="Europe/Berlin",
         lane="gpu",
-        payload=list(b"in"),
+        payload=base64.b64encode(b"in").decode(),
         payload_encoding="json",
         policy={"max_reclaim_count": 3},
         tags={"app.team": "red"},
@@ -46,7 +47,6 @@ async def test_a_schedule_is_put_and_shown(served: Served) -> None:
         "policy": {"max_reclaim_count": 3},
         "tags": {"app.team": "red"},
         "priority": 4,
-        "every_ms": None,
         "cron": "0 * * * *",
         "tz": "Europe/Berlin",
         "start_at": 1_000,
@@ -54,8 +54,6 @@ async def test_a_schedule_is_put_and_shown(served: Served) -> None:
         "paused": False,
         "overlap": "skip",
         "catch_up": "all",
-        "last_fired_at": None,
-        "last_execution_id": None,
     }
 
 
@@ -63,12 +61,12 @@ async def test_schedules_are_listed_in_pages(served: Served) -> None:
     for name in ("a", "b", "c"):
         await put(served, name, namespace="other" if name == "b" else "default")
     page = await served.done("GET /v1/schedules?limit=2")
-    assert [one["schedule_id"] for one in page["schedules"]] == ["a", "b"]
+    assert [one["schedule_id"] for one in page["items"]] == ["a", "c"]
     rest = await served.done(f"GET /v1/schedules?cursor={page['next_cursor']}")
-    assert [one["schedule_id"] for one in rest["schedules"]] == ["c"]
-    assert rest["next_cursor"] is None
+    assert [one["schedule_id"] for one in rest["items"]] == ["b"]
+    assert "next_cursor" not in rest
     other = await served.done("GET /v1/schedules?namespace=other")
-    assert [one["schedule_id"] for one in other["schedules"]] == ["b"]
+    assert [one["schedule_id"] for one in other["items"]] == ["b"]
 
 
 async def test_a_schedule_is_paused_resumed_triggered_and_deleted(served: Served) -> None:
@@ -161,22 +159,49 @@ async def test_a_token_keeps_to_the_schedules_of_its_namespaces(serve: Serve) ->
         tokens=(token("all", "admin"), token("mine", "submit", "read", namespaces=only))
     )
     served.headers = bearer("all")
-    await put(served, "theirs")
-    await put(served, "mine", namespace="mine")
+    theirs = await put(served)
+    mine = await put(served, namespace="mine", lane="own")
     served.headers = bearer("mine")
     lines: list[tuple[str, Any]] = [
         ("PUT /v1/schedules/new", HOURLY),
-        ("PUT /v1/schedules/theirs", {**HOURLY, "namespace": "mine"}),
-        ("GET /v1/schedules/theirs", None),
+        ("PUT /v1/schedules/nightly", HOURLY),
+        ("GET /v1/schedules/nightly", None),
         ("GET /v1/schedules?namespace=default", None),
-        ("DELETE /v1/schedules/theirs", None),
-        ("POST /v1/schedules/theirs/pause", None),
-        ("POST /v1/schedules/theirs/resume", None),
-        ("POST /v1/schedules/theirs/trigger", None),
-        ("POST /v1/schedules/theirs/backfill", {"from": 0, "to": 1}),
+        ("DELETE /v1/schedules/nightly", None),
+        ("DELETE /v1/schedules/nightly?namespace=default", None),
+        ("POST /v1/schedules/nightly/pause", None),
+        ("POST /v1/schedules/nightly/resume", None),
+        ("POST /v1/schedules/nightly/trigger", None),
+        ("POST /v1/schedules/nightly/backfill", {"from": 0, "to": 1}),
     ]
     for line, body in lines:
         assert await served.refused(line, body) == (403, "forbidden"), line
-    page = await served.done("GET /v1/schedules")
-    assert [one["schedule_id"] for one in page["schedules"]] == ["mine"]
-    await served.done("POST /v1/schedules/mine/trigger")
+    assert (await served.done("GET /v1/schedules"))["items"] == [mine]
+    assert (await served.done("GET /v1/schedules?namespace=mine"))["items"] == [mine]
+    own = {"namespace": "mine"}
+    await served.done("POST /v1/schedules/nightly/pause", own)
+    await served.done("POST /v1/schedules/nightly/resume", own)
+    await served.done("POST /v1/schedules/nightly/trigger", own)
+    await served.done("POST /v1/schedules/nightly/backfill", {"from": NOON, "to": NOON, **own})
+    gone = await served.call("DELETE /v1/schedules/nightly?namespace=mine")
+    assert gone.status_code == 204
+    line = "GET /v1/schedules/nightly?namespace=mine"
+    assert await served.refused(line) == (404, "not_found")
+    served.headers = bearer("all")
+    assert await served.done("GET /v1/schedules/nightly") == theirs
+
+
+async def test_whatever_changes_a_schedule_is_audited(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "flowfabric.audit")
+    await put(served)
+    for act in ("pause", "resume", "trigger"):
+        await served.done(f"POST /v1/schedules/nightly/{act}")
+    await served.done("POST /v1/schedules/nightly/backfill", {"from": NOON, "to": NOON})
+    await served.call("DELETE /v1/schedules/nightly")
+    told = [one.getMessage() for one in caplog.records if one.name == "flowfabric.audit"]
+    acts = ("changed", "paused", "resumed", "triggered", "backfilled", "deleted")
+    for act, line in zip(acts, told, strict=True):
+        assert f"schedule_{act}" in line
+        assert "nightly" in line

@@ -23,7 +23,7 @@ AGREED = {
         "attempts history list_executions list_lane search count"
         " explain list_waitpoints follow_stream read_events list_workers"
         " list_flows search_flows get_flow list_members list_edges describe_budget list_lanes"
-        " lane_queues list_expired_leases get_schedule list_schedules"
+        " lane_queues list_expired_leases describe_schedule list_schedules"
     ),
     (SUBMIT,): (
         "cancel replay set_execution_tags send_signal submit_flow stage_edge apply_edge"

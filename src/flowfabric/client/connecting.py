@@ -5,7 +5,6 @@ import msgspec
 from flowfabric.client.ends import Ends
 from flowfabric.client.families import ChildFlows, Counts
 from flowfabric.client.rest import Rest
-from flowfabric.client.schedules import HttpSchedules
 from flowfabric.client.submitter import HttpSubmitter
 from flowfabric.client.worker import HttpWorker
 from flowfabric.core.tokens import Secret
@@ -15,7 +14,6 @@ class Client(msgspec.Struct, frozen=True):
     rest: Rest
     submitter: HttpSubmitter
     worker: HttpWorker
-    schedules: HttpSchedules
 
 
 async def connect(url: str, token: Secret) -> Client:
@@ -29,4 +27,4 @@ async def connect(url: str, token: Secret) -> Client:
         raise
     ends = Ends(rest)
     worker = HttpWorker(rest, ends, ChildFlows(rest, counts))
-    return Client(rest, HttpSubmitter(rest, ends), worker, HttpSchedules(rest))
+    return Client(rest, HttpSubmitter(rest, ends), worker)

@@ -27,6 +27,7 @@ _UUID: Final = re.compile(_UUID_PATTERN).fullmatch
 _EXECUTION_ID: Final = re.compile(rf"\{{fp:(0|[1-9][0-9]{{0,4}})\}}:{_UUID_PATTERN}").fullmatch
 
 _LANE: Final = re.compile(rf"[ -+\--~]{{1,{MAX_LANE_BYTES}}}").fullmatch
+_SCHEDULE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}").fullmatch
 _BAD_LANE_CHARACTER: Final = re.compile(r"[^ -+\--~]").search
 _ASCII_NAMESPACE: Final = re.compile(rf"[!-9;-z|~]{{1,{MAX_NAMESPACE_BYTES}}}").fullmatch
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]").search
@@ -97,6 +98,14 @@ def check_lane(value: object, field: str = "lane_id") -> str:
     if isinstance(value, str) and _LANE(value):
         return value
     raise InvalidInput(f"{field}: {_why_no_lane(value)}")
+
+
+def check_schedule_id(value: object, field: str = "schedule_id") -> str:
+    if isinstance(value, str) and _SCHEDULE(value):
+        return value
+    raise InvalidInput(
+        f"{field}: expected 1 to 128 letters, digits and . _ : -, a letter or digit first"
+    )
 
 
 def _why_no_lane(value: object) -> str:

@@ -125,8 +125,6 @@ def placed(asked: Schedule, before: Schedule | None, zone: tzinfo, now: int) -> 
     What only its history knows stays; its next time too unless the times themselves are others,
     so that whoever puts the same schedule at every start never pushes it away.
     """
-    if before is not None and before.namespace != asked.namespace:
-        raise InvalidInput(f"namespace: the schedule is of namespace {before.namespace}")
     created_at = before.created_at if before else now
     schedule = msgspec.structs.replace(
         asked,
@@ -209,8 +207,9 @@ def fire_uuid(namespace: str, schedule_id: str, time: int) -> str:
     return str(uuid5(_IDS, f"{namespace}:{fire_key(schedule_id, time)}"))
 
 
-def document_name(schedule_id: str) -> str:
-    return DOCUMENT + schedule_id
+def document_name(namespace: str, schedule_id: str) -> str:
+    """A schedule is a name within its namespace, which has no colon."""
+    return f"{DOCUMENT}{namespace}:{schedule_id}"
 
 
 def write_schedule(schedule: Schedule) -> bytes:

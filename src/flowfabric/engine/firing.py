@@ -91,9 +91,9 @@ class Firings:
         is_live = any(one.record.state not in FINAL for _, one in found)
         return *(found[-1][0] if found else known), is_live
 
-    async def submit_each(self, schedule: Schedule, times: Sequence[int]) -> tuple[str, ...]:
+    async def submit_each(self, schedule: Schedule, times: Sequence[int]) -> list[str]:
         made = [self._executions.create(self._keyed(schedule, time)) for time in times]
-        return tuple(one.execution_id for one in await asyncio.gather(*made))
+        return [one.execution_id for one in await asyncio.gather(*made)]
 
     def _keyed(self, schedule: Schedule, time: int) -> Submission:
         return msgspec.structs.replace(

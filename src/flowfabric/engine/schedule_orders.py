@@ -1,7 +1,5 @@
 """Schedules as somebody asks for them, checked before anything is stored."""
 
-import re
-from collections.abc import Mapping
 from datetime import tzinfo
 from functools import cache
 from typing import Any, Final, get_args
@@ -10,7 +8,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import msgspec
 
 from flowfabric.core.cron import MAX_CRON_BYTES
-from flowfabric.core.ids import check_text
+from flowfabric.core.ids import check_schedule_id, check_text
 from flowfabric.core.policy import freeze
 from flowfabric.core.schedules import (
     LATEST,
@@ -23,36 +21,15 @@ from flowfabric.core.schedules import (
 from flowfabric.core.tags import submitted_tags
 from flowfabric.engine.checking import body, whole
 from flowfabric.errors import InvalidInput
+from flowfabric.operations.schedules import NewSchedule
 
 # A schedule is a small document, read whole whenever it is due.
 MAX_PAYLOAD_BYTES: Final = 64 * 1024
-_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}").fullmatch
 
 
-class ScheduleOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as somebody asks for it. Values are checked when it is put."""
-
-    kind: str = ""
-    namespace: str = "default"
-    lane: str = "default"
-    payload: bytes = b""
-    payload_encoding: str = ""
-    policy: bytes | str | Mapping[str, object] | None = None
-    tags: Mapping[str, object] | None = None
-    priority: int | None = None
-    every_ms: int | None = None
-    cron: str | None = None
-    tz: str = "UTC"
-    start_at: int | None = None
-    end_at: int | None = None
-    # None leaves it as it is.
-    paused: bool | None = None
-    overlap: str = "allow"
-    catch_up: str = "latest"
-
-
-def checked_schedule(schedule_id: str, order: ScheduleOrder) -> Schedule:
+def checked_schedule(schedule_id: str, order: NewSchedule) -> Schedule:
     """The schedule that is asked for, without its history; what it submits is not judged yet."""
+    policy = bytes(order.policy) if isinstance(order.policy, msgspec.Raw) else order.policy
     return Schedule(
         schedule_id=check_schedule_id(schedule_id),
         namespace=order.namespace,
@@ -60,7 +37,7 @@ def checked_schedule(schedule_id: str, order: ScheduleOrder) -> Schedule:
         lane=order.lane,
         payload=body(order.payload, "payload", MAX_PAYLOAD_BYTES),
         payload_encoding=order.payload_encoding,
-        policy=freeze(order.policy),
+        policy=freeze(policy),
         tags=submitted_tags(order.tags),
         priority=order.priority,
         paused=_one_of(order.paused, "paused", (None, False, True)) or False,
@@ -70,7 +47,7 @@ def checked_schedule(schedule_id: str, order: ScheduleOrder) -> Schedule:
     )
 
 
-def _checked_times(order: ScheduleOrder) -> dict[str, Any]:
+def _checked_times(order: NewSchedule) -> dict[str, Any]:
     if (order.every_ms is None) == (order.cron is None):
         raise InvalidInput("every_ms, cron: expected exactly one of them")
     start_at = whole(0 if order.start_at is None else order.start_at, "start_at", 0, LATEST)
@@ -91,14 +68,6 @@ def _one_of(value: Any, field: str, allowed: tuple[object, ...]) -> Any:
         return value
     names = ", ".join(str(one).lower() for one in allowed if one is not None)
     raise InvalidInput(f"{field}: expected one of {names}")
-
-
-def check_schedule_id(schedule_id: object) -> str:
-    if isinstance(schedule_id, str) and _ID(schedule_id):
-        return schedule_id
-    raise InvalidInput(
-        "schedule_id: expected 1 to 128 letters, digits and . _ : -, a letter or digit first"
-    )
 
 
 @cache

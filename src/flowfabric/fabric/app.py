@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, U
 from flowfabric.config import Settings
 from flowfabric.core.ids import check_namespace
 from flowfabric.core.plan import Family
-from flowfabric.core.schedules import Schedule
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.events import Cursor, EventScope, Item
@@ -29,11 +28,11 @@ from flowfabric.fabric.home import Home
 from flowfabric.fabric.limits import Budget, BudgetTerms, Quota, quota_of
 from flowfabric.fabric.options import Options, names_in, settled
 from flowfabric.fabric.runs import Run, result_of
-from flowfabric.fabric.schedules import Reach, ScheduleTerms, TaskSchedule, order_of
+from flowfabric.fabric.schedules import ScheduleTerms, TaskSchedule, new_schedule
 from flowfabric.fabric.signalling import SignalCall, deliver
 from flowfabric.fabric.tasks import Declare, Task
 from flowfabric.operations.executions import Submission
-from flowfabric.ports.schedules import SchedulesPort
+from flowfabric.operations.schedules import ScheduleInfo
 from flowfabric.ports.worker import Limits
 from flowfabric.worker import codecs
 from flowfabric.worker.children import BoundCall
@@ -298,34 +297,25 @@ class FlowFabric(Home):
             raise ConfigError("schedule: a bound call has its arguments already")
         else:
             call = task
-        order = order_of(call, terms)
-        await (await self._schedules()).put(schedule_id, order)
-        return TaskSchedule(schedule_id, self._reach, call)
+        new = new_schedule(call, terms)
+        await (await self.submitter()).put_schedule(schedule_id, new)
+        return TaskSchedule(schedule_id, new.namespace, self.submitter, call)
 
-    def scheduled(self, schedule_id: str) -> TaskSchedule[Any]:
-        """A schedule whose id is known."""
-        return TaskSchedule(schedule_id, self._reach)
+    def scheduled(self, schedule_id: str, namespace: str | None = None) -> TaskSchedule[Any]:
+        """A schedule whose id is known, of the fabric's namespace unless another is given."""
+        own = self.namespace if namespace is None else namespace
+        return TaskSchedule(schedule_id, own, self.submitter)
 
-    async def schedules(self) -> AsyncIterator[Schedule]:
+    async def schedules(self) -> AsyncIterator[ScheduleInfo]:
         """Every schedule of the fabric's namespace, by id."""
-        port, cursor = await self._schedules(), ""
+        port, cursor = await self.submitter(), ""
         while True:
-            page = await port.list_schedules(self.namespace, cursor)
-            for schedule in page.schedules:
+            page = await port.list_schedules(self.namespace, cursor, 1_000)
+            for schedule in page.items:
                 yield schedule
             cursor = page.next_cursor
             if not cursor:
                 return
-
-    async def _schedules(self) -> SchedulesPort:
-        port = (await self.open()).schedules
-        if port is None:
-            raise ConfigError("schedule: this connection offers no schedules")
-        return port
-
-    @property
-    def _reach(self) -> Reach:
-        return Reach(self._schedules, self.submitter)
 
     # ---- limits and events
 

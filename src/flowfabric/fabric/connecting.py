@@ -14,7 +14,6 @@ from flowfabric.engine import Engine
 from flowfabric.errors import ConfigError, InvalidInput
 from flowfabric.fabric.embedded import EmbeddedSubmitter
 from flowfabric.operations.declaration import Call, Operation, Transport
-from flowfabric.ports.schedules import SchedulesPort
 from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.ports.worker import WorkerPort
 from flowfabric.telemetry.observer import NOBODY, Observer
@@ -36,7 +35,6 @@ class Connection(msgspec.Struct, frozen=True):
     rest: "Callable[[], Rest]"
     transport: Transport
     engine: Engine | None = None
-    schedules: SchedulesPort | None = None
 
 
 Connect = Callable[[], Awaitable[Connection]]
@@ -103,7 +101,6 @@ async def connect_http(url: str, token: Secret, observer: Observer = NOBODY) -> 
         client.rest.close,
         lambda: client.rest,
         over(client.rest),
-        schedules=client.schedules,
     )
 
 
@@ -138,9 +135,7 @@ def connection_on(engine: Engine, settings: Settings | None = None) -> Connectio
         return _rest_over(engine, settings or Settings())
 
     worker = EmbeddedWorker(engine)
-    return Connection(
-        submitter, worker, _nothing_to_close, rest, engine.use_case, engine, engine.schedules
-    )
+    return Connection(submitter, worker, _nothing_to_close, rest, engine.use_case, engine)
 
 
 def _rest_over(engine: Engine, settings: Settings) -> "Rest":

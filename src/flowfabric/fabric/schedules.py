@@ -4,11 +4,9 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Final, Generic, TypedDict, TypeVar
 
-from flowfabric.core.schedules import Schedule
-from flowfabric.engine.schedule_orders import ScheduleOrder
 from flowfabric.errors import ConfigError
 from flowfabric.fabric.runs import Run
-from flowfabric.ports.schedules import SchedulesPort
+from flowfabric.operations.schedules import Backfill, NewSchedule, ScheduleInfo
 from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.durations import Duration, instant_ms, milliseconds
@@ -30,67 +28,64 @@ class ScheduleTerms(TypedDict, total=False):
     catch_up: str
 
 
-class Reach:
-    """How a schedule gets to its ports, which are opened on first use."""
-
-    def __init__(
-        self,
-        schedules: Callable[[], Awaitable[SchedulesPort]],
-        submitter: Callable[[], Awaitable[SubmitterPort]],
-    ) -> None:
-        self.schedules = schedules
-        self.submitter = submitter
+Reach = Callable[[], Awaitable[SubmitterPort]]
 
 
 class TaskSchedule(Generic[R]):
-    """A schedule by its id; every call asks for it anew."""
+    """A schedule by its namespace and id; every call asks for it anew."""
 
-    def __init__(self, schedule_id: str, reach: Reach, call: BoundCall[R] | None = None) -> None:
+    def __init__(
+        self, schedule_id: str, namespace: str, reach: Reach, call: BoundCall[R] | None = None
+    ) -> None:
         self.id: Final = schedule_id
+        self.namespace: Final = namespace
         self._reach = reach
         self._result_type = call.result_type if call else lambda: Any
 
     def __repr__(self) -> str:
-        return f"TaskSchedule({self.id!r})"
+        return f"TaskSchedule({self.id!r}, {self.namespace!r})"
 
-    async def info(self) -> Schedule:
+    async def info(self) -> ScheduleInfo:
         """The schedule as it is: its next time, and what it submitted last."""
-        return await (await self._reach.schedules()).get(self.id)
+        return await (await self._reach()).describe_schedule(self.id, self.namespace)
 
-    async def pause(self) -> Schedule:
+    async def pause(self) -> ScheduleInfo:
         """Submit nothing until it is resumed."""
-        return await (await self._reach.schedules()).pause(self.id)
+        return await (await self._reach()).pause_schedule(self.id, self.namespace)
 
-    async def resume(self) -> Schedule:
+    async def resume(self) -> ScheduleInfo:
         """Submit again from now on; times that passed meanwhile are over."""
-        return await (await self._reach.schedules()).resume(self.id)
+        return await (await self._reach()).resume_schedule(self.id, self.namespace)
 
     async def delete(self) -> None:
         """Submit nothing more; what was submitted lives on."""
-        await (await self._reach.schedules()).delete(self.id)
+        await (await self._reach()).delete_schedule(self.id, self.namespace)
 
     async def trigger(self) -> Run[R]:
         """Submit now, whatever the schedule says about times."""
-        return self._run(await (await self._reach.schedules()).trigger(self.id))
+        done = await (await self._reach()).trigger_schedule(self.id, self.namespace)
+        return self._run(done.execution_id)
 
     async def backfill(self, start: Instant, end: Instant) -> list[Run[R]]:
         """Submit for every time from `start` to `end` that has no execution yet; the runs of all
         of them, oldest first."""
-        first, last = instant_ms(start, "start"), instant_ms(end, "end")
-        found = await (await self._reach.schedules()).backfill(self.id, first, last)
-        return [self._run(execution_id) for execution_id in found]
+        span = Backfill(
+            first=instant_ms(start, "start"), last=instant_ms(end, "end"), namespace=self.namespace
+        )
+        done = await (await self._reach()).backfill_schedule(self.id, span)
+        return [self._run(execution_id) for execution_id in done.execution_ids]
 
     def _run(self, execution_id: str) -> Run[R]:
-        return Run(execution_id, self._reach.submitter, self._result_type)
+        return Run(execution_id, self._reach, self._result_type)
 
 
-def order_of(call: BoundCall[Any], terms: ScheduleTerms) -> ScheduleOrder:
+def new_schedule(call: BoundCall[Any], terms: ScheduleTerms) -> NewSchedule:
     """What is submitted at each time, and at which times."""
     work = call.submission
     if call.delay_ms or work.delay_until is not None or work.idempotency_key:
         raise ConfigError("schedule: a scheduled task has no delay and no idempotency key")
     every, start, end = terms.get("every"), terms.get("start"), terms.get("end")
-    return ScheduleOrder(
+    return NewSchedule(
         kind=work.kind,
         namespace=work.namespace,
         lane=work.lane,

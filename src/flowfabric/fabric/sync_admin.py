@@ -6,10 +6,11 @@ from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import SyncCalls
 from flowfabric.operations.executions import Executions
 from flowfabric.operations.lanes import Lanes
+from flowfabric.operations.schedules import Schedules
 from flowfabric.operations.store import Store
 
 
-class SyncAdmin(SyncCalls, Facade[Admin], Executions, Budgets, Lanes, Store):
+class SyncAdmin(SyncCalls, Facade[Admin], Executions, Budgets, Lanes, Schedules, Store):
     def __init__(self, source: Admin, thread: LoopThread) -> None:
         Facade.__init__(self, source, thread)
         SyncCalls.__init__(self, blocking_transport(source.transport, thread))
@@ -44,14 +45,6 @@ class SyncAdmin(SyncCalls, Facade[Admin], Executions, Budgets, Lanes, Store):
     list_outgoing_edges = blocking(Admin.list_outgoing_edges)
     cancel_flow = blocking(Admin.cancel_flow)
     replay_flow = blocking(Admin.replay_flow)
-    put_schedule = blocking(Admin.put_schedule)
-    describe_schedule = blocking(Admin.describe_schedule)
-    list_schedules = blocking(Admin.list_schedules)
-    delete_schedule = blocking(Admin.delete_schedule)
-    pause_schedule = blocking(Admin.pause_schedule)
-    resume_schedule = blocking(Admin.resume_schedule)
-    trigger_schedule = blocking(Admin.trigger_schedule)
-    backfill_schedule = blocking(Admin.backfill_schedule)
     health = blocking(Admin.health)
     readiness = blocking(Admin.readiness)
     metrics = blocking(Admin.metrics)

@@ -21,11 +21,12 @@ from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import AsyncCalls
 from flowfabric.operations.executions import ExecutionInfo, Executions, Submission
 from flowfabric.operations.lanes import Lanes
+from flowfabric.operations.schedules import Schedules
 from flowfabric.operations.store import Store
 from flowfabric.ports.worker import Ended
 
 
-class SubmitterPort(AsyncCalls, Executions, Budgets, Lanes, Store):
+class SubmitterPort(AsyncCalls, Executions, Budgets, Lanes, Schedules, Store):
     @abstractmethod
     async def now(self) -> int:
         """The store's clock."""

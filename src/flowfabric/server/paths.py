@@ -5,7 +5,6 @@ from typing import Annotated, Any, Final, get_args, get_origin
 
 from flowfabric.core.ids import check_text, parse_execution_id
 from flowfabric.core.partitions import PartitionCounts
-from flowfabric.engine.schedule_orders import check_schedule_id
 from flowfabric.errors import FlowFabricError, InvalidParameter
 from flowfabric.operations.declaration import Operation
 from flowfabric.operations.types import (
@@ -59,7 +58,6 @@ HAND_WRITTEN: Final[Mapping[str, Reader]] = {
     "execution_id": reader_of("execution_id", ExecutionId),
     "idx": _attempt_index,
     "worker_id": reader_of("worker_id", WorkerId),
-    "schedule_id": lambda text, counts: check_schedule_id(text),
     "flow_id": reader_of("flow_id", FlowId),
     "waitpoint_id": reader_of("waitpoint_id", WaitpointId),
     "edge_id": reader_of("edge_id", str),

@@ -2,17 +2,17 @@
 
 from flowfabric.client.admin.executions import ExecutionAdmin
 from flowfabric.client.admin.flows import FlowAdmin
-from flowfabric.client.admin.limits import LimitAdmin
 from flowfabric.client.admin.service import ServiceAdmin
 from flowfabric.client.admin.signals import SignalAdmin
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.executions import Executions
 from flowfabric.operations.lanes import Lanes
+from flowfabric.operations.schedules import Schedules
 
 __all__ = ["Admin"]
 
 
 class Admin(
-    ExecutionAdmin, SignalAdmin, FlowAdmin, LimitAdmin, ServiceAdmin, Executions, Budgets, Lanes
+    ExecutionAdmin, SignalAdmin, FlowAdmin, ServiceAdmin, Executions, Budgets, Lanes, Schedules
 ):
     """The same over HTTP and over an engine in this process."""

@@ -6,6 +6,7 @@ from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import operations_of
 from flowfabric.operations.executions import Executions
 from flowfabric.operations.lanes import Lanes
+from flowfabric.operations.schedules import Schedules
 from flowfabric.operations.store import Store
 from flowfabric.server.operations import route_of
 from flowfabric.server.route import Route
@@ -14,7 +15,6 @@ from flowfabric.server.routes import (
     flows,
     graphs,
     reading,
-    schedules,
     service,
     signals,
     streams,
@@ -32,7 +32,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *flows.routes,
     *map(route_of, operations_of(Budgets)),
     *map(route_of, operations_of(Lanes)),
-    *schedules.routes,
+    *map(route_of, operations_of(Schedules)),
     *worker.routes,
     *worker_output.routes,
     *map(route_of, operations_of(Store)),
