@@ -45,7 +45,7 @@ class EditedFlow(FlowUnderTest):
     async def stage(self, source: str, target: str, **fields: Any) -> EdgeStaged:
         flows = self._engine.flows
         edge = self.new_edge(source, target, **fields)
-        return await flows.stage_dependency_edge(edge, await self.revision())
+        return await flows.stage_edge(edge, await self.revision())
 
     async def apply(self, source: str, target: str, **fields: Any) -> EdgeApplied | AlreadyApplied:
         given = {
@@ -53,7 +53,7 @@ class EditedFlow(FlowUnderTest):
             "edge_id": self.edges[f"{source}>{target}"],
             "downstream": self.ids[target],
         }
-        return await self._engine.flows.apply_dependency_to_child(StagedEdge(**(given | fields)))
+        return await self._engine.flows.apply_edge(StagedEdge(**(given | fields)))
 
     async def join(self, source: str, target: str, **fields: Any) -> None:
         """Stage and apply, one after the other."""

@@ -284,7 +284,7 @@ async def _edit(world: World, engine: Engine) -> None:
             kind="work", flow_id=FLOW, idempotency_key=name, delay_until=9_000_000_000_000
         )
         world.ids[name] = (await engine.executions.create(asked)).execution_id
-        await flows.add_execution_to_flow(FLOW, world.ids[name])
+        await flows.add_member(FLOW, world.ids[name])
     stored = await engine.flow_reads.describe_flow(FLOW)
     assert stored is not None
     if not stored.edge_count:
@@ -293,7 +293,7 @@ async def _edit(world: World, engine: Engine) -> None:
     for ends in ("ac", "bc"):
         await _stage(world, engine, ends)
         staged = StagedEdge(flow_id=FLOW, edge_id=EDGES[ends], downstream=world.ids["c"])
-        await flows.apply_dependency_to_child(staged)
+        await flows.apply_edge(staged)
     await _stage(world, engine, "cd", apply=True)
     await flows.set_flow_tags(FLOW, {"app.team": "red"})
 
@@ -307,7 +307,7 @@ async def _stage(world: World, engine: Engine, ends: str, *, apply: bool = False
         upstream=world.ids[ends[0]],
         downstream=world.ids[ends[1]],
     )
-    await engine.flows.stage_dependency_edge(edge, found.graph_revision, apply=apply)
+    await engine.flows.stage_edge(edge, found.graph_revision, apply=apply)
 
 
 async def _failed(world: World) -> None:
@@ -321,7 +321,7 @@ async def _failed(world: World) -> None:
 
 
 async def _replay(world: World, engine: Engine) -> None:
-    await engine.flow_replays.replay_subgraph(world.flow_id)
+    await engine.flow_replays.replay_flow(world.flow_id)
 
 
 async def _parent(world: World) -> None:

@@ -60,13 +60,13 @@ async def test_a_repeated_stage_answers_as_before(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "a", "b", "c")
     revision = await flow.revision()
     edge = flow.new_edge("a", "b")
-    first = await driver.engine.flows.stage_dependency_edge(edge, revision)
+    first = await driver.engine.flows.stage_edge(edge, revision)
     before = await stored(driver, flow)
-    again = await driver.engine.flows.stage_dependency_edge(edge, revision)
+    again = await driver.engine.flows.stage_edge(edge, revision)
     assert again == first
     assert await stored(driver, flow) == before
     await flow.stage("b", "c")
-    later = await driver.engine.flows.stage_dependency_edge(edge, revision)
+    later = await driver.engine.flows.stage_edge(edge, revision)
     assert later == EdgeStaged(edge.edge_id, revision + 2), "with the revision as it is now"
 
 
@@ -78,12 +78,12 @@ async def test_an_edge_id_with_other_content_is_refused(
 ) -> None:
     flow = await new_flow(driver.engine, "a", "b", "c")
     edge = flow.new_edge("a", "b")
-    await driver.engine.flows.stage_dependency_edge(edge, 3)
+    await driver.engine.flows.stage_edge(edge, 3)
     before = await stored(driver, flow)
     values = {name: flow.ids.get(value, value) for name, value in change.items()}
     with refused(DependencyAlreadyExists) as caught:
         changed = msgspec.structs.replace(edge, **values)
-        await driver.engine.flows.stage_dependency_edge(changed, 4)
+        await driver.engine.flows.stage_edge(changed, 4)
     assert caught.value.details["edge_id"] == edge.edge_id
     assert caught.value.details["upstream_execution_id"] == flow.ids["a"]
     assert await stored(driver, flow) == before
@@ -94,16 +94,16 @@ async def test_a_stale_revision_is_refused_and_the_fresh_one_works(driver: Drive
     edge = flow.new_edge("a", "b")
     for stale in (0, 1, 3):
         with refused(StaleGraphRevision) as caught:
-            await driver.engine.flows.stage_dependency_edge(edge, stale)
+            await driver.engine.flows.stage_edge(edge, stale)
         assert caught.value.retryable
         assert caught.value.details["graph_revision"] == 2
-    await driver.engine.flows.stage_dependency_edge(edge, 2)
+    await driver.engine.flows.stage_edge(edge, 2)
 
 
 async def test_of_concurrent_edits_one_revision_lets_one_through(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "a", "b", "c", "d")
     edges = [flow.new_edge(*ends) for ends in (("a", "b"), ("a", "c"), ("a", "d"))]
-    stage = driver.engine.flows.stage_dependency_edge
+    stage = driver.engine.flows.stage_edge
     answers = await asyncio.gather(*(stage(edge, 4) for edge in edges), return_exceptions=True)
     kinds = sorted(type(answer).__name__ for answer in answers)
     assert kinds == ["EdgeStaged", "StaleGraphRevision", "StaleGraphRevision"]
@@ -183,7 +183,7 @@ async def test_the_order_of_the_checks(driver: Driver) -> None:
     """Everything is wrong at once, and is put right from the first check to the last."""
     flow = await new_flow(driver.engine, "a", "b")
     await flow.join("a", "b")
-    stage = driver.engine.flows.stage_dependency_edge
+    stage = driver.engine.flows.stage_edge
     nowhere, outsider = str(uuid4()), await driver.submit()
     edge = flow.new_edge("b", "b", flow_id=nowhere, edge_id=flow.edges["a>b"])
     with refused(SelfReferencingEdge):
@@ -241,7 +241,7 @@ async def test_a_malformed_edge_is_refused_before_the_store_is_asked(
     edge = msgspec.structs.replace(flow.new_edge("a", "b"), **change)
     for revision in (2, -1, "2", None):
         with refused(InvalidInput):
-            await driver.engine.flows.stage_dependency_edge(edge, revision)  # type: ignore[arg-type]
+            await driver.engine.flows.stage_edge(edge, revision)  # type: ignore[arg-type]
 
 
 # ---- applying
@@ -338,13 +338,13 @@ async def test_a_late_edge_never_skips_running_or_held_work(driver: Driver, situ
         await _end(driver, flow, situation)
     else:
         await driver.reach(situation, execution_id=execution_id)
-        await driver.engine.flows.add_execution_to_flow(flow.flow_id, execution_id)
+        await driver.engine.flows.add_member(flow.flow_id, execution_id)
         await flow.stage("a", "b")
     before = await stored(driver, flow)
     with refused(ExecutionNotEligible):
         await flow.apply("a", "b")
     with refused(ExecutionNotEligible):
-        await driver.engine.flows.stage_dependency_edge(flow.new_edge("a", "b"), 0, apply=True)
+        await driver.engine.flows.stage_edge(flow.new_edge("a", "b"), 0, apply=True)
     assert await stored(driver, flow) == before
 
 
@@ -368,7 +368,7 @@ async def test_runnable_work_waits_for_an_edge_whatever_comes_next_for_it(
     await flow.add("a")
     execution_id = for_flow(driver.engine.deps.counts, flow.flow_id, str(uuid4()))
     await driver.reach(situation, execution_id=execution_id)
-    await driver.engine.flows.add_execution_to_flow(flow.flow_id, execution_id)
+    await driver.engine.flows.add_member(flow.flow_id, execution_id)
     flow.ids["b"] = execution_id
     before = await driver.record(execution_id)
     await flow.join("a", "b")
@@ -395,7 +395,7 @@ async def test_what_cannot_be_applied_is_refused_in_order(driver: Driver) -> Non
     flow = await new_flow(driver.engine, "a", "b", "c")
     other = await new_flow(driver.engine, "x")
     await flow.stage("a", "b", data_passing_ref="r")
-    apply = driver.engine.flows.apply_dependency_to_child
+    apply = driver.engine.flows.apply_edge
     own = {"flow_id": flow.flow_id, "edge_id": flow.edges["a>b"], "downstream": flow.ids["b"]}
     missing = for_flow(driver.engine.deps.counts, flow.flow_id, str(uuid4()))
     before = await stored(driver, flow)
@@ -452,22 +452,22 @@ async def test_an_edge_is_staged_and_applied_in_one_step(driver: Driver) -> None
     flow = await new_flow(driver.engine, "a")
     await flow.add("b")
     edge = flow.new_edge("a", "b")
-    answer = await driver.engine.flows.stage_dependency_edge(edge, 2, apply=True)
+    answer = await driver.engine.flows.stage_edge(edge, 2, apply=True)
     assert answer == EdgeStaged(edge.edge_id, 3, 1)
     assert (await flow.record("b")).state == "blocked"
     stored_edge = (await flow.edges_into("b"))["a"]
     assert stored_edge.state == "open"
     group = await flow.group("b")
     assert (group.n, group.staged) == (1, 0)
-    again = await driver.engine.flows.stage_dependency_edge(edge, 2, apply=True)
+    again = await driver.engine.flows.stage_edge(edge, 2, apply=True)
     assert again == answer
 
 
 async def test_a_staged_edge_is_applied_by_a_repeat_that_asks_for_it(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "a", "b")
     edge = flow.new_edge("a", "b")
-    await driver.engine.flows.stage_dependency_edge(edge, 2)
-    answer = await driver.engine.flows.stage_dependency_edge(edge, 2, apply=True)
+    await driver.engine.flows.stage_edge(edge, 2)
+    answer = await driver.engine.flows.stage_edge(edge, 2, apply=True)
     assert answer == EdgeStaged(edge.edge_id, 3, 1)
     group = await flow.group("b")
     assert (group.n, group.staged) == (1, 0)
@@ -479,7 +479,7 @@ async def test_an_edge_to_running_work_is_not_even_staged_with_apply(driver: Dri
     await flow.take("b")
     before = await stored(driver, flow)
     with refused(ExecutionNotEligible):
-        await driver.engine.flows.stage_dependency_edge(flow.new_edge("a", "b"), 2, apply=True)
+        await driver.engine.flows.stage_edge(flow.new_edge("a", "b"), 2, apply=True)
     assert await stored(driver, flow) == before
 
 

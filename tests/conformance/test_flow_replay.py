@@ -28,7 +28,7 @@ async def replay(
 ) -> list[ReplayedMember]:
     named = [flow.ids[name] for name in names] if names else None
     request = ReplayRequest(**fields) if fields else None
-    return await driver.engine.flow_replays.replay_subgraph(flow.flow_id, named, request)
+    return await driver.engine.flow_replays.replay_flow(flow.flow_id, named, request)
 
 
 def by_name(flow: FlowUnderTest, items: list[ReplayedMember]) -> list[tuple[str, str]]:
@@ -84,7 +84,7 @@ async def test_a_completed_member_may_be_named_too(driver: Driver) -> None:
 async def test_nothing_to_replay_is_an_empty_answer(driver: Driver) -> None:
     flow = await driver.graph(chain("a", "b"))
     assert await replay(driver, flow) == []
-    assert await driver.engine.flow_replays.replay_subgraph(flow.flow_id, []) == []
+    assert await driver.engine.flow_replays.replay_flow(flow.flow_id, []) == []
 
 
 async def test_each_member_has_its_own_answer(driver: Driver) -> None:
@@ -97,7 +97,7 @@ async def test_each_member_has_its_own_answer(driver: Driver) -> None:
     await flow.fail("a")
     missing = flow.ids["a"][:-12] + "000000000000"
     named = [flow.ids["a"], flow.ids["live"], other, missing]
-    items = await driver.engine.flow_replays.replay_subgraph(flow.flow_id, named)
+    items = await driver.engine.flow_replays.replay_flow(flow.flow_id, named)
     errors = {item.execution_id: type(item.error) for item in items}
     assert errors == {
         flow.ids["a"]: MaxReplaysExhausted,
@@ -131,9 +131,9 @@ async def test_a_cancelled_flow_is_not_replayed(driver: Driver) -> None:
 async def test_malformed_ids_are_refused(driver: Driver, ids: Any) -> None:
     flow = await driver.graph(chain("a", "b"))
     with refused(InvalidInput):
-        await driver.engine.flow_replays.replay_subgraph(flow.flow_id, ids)
+        await driver.engine.flow_replays.replay_flow(flow.flow_id, ids)
     with refused(FlowNotFound):
-        await driver.engine.flow_replays.replay_subgraph(stranger())
+        await driver.engine.flow_replays.replay_flow(stranger())
 
 
 async def test_a_whole_flow_that_was_cut_runs_again(driver: Driver) -> None:

@@ -94,7 +94,7 @@ async def test_a_member_shows_on_both_sides(driver: Driver) -> None:
     member = await standalone(driver, flow.flow_id)
     before = await driver.record(member)
     driver.clock.advance(7)
-    added = await driver.engine.flows.add_execution_to_flow(flow.flow_id, member)
+    added = await driver.engine.flows.add_member(flow.flow_id, member)
     assert added == MemberAdded(member, 1, True)
     stored = await flow.flow()
     assert (stored.node_count, stored.graph_revision, stored.counts) == (1, 1, {"waiting": 1})
@@ -110,7 +110,7 @@ async def test_a_member_shows_on_both_sides(driver: Driver) -> None:
 async def test_adding_a_member_again_changes_nothing(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "a", "b")
     before = await flow.flow()
-    again = await driver.engine.flows.add_execution_to_flow(flow.flow_id, flow.ids["a"])
+    again = await driver.engine.flows.add_member(flow.flow_id, flow.ids["a"])
     assert again == MemberAdded(flow.ids["a"], 2, False)
     assert await flow.flow() == before
 
@@ -124,7 +124,7 @@ async def test_an_execution_joins_in_any_state_and_is_counted_as_what_it_is(
     flow = await new_flow(driver.engine)
     execution_id = for_flow(driver.engine.deps.counts, flow.flow_id, flow_id())
     held = await driver.reach(situation, execution_id=execution_id)
-    await driver.engine.flows.add_execution_to_flow(flow.flow_id, held.execution_id)
+    await driver.engine.flows.add_member(flow.flow_id, held.execution_id)
     public = {
         "delayed": "delayed",
         "blocked": "waiting",
@@ -141,7 +141,7 @@ async def test_an_execution_joins_in_any_state_and_is_counted_as_what_it_is(
 async def test_twenty_concurrent_adds_are_counted_exactly(driver: Driver) -> None:
     flow = await new_flow(driver.engine)
     members = [await standalone(driver, flow.flow_id) for _ in range(20)]
-    add = driver.engine.flows.add_execution_to_flow
+    add = driver.engine.flows.add_member
     answers = await asyncio.gather(*(add(flow.flow_id, member) for member in members * 2))
     assert sum(answer.is_new for answer in answers) == 20
     stored = await flow.flow()
@@ -156,7 +156,7 @@ async def test_one_execution_joins_one_flow_even_if_two_ask_at_once(driver: Driv
         second = flow_id()
     await driver.engine.flows.create_flow(second)
     member = await standalone(driver, first.flow_id)
-    add = driver.engine.flows.add_execution_to_flow
+    add = driver.engine.flows.add_member
     answers = await asyncio.gather(
         add(first.flow_id, member), add(second, member), return_exceptions=True
     )
@@ -174,7 +174,7 @@ def _same_partition(driver: Driver, one: str, other: str) -> bool:
 async def test_what_may_not_join_is_refused_and_nothing_is_written(driver: Driver) -> None:
     engine = driver.engine
     flow = await new_flow(engine, "a")
-    add = engine.flows.add_execution_to_flow
+    add = engine.flows.add_member
     member = await standalone(driver, flow.flow_id)
     foreign = await standalone(driver, flow.flow_id, namespace="other")
     missing = for_flow(engine.deps.counts, flow.flow_id, flow_id())
@@ -202,7 +202,7 @@ async def test_a_member_of_another_flow_is_named(driver: Driver) -> None:
     await driver.engine.flows.create_flow(other)
     member = await driver.submit(flow_id=other)
     with refused(ExecutionAlreadyInFlow) as caught:
-        await driver.engine.flows.add_execution_to_flow(mine.flow_id, member)
+        await driver.engine.flows.add_member(mine.flow_id, member)
     assert caught.value.details["flow_id"] == other
 
 
@@ -211,11 +211,11 @@ async def test_a_cancelled_flow_takes_no_members_by_any_way(driver: Driver) -> N
     member = await standalone(driver, flow.flow_id)
     await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "flow_only")
     with refused(FlowAlreadyTerminal):
-        await driver.engine.flows.add_execution_to_flow(flow.flow_id, member)
+        await driver.engine.flows.add_member(flow.flow_id, member)
     with refused(FlowAlreadyTerminal):
         await driver.submit(flow_id=flow.flow_id)
     with refused(FlowAlreadyTerminal):
-        await driver.engine.flows.add_execution_to_flow(flow.flow_id, flow.ids["a"])
+        await driver.engine.flows.add_member(flow.flow_id, flow.ids["a"])
 
 
 async def test_the_flow_comes_before_the_execution(driver: Driver) -> None:
@@ -223,7 +223,7 @@ async def test_the_flow_comes_before_the_execution(driver: Driver) -> None:
     await driver.engine.flow_cancels.cancel_flow(flow.flow_id)
     missing = for_flow(driver.engine.deps.counts, flow.flow_id, flow_id())
     with refused(FlowAlreadyTerminal):
-        await driver.engine.flows.add_execution_to_flow(flow.flow_id, missing)
+        await driver.engine.flows.add_member(flow.flow_id, missing)
 
 
 async def test_an_execution_created_in_a_flow_joins_in_that_step(driver: Driver) -> None:

@@ -149,7 +149,7 @@ class FlowsModel(World):
                 Submission(kind="work", execution_id=own, delay_until=delay)
             )
         )
-        added = self.both(lambda side: side.engine.flows.add_execution_to_flow(flow_id, own))
+        added = self.both(lambda side: side.engine.flows.add_member(flow_id, own))
         if added.error is None:
             self._joined(flow_id, own)
 
@@ -168,9 +168,7 @@ class FlowsModel(World):
         revision = self._revision(flow_id) - data.draw(st.sampled_from([0, 0, 0, 1]))
         if revision < 0:
             return
-        answer = self.both(
-            lambda side: side.engine.flows.stage_dependency_edge(edge, revision, apply=apply)
-        )
+        answer = self.both(lambda side: side.engine.flows.stage_edge(edge, revision, apply=apply))
         if answer.error is None:
             self.books[flow_id].stage(edge_id, *ends)
             if apply:
@@ -185,7 +183,7 @@ class FlowsModel(World):
         if name is None:
             return
         staged = StagedEdge(flow_id=flow_id, edge_id=name, downstream=book.arrows[name].target)
-        answer = self.both(lambda side: side.engine.flows.apply_dependency_to_child(staged))
+        answer = self.both(lambda side: side.engine.flows.apply_edge(staged))
         if answer.error is None and answer.value != "AlreadyApplied":
             book.link(name)
 
@@ -276,7 +274,7 @@ class FlowsModel(World):
             return
 
         async def call(side: Side) -> list[tuple[str, str, str]]:
-            items = await side.engine.flow_replays.replay_subgraph(flow_id)
+            items = await side.engine.flow_replays.replay_flow(flow_id)
             return [(one.execution_id, one.public_state, str(one.error)) for one in items]
 
         for own, state, _ in self.both(call).value or ():

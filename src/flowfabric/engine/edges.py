@@ -51,7 +51,7 @@ class Edges:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
 
-    async def stage_dependency_edge(
+    async def stage_edge(
         self, new: NewEdge, expected_graph_revision: int, *, apply: bool = False
     ) -> EdgeStaged:
         """Put an edge beside the graph; with `apply` make it count in the same step."""
@@ -68,7 +68,7 @@ class Edges:
             edge.edge_id, answer.flow.graph_revision, _unmet(answer.groups) if apply else None
         )
 
-    async def apply_dependency_to_child(self, staged: StagedEdge) -> EdgeApplied | AlreadyApplied:
+    async def apply_edge(self, staged: StagedEdge) -> EdgeApplied | AlreadyApplied:
         """Make a staged edge count: its downstream waits for it from now on."""
         parse_uuid(staged.flow_id, "flow_id")
         parse_uuid(staged.edge_id, "edge_id")

@@ -35,7 +35,7 @@ class FlowReplays:
         self._deps = deps
         self._replays = replays
 
-    async def replay_subgraph(
+    async def replay_flow(
         self,
         flow_id: str,
         execution_ids: Sequence[str] | None = None,

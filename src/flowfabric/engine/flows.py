@@ -41,7 +41,7 @@ class Flows(Edges):
         check_same_flow(answer.flow, flow_kind, namespace)
         return FlowCreated(flow_id, isinstance(answer, GraphCreated) and answer.is_new)
 
-    async def add_execution_to_flow(self, flow_id: str, execution_id: str) -> MemberAdded:
+    async def add_member(self, flow_id: str, execution_id: str) -> MemberAdded:
         """Make an execution a member. Repeating it is harmless."""
         parse_uuid(flow_id, "flow_id")
         parse_execution_id(execution_id, self._deps.counts)

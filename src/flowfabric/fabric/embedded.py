@@ -98,7 +98,7 @@ class EmbeddedSubmitter(SubmitterPort):
     async def replay_flow(
         self, flow_id: str, execution_ids: Sequence[str] | None, request: ReplayRequest
     ) -> list[ReplayedMember]:
-        return await self._engine.flow_replays.replay_subgraph(flow_id, execution_ids, request)
+        return await self._engine.flow_replays.replay_flow(flow_id, execution_ids, request)
 
     async def events(
         self, families: Collection[Family], scope: EventScope, cursor: Cursor

@@ -199,7 +199,7 @@ async def replay_flow(call: Call[wire.ReplayFlow, None]) -> Reply:
     call.require_same("flow_id", asked.flow_id)
     await call.need_flow(flow_id)
     request = ReplayRequest(asked.reason, asked.requested_by)
-    members = await call.engine.flow_replays.replay_subgraph(flow_id, asked.execution_ids, request)
+    members = await call.engine.flow_replays.replay_flow(flow_id, asked.execution_ids, request)
     for one in members:
         if one.error is None:
             audited(call, "execution_replayed", execution_id=one.execution_id, reason=asked.reason)

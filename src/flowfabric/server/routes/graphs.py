@@ -151,7 +151,7 @@ async def add_member(call: Call[wire.AddMember, None]) -> Reply:
     call.require_same("flow_id", asked.flow_id)
     await call.need_flow(flow_id)
     await call.need_execution(asked.execution_id)
-    done = await call.engine.flows.add_execution_to_flow(flow_id, asked.execution_id)
+    done = await call.engine.flows.add_member(flow_id, asked.execution_id)
     if done.is_new:
         added = wire.Added(execution_id=done.execution_id, new_node_count=done.node_count)
         return created(wire.MemberAnswer(added=added))
@@ -178,7 +178,7 @@ async def stage_edge(call: Call[wire.StageEdge, None]) -> Reply:
     asked, flow_id = call.body, call.path["flow_id"]
     call.require_same("flow_id", asked.flow_id)
     await call.need_flow(flow_id)
-    done = await call.engine.flows.stage_dependency_edge(
+    done = await call.engine.flows.stage_edge(
         NewEdge(
             flow_id=flow_id,
             edge_id=asked.edge_id,
@@ -214,7 +214,7 @@ async def apply_edge(call: Call[wire.ApplyEdge, None]) -> Reply:
     asked, flow_id = call.body, call.path["flow_id"]
     call.require_same("flow_id", asked.flow_id)
     await call.need_flow(flow_id)
-    done = await call.engine.flows.apply_dependency_to_child(
+    done = await call.engine.flows.apply_edge(
         StagedEdge(
             flow_id=flow_id,
             edge_id=asked.edge_id,
