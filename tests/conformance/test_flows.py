@@ -7,7 +7,6 @@ import pytest
 
 from flowfabric.core.graph import flow_state
 from flowfabric.core.ids import for_flow, partition_of
-from flowfabric.engine.flow_types import FlowCreated, MemberAdded
 from flowfabric.errors import (
     Conflict,
     ExecutionAlreadyInFlow,
@@ -19,6 +18,13 @@ from flowfabric.errors import (
     PartitionMismatch,
 )
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.flows import (
+    AlreadyMember,
+    FlowCreated,
+    FlowExists,
+    FlowTagsUpdated,
+    MemberAdded,
+)
 from tests.conformance.driver import Driver, elsewhere, refused, unfenced
 from tests.conformance.editing import LATER, new_flow
 
@@ -38,9 +44,8 @@ async def standalone(driver: Driver, flow: str, **fields: object) -> str:
 
 async def test_a_flow_begins_empty(driver: Driver) -> None:
     own = flow_id()
-    assert await driver.engine.flows.create_flow(own, "etl") == FlowCreated(own, True)
+    assert await driver.engine.flows.create_flow(own, "etl") == FlowCreated(own)
     found = await driver.engine.flow_reads.describe_flow(own)
-    assert found is not None
     assert (found.flow_kind, found.namespace, found.public_flow_state) == ("etl", "default", "open")
     assert (found.graph_revision, found.node_count, found.edge_count) == (0, 0, 0)
     assert (found.created_at, found.changed_at) == (driver.clock(), driver.clock())
@@ -51,7 +56,7 @@ async def test_making_the_same_flow_again_changes_nothing(driver: Driver) -> Non
     before = await flow.flow()
     driver.clock.advance(5)
     again = await driver.engine.flows.create_flow(flow.flow_id, "edited")
-    assert again == FlowCreated(flow.flow_id, False)
+    assert again == FlowExists(flow.flow_id)
     assert await flow.flow() == before
 
 
@@ -86,6 +91,12 @@ async def test_a_malformed_flow_is_refused(
         await driver.engine.flows.create_flow(own, kind, namespace)
 
 
+async def test_a_flow_without_an_id_gets_one(driver: Driver) -> None:
+    made = await driver.engine.flows.create_flow(flow_kind="etl")
+    assert made.is_new
+    assert (await driver.engine.flow_reads.describe_flow(made.flow_id)).flow_kind == "etl"
+
+
 # ---- members
 
 
@@ -95,7 +106,7 @@ async def test_a_member_shows_on_both_sides(driver: Driver) -> None:
     before = await driver.record(member)
     driver.clock.advance(7)
     added = await driver.engine.flows.add_member(flow.flow_id, member)
-    assert added == MemberAdded(member, 1, True)
+    assert added == MemberAdded(member, 1)
     stored = await flow.flow()
     assert (stored.node_count, stored.graph_revision, stored.counts) == (1, 1, {"waiting": 1})
     assert stored.changed_at == driver.clock()
@@ -104,14 +115,14 @@ async def test_a_member_shows_on_both_sides(driver: Driver) -> None:
     assert record.version == before.version + 1
     assert await driver.engine.reads.resolve_execution_flow_id(member) == flow.flow_id
     page = await driver.engine.flow_reads.list_members(flow.flow_id)
-    assert [(one.execution_id, one.public_state) for one in page.members] == [(member, "waiting")]
+    assert [(one.execution_id, one.public_state) for one in page.items] == [(member, "waiting")]
 
 
 async def test_adding_a_member_again_changes_nothing(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "a", "b")
     before = await flow.flow()
     again = await driver.engine.flows.add_member(flow.flow_id, flow.ids["a"])
-    assert again == MemberAdded(flow.ids["a"], 2, False)
+    assert again == AlreadyMember(flow.ids["a"], 2)
     assert await flow.flow() == before
 
 
@@ -257,7 +268,8 @@ async def test_a_finished_flow_takes_members_and_is_open_again(driver: Driver) -
 async def test_tags_are_written_over_and_read_back(driver: Driver) -> None:
     flows = driver.engine.flows
     flow = await new_flow(driver.engine)
-    assert await flows.set_flow_tags(flow.flow_id, {"app.team": "red", "app.n": ""}) == 2
+    updated = await flows.set_flow_tags(flow.flow_id, {"app.team": "red", "app.n": ""})
+    assert updated == FlowTagsUpdated(2)
     assert await flows.set_flow_tag(flow.flow_id, "app.team", "blue") == 1
     assert await flows.get_flow_tag(flow.flow_id, "app.team") == "blue"
     assert await flows.get_flow_tag(flow.flow_id, "app.n") == ""
@@ -308,7 +320,6 @@ async def test_a_standalone_parent_joins_a_flow_of_its_own(driver: Driver) -> No
     parent = await driver.submit(idempotency_key="once")
     own = await driver.engine.flows.children_flow(parent)
     found = await driver.engine.flow_reads.describe_flow(own)
-    assert found is not None
     assert (found.flow_kind, found.node_count) == ("children", 1)
     assert driver.engine.deps.counts.of_flow(own) == partition_of(parent)
     assert (await driver.record(parent)).flow_id == own
@@ -327,8 +338,8 @@ async def test_concurrent_calls_agree_on_the_flow(driver: Driver) -> None:
     parent = await driver.submit()
     answers = await asyncio.gather(*(driver.engine.flows.children_flow(parent) for _ in range(5)))
     assert len(set(answers)) == 1
-    page = await driver.engine.flow_reads.list_flows(f"{{fp:{partition_of(parent)}}}")
-    assert [one.flow_id for one in page.flows] == [answers[0]], "nobody left an empty flow behind"
+    page = await driver.engine.flow_reads.list_flows(partition_of(parent))
+    assert [one.flow_id for one in page.items] == [answers[0]], "nobody left an empty flow behind"
 
 
 async def test_a_repeated_step_finds_its_children_again(driver: Driver) -> None:

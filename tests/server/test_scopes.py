@@ -22,12 +22,12 @@ AGREED = {
     (READ,): (
         "get_attempts get_history list_executions search count_executions"
         " explain_execution list_waitpoints follow_stream read_events list_workers"
-        " list_flows search_flows get_flow list_members list_edges describe_budget list_lanes"
+        " list_flows search_flows describe_flow list_members list_edges describe_budget list_lanes"
         " get_queues list_expired_leases get_schedule list_schedules"
     ),
     (SUBMIT,): (
-        "cancel replay_execution set_tags send_signal submit_flow stage_edge apply_edge"
-        " set_edge_policy set_flow_tags cancel_flow replay_flow put_schedule delete_schedule"
+        "cancel replay_execution set_tags send_signal submit_graph stage_edge apply_edge"
+        " set_edge_group_policy set_flow_tags cancel_flow replay_flow put_schedule delete_schedule"
         " pause_schedule resume_schedule trigger_schedule backfill_schedule"
     ),
     (ADMIN,): (

@@ -65,9 +65,5 @@ def worker(worker_id: str, *rest: str) -> str:
     return "/".join(("/v1/workers", segment(worker_id), *rest))
 
 
-def flow(flow_id: str, *rest: str) -> str:
-    return "/".join(("/v1/flows", segment(flow_id), *rest))
-
-
 def schedule(schedule_id: str, *rest: str) -> str:
     return "/".join(("/v1/schedules", segment(schedule_id), *rest))

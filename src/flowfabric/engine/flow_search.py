@@ -2,7 +2,7 @@
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 from zlib import crc32
 
 import msgspec
@@ -11,85 +11,104 @@ from flowfabric.core.graph import Flow, flow_state
 from flowfabric.core.ids import check_namespace, check_text, parse_uuid
 from flowfabric.engine.checking import MAX_INSTANT, whole
 from flowfabric.engine.deps import Deps
-from flowfabric.errors import InvalidInput
+from flowfabric.engine.searches import parse_tag
+from flowfabric.errors import Forbidden, InvalidInput
+from flowfabric.operations import flows as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.flows import FlowOrder, FlowSearch, FoundFlow
+from flowfabric.operations.types import Page
 
 MAX_PAGE: Final = 1_000
 # A search that lets little through looks at no more than this many flows a call.
 MOST_LOOKS: Final = 10_000
 FLOW_STATES: Final = ("open", "running", "blocked", "completed", "failed", "cancelled")
-FlowOrder = Literal["created_desc", "created_asc"]
 _Place = tuple[int, str]
 
 
-class FlowFilter(msgspec.Struct, frozen=True, kw_only=True):
+class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which flows a search shows; what is unset does not matter. `namespaces` are those the asker
     may look at, None for all."""
 
-    namespaces: frozenset[str] | None = None
-    states: tuple[str, ...] = ()
-    kind: str = ""
-    tags: tuple[tuple[str, str], ...] = ()
-    created_from: int = 0
-    created_before: int = 0
-
-
-class FlowsFound(msgspec.Struct, frozen=True):
-    """A page may be short, or empty, and still have a next one."""
-
-    flows: tuple[Flow, ...]
-    next_cursor: str
-    scanned: int
+    namespaces: tuple[str, ...] | None
+    states: tuple[str, ...]
+    kind: str
+    tags: tuple[tuple[str, str], ...]
+    created_from: int
+    created_before: int
+    order: FlowOrder
 
 
 class FlowSearches:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
 
+    @implements(declared.Flows.search_flows)
     async def search_flows(
-        self,
-        wanted: FlowFilter,
-        order: FlowOrder = "created_desc",
-        cursor: str = "",
-        limit: int = 50,
-    ) -> FlowsFound:
-        _check(wanted, order)
-        whole(limit, "limit", 1, MAX_PAGE)
-        asked = _asked(wanted, order)
-        place = _read_cursor(cursor, asked) if cursor else _start(wanted, order)
-        found: list[Flow] = []
+        self, query: FlowSearch, *, visible: frozenset[str] | None = None
+    ) -> Page[FoundFlow]:
+        wanted, limit = _wanted(query, visible), whole(query.limit, "limit", 1, MAX_PAGE)
+        asked = crc32(msgspec.json.encode(wanted))
+        place = _read_cursor(query.cursor, asked) if query.cursor else _start(wanted)
+        found: list[FoundFlow] = []
+        last: _Place | None = None
         scanned = 0
-        newest = order == "created_desc"
+        newest = wanted.order == "created_desc"
         while scanned < MOST_LOOKS:
             size = min(max(limit + 1, 100), MOST_LOOKS - scanned)
             flows = await self._deps.store.backend.flows_by_age(place, size, newest=newest)
             for flow in flows:
-                if _is_past(flow, wanted, order):
-                    return FlowsFound(tuple(found), "", scanned)
+                if _is_past(flow, wanted):
+                    return Page(items=found)
                 if _matches(flow, wanted):
                     if len(found) == limit:
-                        return FlowsFound(tuple(found), _cursor(found[-1], asked), scanned)
-                    found.append(flow)
+                        return Page(items=found, next_cursor=_write_cursor(last, asked))
+                    found.append(_found(flow))
+                    last = (flow.created_at, flow.flow_id)
                 scanned += 1
                 place = (flow.created_at, flow.flow_id)
             if len(flows) < size:
-                return FlowsFound(tuple(found), "", scanned)
-        return FlowsFound(tuple(found), _write_cursor(place, asked), scanned)
+                return Page(items=found)
+        return Page(items=found, next_cursor=_write_cursor(place, asked))
 
 
-def _check(wanted: FlowFilter, order: str) -> None:
-    for namespace in wanted.namespaces or ():
-        check_namespace(namespace)
-    for state in wanted.states:
+def _wanted(query: FlowSearch, visible: frozenset[str] | None) -> _Wanted:
+    for state in query.state:
         if state not in FLOW_STATES:
             raise InvalidInput(f"state: expected one of {', '.join(FLOW_STATES)}, got {state!r}")
-    check_text(wanted.kind, "kind", 1024)
-    whole(wanted.created_from, "created_after")
-    whole(wanted.created_before, "created_before")
-    if order not in get_args(FlowOrder):
+    if query.order not in get_args(FlowOrder):
         raise InvalidInput(f"order: expected one of {', '.join(get_args(FlowOrder))}")
+    return _Wanted(
+        namespaces=_namespaces(query.namespace, visible),
+        states=query.state,
+        kind=check_text(query.kind, "kind", 1024),
+        tags=tuple(parse_tag(text) for text in query.tag),
+        created_from=whole(query.created_after, "created_after"),
+        created_before=whole(query.created_before, "created_before"),
+        order=query.order,
+    )
 
 
-def _matches(flow: Flow, wanted: FlowFilter) -> bool:
+def _namespaces(given: str, visible: frozenset[str] | None) -> tuple[str, ...] | None:
+    if not given:
+        return None if visible is None else tuple(sorted(visible))
+    if visible is not None and given not in visible:
+        raise Forbidden(f"namespace {given}")
+    return (check_namespace(given),)
+
+
+def _found(flow: Flow) -> FoundFlow:
+    return FoundFlow(
+        flow_id=flow.flow_id,
+        flow_kind=flow.kind,
+        namespace=flow.namespace,
+        public_flow_state=flow_state(flow),
+        total_members=flow.node_count,
+        created_at=flow.created_at,
+        tags=dict(flow.tags),
+    )
+
+
+def _matches(flow: Flow, wanted: _Wanted) -> bool:
     if wanted.namespaces is not None and flow.namespace not in wanted.namespaces:
         return False
     if wanted.kind and flow.kind != wanted.kind:
@@ -103,16 +122,16 @@ def _matches(flow: Flow, wanted: FlowFilter) -> bool:
     return all(flow.tags.get(key) == value for key, value in wanted.tags)
 
 
-def _start(wanted: FlowFilter, order: str) -> _Place | None:
+def _start(wanted: _Wanted) -> _Place | None:
     """Where the range of creation begins."""
-    if order == "created_asc":
+    if wanted.order == "created_asc":
         return (wanted.created_from, "") if wanted.created_from else None
     return (wanted.created_before, "") if wanted.created_before else None
 
 
-def _is_past(flow: Flow, wanted: FlowFilter, order: str) -> bool:
+def _is_past(flow: Flow, wanted: _Wanted) -> bool:
     """Whether the range of creation is over, so that no later flow is in it."""
-    if order == "created_desc":
+    if wanted.order == "created_desc":
         return flow.created_at < wanted.created_from
     return 0 < wanted.created_before <= flow.created_at
 
@@ -126,16 +145,6 @@ class _Cursor(msgspec.Struct, array_like=True):
     asked: int
     created_at: int
     flow_id: str
-
-
-def _asked(wanted: FlowFilter, order: str) -> int:
-    namespaces = sorted(wanted.namespaces) if wanted.namespaces is not None else None
-    rest = msgspec.structs.replace(wanted, namespaces=None)
-    return crc32(msgspec.json.encode((order, namespaces, rest)))
-
-
-def _cursor(flow: Flow, asked: int) -> str:
-    return _write_cursor((flow.created_at, flow.flow_id), asked)
 
 
 def _write_cursor(place: _Place | None, asked: int) -> str:

@@ -10,7 +10,6 @@ from flowfabric.errors import FlowFabricError, InvalidParameter
 from flowfabric.operations.declaration import Operation
 from flowfabric.operations.types import (
     ExecutionId,
-    FlowId,
     LaneName,
     Owned,
     Syntax,
@@ -62,10 +61,7 @@ HAND_WRITTEN: Final[Mapping[str, Reader]] = {
     "lane": reader_of("lane", LaneName),
     "worker_id": reader_of("worker_id", WorkerId),
     "schedule_id": lambda text, counts: check_schedule_id(text),
-    "flow_id": reader_of("flow_id", FlowId),
     "waitpoint_id": reader_of("waitpoint_id", WaitpointId),
-    "edge_id": reader_of("edge_id", str),
-    "eid": reader_of("eid", str),
 }
 
 

@@ -5,14 +5,13 @@ from typing import Final
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import operations_of
 from flowfabric.operations.executions import Executions
+from flowfabric.operations.flows import Flows
 from flowfabric.server.operations import route_of
 from flowfabric.server.route import Route
 from flowfabric.server.routes import (
     acting,
     admin,
     events,
-    flows,
-    graphs,
     lanes,
     leases,
     listing,
@@ -34,8 +33,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *signals.routes,
     *streams.routes,
     *events.routes,
-    *graphs.routes,
-    *flows.routes,
+    *map(route_of, operations_of(Flows)),
     *map(route_of, operations_of(Budgets)),
     *lanes.routes,
     *leases.routes,
