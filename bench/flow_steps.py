@@ -24,7 +24,7 @@ from flowfabric.backend.sqlite.groups import Committer
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.graph_types import GraphSubmitted
+from flowfabric.operations.flows import SubmittedGraph
 
 LARGE = 9_998
 MOST_MS = 20
@@ -47,21 +47,21 @@ class Steps(NamedTuple):
 # ---- what is done
 
 
-async def _release(engine: Engine, flow: GraphSubmitted) -> None:
+async def _release(engine: Engine, flow: SubmittedGraph) -> None:
     """The first member is done, and all behind it may run."""
     (top,) = await engine.claims.claim(_order(1))
     await engine.outcomes.complete(top.held, RESULT)
     await engine.settling.drain()
 
 
-async def _skip(engine: Engine, flow: GraphSubmitted) -> None:
+async def _skip(engine: Engine, flow: SubmittedGraph) -> None:
     """The first member fails, and nothing behind it will ever run."""
     (top,) = await engine.claims.claim(_order(1))
     await engine.outcomes.fail(top.held, Failure("broken", "permanent"))
     await engine.settling.drain()
 
 
-async def _join(engine: Engine, flow: GraphSubmitted) -> None:
+async def _join(engine: Engine, flow: SubmittedGraph) -> None:
     """Members in the middle are done one by one, each another success of the last one's group."""
     await _release(engine, flow)
     for _ in range(3):
@@ -69,7 +69,7 @@ async def _join(engine: Engine, flow: GraphSubmitted) -> None:
             await engine.outcomes.complete(one.held, RESULT)
 
 
-async def _cancel(engine: Engine, flow: GraphSubmitted) -> None:
+async def _cancel(engine: Engine, flow: SubmittedGraph) -> None:
     await engine.flow_cancels.cancel_flow(flow.flow_id, "cancel_all", "enough", wait=True)
 
 
@@ -79,7 +79,7 @@ def _order(n: int) -> ClaimOrder:
     )
 
 
-STEPS: dict[str, Callable[[Engine, GraphSubmitted], Awaitable[None]] | None] = {
+STEPS: dict[str, Callable[[Engine, SubmittedGraph], Awaitable[None]] | None] = {
     # Only the graph itself is stored, chunk by chunk.
     "submit": None,
     "release": _release,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from bench.cycle import INPUT
-from flowfabric.engine.graph_types import GraphEdge, GraphGroup, GraphNode, GraphSubmission
+from flowfabric.operations.flows import GraphEdge, GraphGroup, GraphNode, GraphSubmission
 
 LENGTH = 10
 RACERS = 20

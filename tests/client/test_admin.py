@@ -30,7 +30,7 @@ from flowfabric.errors import (
     InvalidInput,
     NotFound,
 )
-from flowfabric.operations import budgets
+from flowfabric.operations import budgets, flows
 from flowfabric.operations.declaration import operations_of
 from flowfabric.operations.executions import (
     AlreadySatisfied,
@@ -48,7 +48,7 @@ from flowfabric.operations.store import NewSecret, Store
 from flowfabric.ports.worker import Claim, Complete, Fail, Finish, Suspended
 from flowfabric.server.router import Router
 from flowfabric.server.routes import ROUTES
-from flowfabric.wire import flows, signals, streams
+from flowfabric.wire import signals, streams
 from tests.serving import TOKEN, serving
 
 NOBODY = "{fp:1}:00000000-0000-4000-8000-000000000000"
@@ -227,69 +227,70 @@ async def _output(world: World) -> None:
     assert (event.execution_id, event.outcome) == (own, "success")
 
 
-def _graph() -> flows.SubmitFlow:
-    nodes = [flows.Node(name=name, lane_id="flows", execution_kind="k") for name in ("a", "b", "c")]
-    return flows.SubmitFlow(
-        flow_kind="etl", nodes=nodes, edges=(flows.Arrow(source="a", target="b"),)
+def _graph() -> flows.GraphSubmission:
+    nodes = tuple(
+        flows.GraphNode(name=name, lane="flows", kind="k", policy='{"max_reclaim_count":3}')
+        for name in ("a", "b", "c")
+    )
+    return flows.GraphSubmission(
+        flow_kind="etl", nodes=nodes, edges=(flows.GraphEdge(source="a", target="b"),)
     )
 
 
 async def _flows(world: World) -> None:
     admin = world.admin
-    told = await admin.submit_flow(_graph())
-    assert told.submitted is not None
-    own, ids = told.submitted.flow_id, told.submitted.executions
+    told = await admin.submit_graph(_graph())
+    assert isinstance(told, flows.GraphSubmitted)
+    own, ids = told.flow_id, told.executions
     assert (await admin.describe_flow(own)).total_members == 3
     assert (await admin.set_flow_tags(own, {"app.team": "red"})).count == 1
-    found = await admin.search_flows(flows.FlowsQuery(tag=("app.team=red",)))
+    found = await admin.search_flows(flows.FlowSearch(tag=("app.team=red",)))
     assert [one.flow_id for one in found.items] == [own]
     partition = int(ids["a"][4 : ids["a"].index("}")])
-    assert own in [one.flow_id for one in (await admin.list_flows(partition)).flows]
-    assert len((await admin.list_members(own)).members) == 3
-    (edge,) = (await admin.list_edges(own)).edges
-    assert [one.edge_id for one in (await admin.list_incoming_edges(ids["b"])).edges] == [
+    assert own in [one.flow_id for one in (await admin.list_flows(partition)).items]
+    assert len((await admin.list_members(own)).items) == 3
+    (edge,) = (await admin.list_edges(own)).items
+    assert [one.edge_id for one in (await admin.list_incoming_edges(ids["b"])).items] == [
         edge.edge_id
     ]
-    assert (await admin.list_outgoing_edges(ids["b"])).edges == []
+    assert (await admin.list_outgoing_edges(ids["b"])).items == []
     assert await admin.describe_edge(own, edge.edge_id) == edge
     assert await admin.describe_edge(own, str(uuid4())) is None
-    policy = flows.SetEdgePolicy(kind="any_of", on_satisfied="let_run")
-    assert await admin.set_edge_group_policy(own, ids["c"], policy) == "Set"
+    policy = flows.NewEdgePolicy(kind="any_of", on_satisfied="let_run")
+    assert await admin.set_edge_group_policy(own, ids["c"], policy) == flows.EdgePolicySet()
     revision = (await admin.describe_flow(own)).graph_revision
     staged = await admin.stage_edge(
         own,
-        flows.StageEdge(
+        flows.NewEdge(
             edge_id=str(uuid4()),
-            upstream_execution_id=ids["b"],
-            downstream_execution_id=ids["c"],
+            upstream=ids["b"],
+            downstream=ids["c"],
             expected_graph_revision=revision,
         ),
     )
-    apply = flows.ApplyEdge(edge_id=staged.edge_id, downstream_execution_id=ids["c"])
-    applied = await admin.apply_edge(own, apply)
-    assert not isinstance(applied, str)
-    assert applied.applied.unsatisfied_count == 1
-    assert await admin.apply_edge(own, apply) == "AlreadyApplied"
+    apply = flows.StagedEdge(edge_id=staged.edge_id, downstream=ids["c"])
+    assert await admin.apply_edge(own, apply) == flows.EdgeApplied(1)
+    assert await admin.apply_edge(own, apply) == flows.EdgeAlreadyApplied()
     await world.finish(await world.claim("flows"), Fail("no", retryable=False))
     replayed = await admin.replay_flow(own, reason="again")
     assert ids["a"] in [one.execution_id for one in replayed.items]
-    cancelled = await admin.cancel_flow(own, "enough", wait=True)
-    assert cancelled.cancelled is not None
-    assert set(cancelled.cancelled.member_execution_ids) == set(ids.values())
+    cancelled = await admin.cancel_flow(own, reason="enough", wait=True)
+    assert isinstance(cancelled, flows.MembersCancelled)
+    assert set(cancelled.member_execution_ids) == set(ids.values())
 
 
 async def _built(world: World) -> None:
     admin = world.admin
-    made = await admin.create_flow("etl")
-    assert made.created is not None
-    member = await admin.mint_for_flow(made.created.flow_id, UUID(int=7))
+    made = await admin.create_flow(flow_kind="etl")
+    assert isinstance(made, flows.FlowCreated)
+    member = await admin.mint_for_flow(made.flow_id, UUID(int=7))
     await world.submit("built", execution_id=member)
-    assert (await admin.add_member(made.created.flow_id, member)).added is not None
-    assert (await admin.add_member(made.created.flow_id, member)).already_member is not None
+    assert await admin.add_member(made.flow_id, member) == flows.MemberAdded(member, 1)
+    assert await admin.add_member(made.flow_id, member) == flows.AlreadyMember(member, 1)
     await world.submit("built", execution_id=await admin.mint_for_lane("built"))
     key = await admin.mint_for_key("order 7")
     await world.submit("built", execution_id=key, idempotency_key="order 7")
-    assert (await admin.list_outgoing_edges(key)).edges == []
+    assert (await admin.list_outgoing_edges(key)).items == []
 
 
 async def _limits(world: World) -> None:
@@ -422,7 +423,7 @@ async def test_every_method_works_and_reaches_every_route(
         await part(world)
     assert called == methods
     # In this process operations are asked of the engine itself.
-    nouns = (Executions, budgets.Budgets, Lanes, Schedules, Store)
+    nouns = (Executions, flows.Flows, budgets.Budgets, Lanes, Schedules, Store)
     asked |= called & {one.name for one in operations_of(*nouns)}
     worker = {route.name for route in ROUTES if route.path.startswith("/v1/worker/")}
     assert {route.name for route in ROUTES} - worker - ELSEWHERE <= asked

@@ -3,15 +3,17 @@
 from typing import Any
 from uuid import uuid4
 
+import msgspec
+
 from flowfabric.engine import Engine
-from flowfabric.engine.flow_types import (
-    AlreadyApplied,
+from flowfabric.operations.executions import Submission
+from flowfabric.operations.flows import (
+    EdgeAlreadyApplied,
     EdgeApplied,
     EdgeStaged,
     NewEdge,
     StagedEdge,
 )
-from flowfabric.operations.executions import Submission
 from tests.conformance.graphs import FlowUnderTest
 
 LATER = 9_000_000_000_000
@@ -40,20 +42,22 @@ class EditedFlow(FlowUnderTest):
     def new_edge(self, source: str, target: str, **fields: Any) -> NewEdge:
         edge_id = self.edges.setdefault(f"{source}>{target}", str(uuid4()))
         ends = {"upstream": self.ids[source], "downstream": self.ids[target]}
-        return NewEdge(**({"flow_id": self.flow_id, "edge_id": edge_id} | ends | fields))
+        given: dict[str, Any] = {"edge_id": edge_id, "expected_graph_revision": 0, **ends}
+        return NewEdge(**(given | fields))
+
+    async def put(self, edge: NewEdge, revision: int, *, apply: bool = False) -> EdgeStaged:
+        """Stage an edge on a graph of this revision."""
+        new = msgspec.structs.replace(edge, expected_graph_revision=revision, apply=apply)
+        return await self._engine.flows.stage_edge(self.flow_id, new)
 
     async def stage(self, source: str, target: str, **fields: Any) -> EdgeStaged:
-        flows = self._engine.flows
-        edge = self.new_edge(source, target, **fields)
-        return await flows.stage_dependency_edge(edge, await self.revision())
+        return await self.put(self.new_edge(source, target, **fields), await self.revision())
 
-    async def apply(self, source: str, target: str, **fields: Any) -> EdgeApplied | AlreadyApplied:
-        given = {
-            "flow_id": self.flow_id,
-            "edge_id": self.edges[f"{source}>{target}"],
-            "downstream": self.ids[target],
-        }
-        return await self._engine.flows.apply_dependency_to_child(StagedEdge(**(given | fields)))
+    async def apply(
+        self, source: str, target: str, **fields: Any
+    ) -> EdgeApplied | EdgeAlreadyApplied:
+        given = {"edge_id": self.edges[f"{source}>{target}"], "downstream": self.ids[target]}
+        return await self._engine.flows.apply_edge(self.flow_id, StagedEdge(**(given | fields)))
 
     async def join(self, source: str, target: str, **fields: Any) -> None:
         """Stage and apply, one after the other."""

@@ -12,6 +12,7 @@ from flowfabric.errors import (
     FlowAlreadyTerminal,
     GraphTooLargeForCycleCheck,
 )
+from flowfabric.operations.flows import EdgeAlreadyApplied
 from tests.conformance.driver import Driver, refused, unfenced
 from tests.conformance.editing import LATER, EditedFlow, new_flow
 from tests.conformance.graphs import Graph, Member
@@ -73,7 +74,7 @@ async def test_an_applied_edge_of_a_cancelled_flow_is_applied_already(driver: Dr
     flow = await new_flow(driver.engine, "a", "b")
     await flow.join("a", "b")
     await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "flow_only")
-    assert await flow.apply("a", "b") == "AlreadyApplied"
+    assert await flow.apply("a", "b") == EdgeAlreadyApplied()
 
 
 async def blocked_member(driver: Driver, flow: EditedFlow, why: str) -> None:

@@ -15,12 +15,6 @@ from flowfabric.core.graph import flow_state
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.flow_cancel import FlowCancels
-from flowfabric.engine.flow_types import (
-    CancellationScheduled,
-    Cancelled,
-    FlowCancelled,
-    PartiallyCancelled,
-)
 from flowfabric.engine.grants import GrantClaim
 from flowfabric.engine.settling import Settling
 from flowfabric.errors import (
@@ -31,6 +25,12 @@ from flowfabric.errors import (
     TransportFault,
 )
 from flowfabric.operations.executions import GrantOrder
+from flowfabric.operations.flows import (
+    CancellationScheduled,
+    FlowCancelled,
+    MembersCancelled,
+    PartiallyCancelled,
+)
 from tests.clock import VirtualClock
 from tests.conformance.driver import RETRIES, TRANSIENT, Driver, refused, stranger, unfenced
 from tests.conformance.editing import LATER, EditedFlow, new_flow
@@ -139,7 +139,7 @@ async def test_a_holder_learns_of_the_cancel_at_its_next_call(driver: Driver) ->
 
 async def test_an_empty_flow_is_cancelled_at_once(driver: Driver) -> None:
     flow = await new_flow(driver.engine)
-    assert await cancel(driver, flow) == Cancelled("cancel_all", ())
+    assert await cancel(driver, flow) == MembersCancelled("cancel_all", ())
     assert flow_state(await flow.flow()) == "cancelled"
 
 
@@ -148,11 +148,11 @@ async def test_with_nobody_covered_there_is_nothing_to_wait_for(driver: Driver) 
     await flow.add("b")
     await flow.complete("b")
     everybody = tuple(sorted(flow.ids.values()))
-    assert await cancel(driver, flow, "flow_only") == Cancelled("flow_only", everybody)
+    assert await cancel(driver, flow, "flow_only") == MembersCancelled("flow_only", everybody)
     ended = await new_flow(driver.engine)
     await ended.add("c")
     await ended.complete("c")
-    assert await cancel(driver, ended) == Cancelled("cancel_all", (ended.ids["c"],))
+    assert await cancel(driver, ended) == MembersCancelled("cancel_all", (ended.ids["c"],))
 
 
 async def test_without_waiting_the_work_is_only_scheduled(driver: Driver) -> None:
@@ -165,7 +165,7 @@ async def test_without_waiting_the_work_is_only_scheduled(driver: Driver) -> Non
 async def test_with_waiting_everybody_has_ended(driver: Driver) -> None:
     flow = await new_flow(driver.engine, *(f"m{i}" for i in range(2 * BOUND + 5)))
     answer = await cancel(driver, flow, "cancel_all", "enough", wait=True)
-    assert isinstance(answer, Cancelled)
+    assert isinstance(answer, MembersCancelled)
     assert len(answer.member_execution_ids) == 2 * BOUND + 5
     assert (await flow.flow()).counts == {"cancelled": 2 * BOUND + 5}
 
@@ -176,7 +176,7 @@ async def test_a_second_cancel_answers_with_the_first_and_changes_nothing(driver
     before = await driver.snapshot(), await flow.flow()
     driver.clock.advance(5)
     answer = await cancel(driver, flow, "cancel_all", "again", wait=True)
-    assert isinstance(answer, Cancelled)
+    assert isinstance(answer, MembersCancelled)
     assert answer.cancellation_policy == "cancel_pending"
     assert set(answer.member_execution_ids) == set(flow.ids.values())
     assert (await driver.snapshot(), await flow.flow()) == before
@@ -191,7 +191,7 @@ async def test_at_most_a_thousand_members_are_named(driver: Driver) -> None:
     await driver.engine.settling.drain()
     assert (await flow.flow()).counts == {"cancelled": total}
     again = await cancel(driver, flow)
-    assert isinstance(again, Cancelled)
+    assert isinstance(again, MembersCancelled)
     assert again.member_execution_ids == answer.member_execution_ids
 
 
@@ -459,7 +459,7 @@ async def test_passing_faults_of_the_store_are_survived(driver: Driver) -> None:
     flow = await driver.graph(large(2 * BOUND))
     flaky = Flaky(driver.engine.deps.store.backend, failures=2)
     answer = await impatient(driver.engine).cancel_flow(flow.flow_id, wait=True)
-    assert isinstance(answer, Cancelled)
+    assert isinstance(answer, MembersCancelled)
     assert flaky.calls >= 3
 
 

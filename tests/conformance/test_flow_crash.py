@@ -16,11 +16,18 @@ from flowfabric.core.graph_chunks import Size
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.flow_types import NewEdge, StagedEdge
-from flowfabric.engine.graph_types import GraphEdge, GraphGroup, GraphNode, GraphSubmission
 from flowfabric.engine.graphs import flow_id_for
 from flowfabric.engine.holding import Held
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.flows import (
+    GraphEdge,
+    GraphGroup,
+    GraphNode,
+    GraphSubmission,
+    NewEdge,
+    NewEdgePolicy,
+    StagedEdge,
+)
 from tests.clock import VirtualClock
 from tests.conformance.driver import events_of
 from tests.conformance.dying import Died, Dying
@@ -244,7 +251,7 @@ def _asked() -> GraphSubmission:
     edges = [GraphEdge(source=a, target=b) for a, b in zip(names[:5], names[3:8], strict=True)]
     edges += [GraphEdge(source=name, target="n8") for name in names[:7]]
     return GraphSubmission(
-        nodes=tuple(GraphNode(name=name) for name in names),
+        nodes=tuple(GraphNode(kind="work", name=name) for name in names),
         edges=tuple(edges),
         groups=(GraphGroup("n8", {"kind": "quorum", "k": 2, "on_satisfied": "cancel_remaining"}),),
         idempotency_key="once",
@@ -284,30 +291,29 @@ async def _edit(world: World, engine: Engine) -> None:
             kind="work", flow_id=FLOW, idempotency_key=name, delay_until=9_000_000_000_000
         )
         world.ids[name] = (await engine.executions.create(asked)).execution_id
-        await flows.add_execution_to_flow(FLOW, world.ids[name])
+        await flows.add_member(FLOW, world.ids[name])
     stored = await engine.flow_reads.describe_flow(FLOW)
-    assert stored is not None
     if not stored.edge_count:
-        policy = {"kind": "any_of", "on_satisfied": "let_run"}
+        policy = NewEdgePolicy(kind="any_of", on_satisfied="let_run")
         await flows.set_edge_group_policy(FLOW, world.ids["c"], policy)
     for ends in ("ac", "bc"):
         await _stage(world, engine, ends)
-        staged = StagedEdge(flow_id=FLOW, edge_id=EDGES[ends], downstream=world.ids["c"])
-        await flows.apply_dependency_to_child(staged)
+        staged = StagedEdge(edge_id=EDGES[ends], downstream=world.ids["c"])
+        await flows.apply_edge(FLOW, staged)
     await _stage(world, engine, "cd", apply=True)
     await flows.set_flow_tags(FLOW, {"app.team": "red"})
 
 
 async def _stage(world: World, engine: Engine, ends: str, *, apply: bool = False) -> None:
     found = await engine.flow_reads.describe_flow(FLOW)
-    assert found is not None
     edge = NewEdge(
-        flow_id=FLOW,
         edge_id=EDGES[ends],
         upstream=world.ids[ends[0]],
         downstream=world.ids[ends[1]],
+        expected_graph_revision=found.graph_revision,
+        apply=apply,
     )
-    await engine.flows.stage_dependency_edge(edge, found.graph_revision, apply=apply)
+    await engine.flows.stage_edge(FLOW, edge)
 
 
 async def _failed(world: World) -> None:
@@ -321,7 +327,7 @@ async def _failed(world: World) -> None:
 
 
 async def _replay(world: World, engine: Engine) -> None:
-    await engine.flow_replays.replay_subgraph(world.flow_id)
+    await engine.flow_replays.replay_flow(world.flow_id)
 
 
 async def _parent(world: World) -> None:

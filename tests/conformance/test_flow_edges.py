@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from flowfabric.core.ids import for_flow
-from flowfabric.engine.flow_types import EdgeApplied, EdgeStaged, StagedEdge
 from flowfabric.errors import (
     CycleDetected,
     DependencyAlreadyExists,
@@ -26,6 +25,13 @@ from flowfabric.errors import (
     StaleGraphRevision,
 )
 from flowfabric.operations.executions import GrantOrder
+from flowfabric.operations.flows import (
+    EdgeAlreadyApplied,
+    EdgeApplied,
+    EdgeStaged,
+    NewEdgePolicy,
+    StagedEdge,
+)
 from tests.conformance.driver import Driver, refused, unfenced
 from tests.conformance.editing import LATER, EditedFlow, new_flow
 from tests.conformance.graphs import Graph, Member
@@ -34,7 +40,7 @@ from tests.conformance.graphs import Graph, Member
 async def stored(driver: Driver, flow: EditedFlow) -> object:
     """All a refused edit must leave alone."""
     page = await driver.engine.flow_reads.list_edges(flow.flow_id, limit=1_000)
-    return await driver.snapshot(), await flow.flow(), page.edges
+    return await driver.snapshot(), await flow.flow(), page.items
 
 
 # ---- staging
@@ -60,13 +66,13 @@ async def test_a_repeated_stage_answers_as_before(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "a", "b", "c")
     revision = await flow.revision()
     edge = flow.new_edge("a", "b")
-    first = await driver.engine.flows.stage_dependency_edge(edge, revision)
+    first = await flow.put(edge, revision)
     before = await stored(driver, flow)
-    again = await driver.engine.flows.stage_dependency_edge(edge, revision)
+    again = await flow.put(edge, revision)
     assert again == first
     assert await stored(driver, flow) == before
     await flow.stage("b", "c")
-    later = await driver.engine.flows.stage_dependency_edge(edge, revision)
+    later = await flow.put(edge, revision)
     assert later == EdgeStaged(edge.edge_id, revision + 2), "with the revision as it is now"
 
 
@@ -78,12 +84,12 @@ async def test_an_edge_id_with_other_content_is_refused(
 ) -> None:
     flow = await new_flow(driver.engine, "a", "b", "c")
     edge = flow.new_edge("a", "b")
-    await driver.engine.flows.stage_dependency_edge(edge, 3)
+    await flow.put(edge, 3)
     before = await stored(driver, flow)
     values = {name: flow.ids.get(value, value) for name, value in change.items()}
     with refused(DependencyAlreadyExists) as caught:
         changed = msgspec.structs.replace(edge, **values)
-        await driver.engine.flows.stage_dependency_edge(changed, 4)
+        await flow.put(changed, 4)
     assert caught.value.details["edge_id"] == edge.edge_id
     assert caught.value.details["upstream_execution_id"] == flow.ids["a"]
     assert await stored(driver, flow) == before
@@ -94,16 +100,16 @@ async def test_a_stale_revision_is_refused_and_the_fresh_one_works(driver: Drive
     edge = flow.new_edge("a", "b")
     for stale in (0, 1, 3):
         with refused(StaleGraphRevision) as caught:
-            await driver.engine.flows.stage_dependency_edge(edge, stale)
+            await flow.put(edge, stale)
         assert caught.value.retryable
         assert caught.value.details["graph_revision"] == 2
-    await driver.engine.flows.stage_dependency_edge(edge, 2)
+    await flow.put(edge, 2)
 
 
 async def test_of_concurrent_edits_one_revision_lets_one_through(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "a", "b", "c", "d")
     edges = [flow.new_edge(*ends) for ends in (("a", "b"), ("a", "c"), ("a", "d"))]
-    stage = driver.engine.flows.stage_dependency_edge
+    stage = flow.put
     answers = await asyncio.gather(*(stage(edge, 4) for edge in edges), return_exceptions=True)
     kinds = sorted(type(answer).__name__ for answer in answers)
     assert kinds == ["EdgeStaged", "StaleGraphRevision", "StaleGraphRevision"]
@@ -183,15 +189,14 @@ async def test_the_order_of_the_checks(driver: Driver) -> None:
     """Everything is wrong at once, and is put right from the first check to the last."""
     flow = await new_flow(driver.engine, "a", "b")
     await flow.join("a", "b")
-    stage = driver.engine.flows.stage_dependency_edge
+    stage = flow.put
     nowhere, outsider = str(uuid4()), await driver.submit()
-    edge = flow.new_edge("b", "b", flow_id=nowhere, edge_id=flow.edges["a>b"])
+    edge = flow.new_edge("b", "b", edge_id=flow.edges["a>b"])
     with refused(SelfReferencingEdge):
-        await stage(edge, 0)
+        await driver.engine.flows.stage_edge(nowhere, edge)
     edge = msgspec.structs.replace(edge, upstream=outsider)
     with refused(FlowNotFound):
-        await stage(edge, 0)
-    edge = msgspec.structs.replace(edge, flow_id=flow.flow_id)
+        await driver.engine.flows.stage_edge(nowhere, edge)
     with refused(DependencyAlreadyExists):
         await stage(edge, 0)
     edge = msgspec.structs.replace(edge, edge_id=str(uuid4()))
@@ -238,10 +243,13 @@ async def test_a_malformed_edge_is_refused_before_the_store_is_asked(
     driver: Driver, change: dict[str, Any]
 ) -> None:
     flow = await new_flow(driver.engine, "a", "b")
-    edge = msgspec.structs.replace(flow.new_edge("a", "b"), **change)
+    changed = dict(change)
+    own = changed.pop("flow_id", flow.flow_id)
+    edge = msgspec.structs.replace(flow.new_edge("a", "b"), **changed)
     for revision in (2, -1, "2", None):
         with refused(InvalidInput):
-            await driver.engine.flows.stage_dependency_edge(edge, revision)  # type: ignore[arg-type]
+            new = msgspec.structs.replace(edge, expected_graph_revision=revision)
+            await driver.engine.flows.stage_edge(own, new)
 
 
 # ---- applying
@@ -270,9 +278,9 @@ async def test_applying_again_changes_nothing(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "a", "b")
     await flow.join("a", "b")
     before = await stored(driver, flow)
-    assert await flow.apply("a", "b") == "AlreadyApplied"
+    assert await flow.apply("a", "b") == EdgeAlreadyApplied()
     await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "flow_only")
-    assert await flow.apply("a", "b") == "AlreadyApplied", "even in a cancelled flow"
+    assert await flow.apply("a", "b") == EdgeAlreadyApplied(), "even in a cancelled flow"
     assert (await stored(driver, flow))[2] == before[2]  # type: ignore[index]
 
 
@@ -281,7 +289,7 @@ async def test_two_that_apply_one_edge_count_it_once(driver: Driver) -> None:
     await flow.stage("a", "b")
     answers = await asyncio.gather(*(flow.apply("a", "b") for _ in range(4)))
     assert answers.count(EdgeApplied(1)) == 1
-    assert answers.count("AlreadyApplied") == 3
+    assert answers.count(EdgeAlreadyApplied()) == 3
     assert (await flow.group("b")).n == 1
 
 
@@ -338,13 +346,13 @@ async def test_a_late_edge_never_skips_running_or_held_work(driver: Driver, situ
         await _end(driver, flow, situation)
     else:
         await driver.reach(situation, execution_id=execution_id)
-        await driver.engine.flows.add_execution_to_flow(flow.flow_id, execution_id)
+        await driver.engine.flows.add_member(flow.flow_id, execution_id)
         await flow.stage("a", "b")
     before = await stored(driver, flow)
     with refused(ExecutionNotEligible):
         await flow.apply("a", "b")
     with refused(ExecutionNotEligible):
-        await driver.engine.flows.stage_dependency_edge(flow.new_edge("a", "b"), 0, apply=True)
+        await flow.put(flow.new_edge("a", "b"), 0, apply=True)
     assert await stored(driver, flow) == before
 
 
@@ -368,7 +376,7 @@ async def test_runnable_work_waits_for_an_edge_whatever_comes_next_for_it(
     await flow.add("a")
     execution_id = for_flow(driver.engine.deps.counts, flow.flow_id, str(uuid4()))
     await driver.reach(situation, execution_id=execution_id)
-    await driver.engine.flows.add_execution_to_flow(flow.flow_id, execution_id)
+    await driver.engine.flows.add_member(flow.flow_id, execution_id)
     flow.ids["b"] = execution_id
     before = await driver.record(execution_id)
     await flow.join("a", "b")
@@ -395,10 +403,13 @@ async def test_what_cannot_be_applied_is_refused_in_order(driver: Driver) -> Non
     flow = await new_flow(driver.engine, "a", "b", "c")
     other = await new_flow(driver.engine, "x")
     await flow.stage("a", "b", data_passing_ref="r")
-    apply = driver.engine.flows.apply_dependency_to_child
-    own = {"flow_id": flow.flow_id, "edge_id": flow.edges["a>b"], "downstream": flow.ids["b"]}
+    own: dict[str, Any] = {"edge_id": flow.edges["a>b"], "downstream": flow.ids["b"]}
     missing = for_flow(driver.engine.deps.counts, flow.flow_id, str(uuid4()))
     before = await stored(driver, flow)
+
+    async def apply(staged: StagedEdge) -> object:
+        return await driver.engine.flows.apply_edge(flow.flow_id, staged)
+
     with refused(ExecutionNotFound):
         await apply(StagedEdge(**(own | {"downstream": missing, "edge_id": str(uuid4())})))
     with refused(ExecutionAlreadyInFlow):
@@ -452,22 +463,22 @@ async def test_an_edge_is_staged_and_applied_in_one_step(driver: Driver) -> None
     flow = await new_flow(driver.engine, "a")
     await flow.add("b")
     edge = flow.new_edge("a", "b")
-    answer = await driver.engine.flows.stage_dependency_edge(edge, 2, apply=True)
+    answer = await flow.put(edge, 2, apply=True)
     assert answer == EdgeStaged(edge.edge_id, 3, 1)
     assert (await flow.record("b")).state == "blocked"
     stored_edge = (await flow.edges_into("b"))["a"]
     assert stored_edge.state == "open"
     group = await flow.group("b")
     assert (group.n, group.staged) == (1, 0)
-    again = await driver.engine.flows.stage_dependency_edge(edge, 2, apply=True)
+    again = await flow.put(edge, 2, apply=True)
     assert again == answer
 
 
 async def test_a_staged_edge_is_applied_by_a_repeat_that_asks_for_it(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "a", "b")
     edge = flow.new_edge("a", "b")
-    await driver.engine.flows.stage_dependency_edge(edge, 2)
-    answer = await driver.engine.flows.stage_dependency_edge(edge, 2, apply=True)
+    await flow.put(edge, 2)
+    answer = await flow.put(edge, 2, apply=True)
     assert answer == EdgeStaged(edge.edge_id, 3, 1)
     group = await flow.group("b")
     assert (group.n, group.staged) == (1, 0)
@@ -479,7 +490,7 @@ async def test_an_edge_to_running_work_is_not_even_staged_with_apply(driver: Dri
     await flow.take("b")
     before = await stored(driver, flow)
     with refused(ExecutionNotEligible):
-        await driver.engine.flows.stage_dependency_edge(flow.new_edge("a", "b"), 2, apply=True)
+        await flow.put(flow.new_edge("a", "b"), 2, apply=True)
     assert await stored(driver, flow) == before
 
 
@@ -503,7 +514,7 @@ async def test_all_of_is_not_released_while_one_edge_is_only_staged(driver: Driv
 async def test_quorum_waits_for_an_edge_that_is_only_staged(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "t")
     await flow.add("a", "b")
-    policy = {"kind": "quorum", "k": 2, "on_satisfied": "let_run"}
+    policy = NewEdgePolicy(kind="quorum", k=2, on_satisfied="let_run")
     await driver.engine.flows.set_edge_group_policy(flow.flow_id, flow.ids["t"], policy)
     await flow.join("a", "t")
     await flow.stage("b", "t")
@@ -583,7 +594,7 @@ async def test_a_child_that_does_not_wait_for_its_parent_any_more_may_be_waited_
     flow = await new_flow(driver.engine)
     await flow.add("parent", "quick")
     await flow.add("ended", "raced", delay_until=LATER)
-    policy = {"kind": "any_of", "on_satisfied": "let_run"}
+    policy = NewEdgePolicy(kind="any_of", on_satisfied="let_run")
     await driver.engine.flows.set_edge_group_policy(flow.flow_id, flow.ids["raced"], policy)
     for source, target in (("quick", "raced"), ("parent", "raced"), ("parent", "ended")):
         await flow.join(source, target)

@@ -12,6 +12,7 @@ from flowfabric.errors import (
     FlowNotFound,
     InvalidInput,
 )
+from flowfabric.operations.flows import NewEdgePolicy
 from tests.conformance.driver import Driver, refused, stranger
 from tests.conformance.editing import EditedFlow, new_flow
 
@@ -22,16 +23,17 @@ TWO_OF: dict[str, Any] = {"kind": "quorum", "k": 2, "on_satisfied": "let_run"}
 
 async def choose(driver: Driver, flow: EditedFlow, name: str, policy: Any) -> str:
     own = flow.ids[name]
-    return await driver.engine.flows.set_edge_group_policy(flow.flow_id, own, policy)
+    done = await driver.engine.flows.set_edge_group_policy(flow.flow_id, own, policy)
+    return done.outcome
 
 
 @pytest.mark.parametrize("policy", [ALL_OF, ANY_OF, TWO_OF])
 async def test_a_policy_is_set_once(driver: Driver, policy: dict[str, Any]) -> None:
     flow = await new_flow(driver.engine, "a", "t")
     before = await flow.flow()
-    assert await choose(driver, flow, "t", policy) == "Set"
-    assert await choose(driver, flow, "t", policy) == "AlreadySet"
-    assert await choose(driver, flow, "t", EdgePolicy(**policy)) == "AlreadySet"
+    assert await choose(driver, flow, "t", policy) == "set"
+    assert await choose(driver, flow, "t", policy) == "already_set"
+    assert await choose(driver, flow, "t", EdgePolicy(**policy)) == "already_set"
     group = await flow.group("t")
     assert (group.policy, group.on_satisfied) == (policy["kind"], policy.get("on_satisfied", ""))
     assert (group.n, group.staged, group.state) == (0, 0, "pending")
@@ -47,9 +49,9 @@ async def test_a_policy_may_be_changed_until_an_edge_is_applied(driver: Driver) 
         {**TWO_OF, "k": 3},
         {**ANY_OF, "on_satisfied": "let_run"},
     ):
-        assert await choose(driver, flow, "t", policy) == "Set"
+        assert await choose(driver, flow, "t", policy) == "set"
     await flow.stage("a", "t")
-    assert await choose(driver, flow, "t", ANY_OF) == "Set", "a staged edge does not fix it"
+    assert await choose(driver, flow, "t", ANY_OF) == "set", "a staged edge does not fix it"
     assert (await flow.group("t")).staged == 1
     await flow.apply("a", "t")
     fixed = "edge_group_policy_already_fixed: dependencies already staged"
@@ -63,7 +65,7 @@ async def test_without_a_choice_all_edges_are_needed(driver: Driver) -> None:
     await flow.stage("a", "t")
     group = await flow.group("t")
     assert (group.policy, group.on_satisfied) == ("all_of", "")
-    assert await choose(driver, flow, "t", ALL_OF) == "AlreadySet"
+    assert await choose(driver, flow, "t", ALL_OF) == "already_set"
 
 
 @pytest.mark.parametrize(
@@ -100,21 +102,21 @@ async def test_a_policy_that_makes_no_sense_is_refused(
 
 async def test_the_largest_quorum_is_accepted(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "t")
-    assert await choose(driver, flow, "t", {**TWO_OF, "k": 2**31 - 1}) == "Set"
+    assert await choose(driver, flow, "t", {**TWO_OF, "k": 2**31 - 1}) == "set"
 
 
 async def test_a_policy_is_for_members_of_an_open_flow(driver: Driver) -> None:
     flow, other = await new_flow(driver.engine, "a"), await new_flow(driver.engine, "x")
     setting = driver.engine.flows.set_edge_group_policy
     with refused(InvalidInput):
-        await setting(stranger(), flow.ids["a"], {"kind": "?"})
+        await setting(stranger(), flow.ids["a"], NewEdgePolicy(kind="?"))
     with refused(FlowNotFound):
-        await setting(stranger(), flow.ids["a"], ANY_OF)
+        await setting(stranger(), flow.ids["a"], NewEdgePolicy(**ANY_OF))
     with refused(ExecutionNotInFlow):
-        await setting(flow.flow_id, other.ids["x"], ANY_OF)
+        await setting(flow.flow_id, other.ids["x"], NewEdgePolicy(**ANY_OF))
     await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "flow_only")
     with refused(FlowAlreadyTerminal):
-        await setting(flow.flow_id, other.ids["x"], ANY_OF)
+        await setting(flow.flow_id, other.ids["x"], NewEdgePolicy(**ANY_OF))
 
 
 async def test_concurrent_choices_leave_one_of_them(driver: Driver) -> None:
@@ -122,7 +124,7 @@ async def test_concurrent_choices_leave_one_of_them(driver: Driver) -> None:
     answers = await asyncio.gather(
         *(choose(driver, flow, "t", policy) for policy in (ANY_OF, TWO_OF, ANY_OF, TWO_OF))
     )
-    assert set(answers) <= {"Set", "AlreadySet"}
+    assert set(answers) <= {"set", "already_set"}
     assert (await flow.group("t")).policy in ("any_of", "quorum")
 
 

@@ -6,8 +6,8 @@ from uuid import uuid4
 import pytest
 
 from flowfabric.engine import flow_search
-from flowfabric.engine.flow_search import FlowFilter, FlowOrder
-from flowfabric.errors import InvalidInput
+from flowfabric.errors import Forbidden, InvalidInput
+from flowfabric.operations.flows import FlowOrder, FlowSearch
 from tests.conformance.driver import Driver, refused
 
 
@@ -23,17 +23,20 @@ async def make(driver: Driver, count: int, **fields: Any) -> list[str]:
 
 
 async def found(
-    driver: Driver, order: FlowOrder = "created_desc", limit: int = 50, **fields: Any
+    driver: Driver,
+    order: FlowOrder = "created_desc",
+    limit: int = 50,
+    visible: frozenset[str] | None = None,
+    **fields: Any,
 ) -> list[str]:
     """The ids of all pages."""
     ids: list[str] = []
     cursor = ""
     while True:
-        page = await driver.engine.flow_searches.search_flows(
-            FlowFilter(**fields), order, cursor, limit
-        )
-        assert len(page.flows) <= limit
-        ids += [flow.flow_id for flow in page.flows]
+        query = FlowSearch(order=order, cursor=cursor, limit=limit, **fields)
+        page = await driver.engine.flow_searches.search_flows(query, visible=visible)  # type: ignore[call-arg]
+        assert len(page.items) <= limit
+        ids += [flow.flow_id for flow in page.items]
         cursor = page.next_cursor
         if not cursor:
             return ids
@@ -62,19 +65,21 @@ async def test_a_filter_shows_what_fits(driver: Driver) -> None:
     await driver.engine.flow_cancels.cancel_flow(other[0])
     everything = mine + other
     by: dict[str, tuple[dict[str, Any], list[str]]] = {
-        "namespaces": ({"namespaces": frozenset({"other"})}, other),
+        "namespace": ({"namespace": "other"}, other),
+        "visible": ({"visible": frozenset({"other"})}, other),
+        "both": ({"visible": frozenset({"other", "mine"}), "namespace": "other"}, other),
         "kind": ({"kind": "etl"}, mine),
-        "state": ({"states": ("cancelled",)}, other[:1]),
-        "states": ({"states": ("cancelled", "open")}, everything),
-        "tags": ({"tags": (("app.team", "red"), ("app.case", "7"))}, mine[:1]),
-        "tag": ({"tags": (("app.team", "blue"),)}, []),
-        "from": ({"created_from": start + 1_000}, everything[1:]),
+        "state": ({"state": ("cancelled",)}, other[:1]),
+        "states": ({"state": ("cancelled", "open")}, everything),
+        "tags": ({"tag": ("app.team=red", "app.case=7")}, mine[:1]),
+        "tag": ({"tag": ("app.team=blue",)}, []),
+        "from": ({"created_after": start + 1_000}, everything[1:]),
         "before": ({"created_before": start + 1_000}, mine[:1]),
         "range": (
-            {"created_from": start + 1_000, "created_before": start + 3_000},
+            {"created_after": start + 1_000, "created_before": start + 3_000},
             everything[1:3],
         ),
-        "nobody": ({"namespaces": frozenset()}, []),
+        "nobody": ({"visible": frozenset()}, []),
     }
     for fields, expected in by.values():
         assert await found(driver, "created_asc", **fields) == expected
@@ -98,8 +103,8 @@ async def test_a_search_looks_at_so_many_and_goes_on_behind(
     monkeypatch.setattr(flow_search, "MOST_LOOKS", 3)
     (wanted,) = await make(driver, 1, flow_kind="rare")
     await make(driver, 7)
-    first = await driver.engine.flow_searches.search_flows(FlowFilter(kind="rare"))
-    assert (first.flows, first.scanned) == ((), 3)
+    first = await driver.engine.flow_searches.search_flows(FlowSearch(kind="rare"))
+    assert first.items == []
     assert first.next_cursor
     assert await found(driver, kind="rare") == [wanted]
 
@@ -107,22 +112,27 @@ async def test_a_search_looks_at_so_many_and_goes_on_behind(
 async def test_a_cursor_belongs_to_its_query(driver: Driver) -> None:
     await make(driver, 3)
     search = driver.engine.flow_searches.search_flows
-    page = await search(FlowFilter(), limit=1)
+    page = await search(FlowSearch(limit=1))
     with refused(InvalidInput, "cursor: made by another query"):
-        await search(FlowFilter(kind="etl"), cursor=page.next_cursor)
+        await search(FlowSearch(kind="etl", cursor=page.next_cursor))
     with refused(InvalidInput, "cursor: made by another query"):
-        await search(FlowFilter(), "created_asc", page.next_cursor)
+        await search(FlowSearch(order="created_asc", cursor=page.next_cursor))
     for bad in ("%%", "W10", "Ä", "bm90IGpzb24"):
         with refused(InvalidInput, "cursor: malformed"):
-            await search(FlowFilter(), cursor=bad)
+            await search(FlowSearch(cursor=bad))
 
 
 @pytest.mark.parametrize("limit", [0, 1_001])
 async def test_a_page_has_a_size(driver: Driver, limit: int) -> None:
     with refused(InvalidInput):
-        await driver.engine.flow_searches.search_flows(FlowFilter(), limit=limit)
+        await driver.engine.flow_searches.search_flows(FlowSearch(limit=limit))
 
 
 async def test_an_unknown_state_is_refused(driver: Driver) -> None:
     with refused(InvalidInput):
-        await driver.engine.flow_searches.search_flows(FlowFilter(states=("done",)))
+        await driver.engine.flow_searches.search_flows(FlowSearch(state=("done",)))
+
+
+async def test_a_namespace_outside_the_visible_ones_is_refused(driver: Driver) -> None:
+    with refused(Forbidden, "namespace other"):
+        await found(driver, namespace="other", visible=frozenset({"mine"}))

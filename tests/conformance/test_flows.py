@@ -7,7 +7,6 @@ import pytest
 
 from flowfabric.core.graph import flow_state
 from flowfabric.core.ids import for_flow, partition_of
-from flowfabric.engine.flow_types import FlowCreated, MemberAdded
 from flowfabric.errors import (
     Conflict,
     ExecutionAlreadyInFlow,
@@ -19,6 +18,13 @@ from flowfabric.errors import (
     PartitionMismatch,
 )
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.flows import (
+    AlreadyMember,
+    FlowCreated,
+    FlowExists,
+    FlowTagsUpdated,
+    MemberAdded,
+)
 from tests.conformance.driver import Driver, elsewhere, refused, unfenced
 from tests.conformance.editing import LATER, new_flow
 
@@ -38,9 +44,8 @@ async def standalone(driver: Driver, flow: str, **fields: object) -> str:
 
 async def test_a_flow_begins_empty(driver: Driver) -> None:
     own = flow_id()
-    assert await driver.engine.flows.create_flow(own, "etl") == FlowCreated(own, True)
+    assert await driver.engine.flows.create_flow(own, "etl") == FlowCreated(own)
     found = await driver.engine.flow_reads.describe_flow(own)
-    assert found is not None
     assert (found.flow_kind, found.namespace, found.public_flow_state) == ("etl", "default", "open")
     assert (found.graph_revision, found.node_count, found.edge_count) == (0, 0, 0)
     assert (found.created_at, found.changed_at) == (driver.clock(), driver.clock())
@@ -51,7 +56,7 @@ async def test_making_the_same_flow_again_changes_nothing(driver: Driver) -> Non
     before = await flow.flow()
     driver.clock.advance(5)
     again = await driver.engine.flows.create_flow(flow.flow_id, "edited")
-    assert again == FlowCreated(flow.flow_id, False)
+    assert again == FlowExists(flow.flow_id)
     assert await flow.flow() == before
 
 
@@ -86,6 +91,12 @@ async def test_a_malformed_flow_is_refused(
         await driver.engine.flows.create_flow(own, kind, namespace)
 
 
+async def test_a_flow_without_an_id_gets_one(driver: Driver) -> None:
+    made = await driver.engine.flows.create_flow(flow_kind="etl")
+    assert made.is_new
+    assert (await driver.engine.flow_reads.describe_flow(made.flow_id)).flow_kind == "etl"
+
+
 # ---- members
 
 
@@ -94,8 +105,8 @@ async def test_a_member_shows_on_both_sides(driver: Driver) -> None:
     member = await standalone(driver, flow.flow_id)
     before = await driver.record(member)
     driver.clock.advance(7)
-    added = await driver.engine.flows.add_execution_to_flow(flow.flow_id, member)
-    assert added == MemberAdded(member, 1, True)
+    added = await driver.engine.flows.add_member(flow.flow_id, member)
+    assert added == MemberAdded(member, 1)
     stored = await flow.flow()
     assert (stored.node_count, stored.graph_revision, stored.counts) == (1, 1, {"waiting": 1})
     assert stored.changed_at == driver.clock()
@@ -104,14 +115,14 @@ async def test_a_member_shows_on_both_sides(driver: Driver) -> None:
     assert record.version == before.version + 1
     assert await driver.engine.reads.resolve_execution_flow_id(member) == flow.flow_id
     page = await driver.engine.flow_reads.list_members(flow.flow_id)
-    assert [(one.execution_id, one.public_state) for one in page.members] == [(member, "waiting")]
+    assert [(one.execution_id, one.public_state) for one in page.items] == [(member, "waiting")]
 
 
 async def test_adding_a_member_again_changes_nothing(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "a", "b")
     before = await flow.flow()
-    again = await driver.engine.flows.add_execution_to_flow(flow.flow_id, flow.ids["a"])
-    assert again == MemberAdded(flow.ids["a"], 2, False)
+    again = await driver.engine.flows.add_member(flow.flow_id, flow.ids["a"])
+    assert again == AlreadyMember(flow.ids["a"], 2)
     assert await flow.flow() == before
 
 
@@ -124,7 +135,7 @@ async def test_an_execution_joins_in_any_state_and_is_counted_as_what_it_is(
     flow = await new_flow(driver.engine)
     execution_id = for_flow(driver.engine.deps.counts, flow.flow_id, flow_id())
     held = await driver.reach(situation, execution_id=execution_id)
-    await driver.engine.flows.add_execution_to_flow(flow.flow_id, held.execution_id)
+    await driver.engine.flows.add_member(flow.flow_id, held.execution_id)
     public = {
         "delayed": "delayed",
         "blocked": "waiting",
@@ -141,7 +152,7 @@ async def test_an_execution_joins_in_any_state_and_is_counted_as_what_it_is(
 async def test_twenty_concurrent_adds_are_counted_exactly(driver: Driver) -> None:
     flow = await new_flow(driver.engine)
     members = [await standalone(driver, flow.flow_id) for _ in range(20)]
-    add = driver.engine.flows.add_execution_to_flow
+    add = driver.engine.flows.add_member
     answers = await asyncio.gather(*(add(flow.flow_id, member) for member in members * 2))
     assert sum(answer.is_new for answer in answers) == 20
     stored = await flow.flow()
@@ -156,7 +167,7 @@ async def test_one_execution_joins_one_flow_even_if_two_ask_at_once(driver: Driv
         second = flow_id()
     await driver.engine.flows.create_flow(second)
     member = await standalone(driver, first.flow_id)
-    add = driver.engine.flows.add_execution_to_flow
+    add = driver.engine.flows.add_member
     answers = await asyncio.gather(
         add(first.flow_id, member), add(second, member), return_exceptions=True
     )
@@ -174,7 +185,7 @@ def _same_partition(driver: Driver, one: str, other: str) -> bool:
 async def test_what_may_not_join_is_refused_and_nothing_is_written(driver: Driver) -> None:
     engine = driver.engine
     flow = await new_flow(engine, "a")
-    add = engine.flows.add_execution_to_flow
+    add = engine.flows.add_member
     member = await standalone(driver, flow.flow_id)
     foreign = await standalone(driver, flow.flow_id, namespace="other")
     missing = for_flow(engine.deps.counts, flow.flow_id, flow_id())
@@ -202,7 +213,7 @@ async def test_a_member_of_another_flow_is_named(driver: Driver) -> None:
     await driver.engine.flows.create_flow(other)
     member = await driver.submit(flow_id=other)
     with refused(ExecutionAlreadyInFlow) as caught:
-        await driver.engine.flows.add_execution_to_flow(mine.flow_id, member)
+        await driver.engine.flows.add_member(mine.flow_id, member)
     assert caught.value.details["flow_id"] == other
 
 
@@ -211,11 +222,11 @@ async def test_a_cancelled_flow_takes_no_members_by_any_way(driver: Driver) -> N
     member = await standalone(driver, flow.flow_id)
     await driver.engine.flow_cancels.cancel_flow(flow.flow_id, "flow_only")
     with refused(FlowAlreadyTerminal):
-        await driver.engine.flows.add_execution_to_flow(flow.flow_id, member)
+        await driver.engine.flows.add_member(flow.flow_id, member)
     with refused(FlowAlreadyTerminal):
         await driver.submit(flow_id=flow.flow_id)
     with refused(FlowAlreadyTerminal):
-        await driver.engine.flows.add_execution_to_flow(flow.flow_id, flow.ids["a"])
+        await driver.engine.flows.add_member(flow.flow_id, flow.ids["a"])
 
 
 async def test_the_flow_comes_before_the_execution(driver: Driver) -> None:
@@ -223,7 +234,7 @@ async def test_the_flow_comes_before_the_execution(driver: Driver) -> None:
     await driver.engine.flow_cancels.cancel_flow(flow.flow_id)
     missing = for_flow(driver.engine.deps.counts, flow.flow_id, flow_id())
     with refused(FlowAlreadyTerminal):
-        await driver.engine.flows.add_execution_to_flow(flow.flow_id, missing)
+        await driver.engine.flows.add_member(flow.flow_id, missing)
 
 
 async def test_an_execution_created_in_a_flow_joins_in_that_step(driver: Driver) -> None:
@@ -257,7 +268,8 @@ async def test_a_finished_flow_takes_members_and_is_open_again(driver: Driver) -
 async def test_tags_are_written_over_and_read_back(driver: Driver) -> None:
     flows = driver.engine.flows
     flow = await new_flow(driver.engine)
-    assert await flows.set_flow_tags(flow.flow_id, {"app.team": "red", "app.n": ""}) == 2
+    updated = await flows.set_flow_tags(flow.flow_id, {"app.team": "red", "app.n": ""})
+    assert updated == FlowTagsUpdated(2)
     assert await flows.set_flow_tag(flow.flow_id, "app.team", "blue") == 1
     assert await flows.get_flow_tag(flow.flow_id, "app.team") == "blue"
     assert await flows.get_flow_tag(flow.flow_id, "app.n") == ""
@@ -308,7 +320,6 @@ async def test_a_standalone_parent_joins_a_flow_of_its_own(driver: Driver) -> No
     parent = await driver.submit(idempotency_key="once")
     own = await driver.engine.flows.children_flow(parent)
     found = await driver.engine.flow_reads.describe_flow(own)
-    assert found is not None
     assert (found.flow_kind, found.node_count) == ("children", 1)
     assert driver.engine.deps.counts.of_flow(own) == partition_of(parent)
     assert (await driver.record(parent)).flow_id == own
@@ -327,8 +338,8 @@ async def test_concurrent_calls_agree_on_the_flow(driver: Driver) -> None:
     parent = await driver.submit()
     answers = await asyncio.gather(*(driver.engine.flows.children_flow(parent) for _ in range(5)))
     assert len(set(answers)) == 1
-    page = await driver.engine.flow_reads.list_flows(f"{{fp:{partition_of(parent)}}}")
-    assert [one.flow_id for one in page.flows] == [answers[0]], "nobody left an empty flow behind"
+    page = await driver.engine.flow_reads.list_flows(partition_of(parent))
+    assert [one.flow_id for one in page.items] == [answers[0]], "nobody left an empty flow behind"
 
 
 async def test_a_repeated_step_finds_its_children_again(driver: Driver) -> None:

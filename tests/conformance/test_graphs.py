@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -15,13 +15,6 @@ from flowfabric.core.graph import flow_state
 from flowfabric.core.graph_chunks import Size
 from flowfabric.core.ids import for_flow, partition_of
 from flowfabric.engine import claims as claims_module
-from flowfabric.engine.graph_types import (
-    GraphEdge,
-    GraphGroup,
-    GraphNode,
-    GraphSubmission,
-    GraphSubmitted,
-)
 from flowfabric.engine.graphs import flow_id_for
 from flowfabric.errors import (
     Conflict,
@@ -29,6 +22,7 @@ from flowfabric.errors import (
     DependencyAlreadyExists,
     ExecutionAlreadyInFlow,
     FlowAlreadyTerminal,
+    FlowNotFound,
     InvalidCapabilities,
     InvalidInput,
     InvalidPolicyJson,
@@ -38,6 +32,13 @@ from flowfabric.errors import (
     SelfReferencingEdge,
     TransportFault,
 )
+from flowfabric.operations.flows import (
+    GraphEdge,
+    GraphGroup,
+    GraphNode,
+    GraphSubmission,
+    SubmittedGraph,
+)
 from tests.conformance.driver import Driver, refused, unfenced
 from tests.conformance.feeds import SOON_S
 from tests.conformance.graphs import FlowUnderTest
@@ -46,12 +47,16 @@ MINUTE = 60_000
 ANY_OF = {"kind": "any_of", "on_satisfied": "cancel_remaining"}
 
 
+def named(name: str, **fields: Any) -> GraphNode:
+    return GraphNode(name=name, kind="work", **fields)
+
+
 def graph(*arrows: tuple[str, str], **fields: Any) -> GraphSubmission:
     """A graph by its arrows; members that have none are named in `alone`."""
     alone: Sequence[str] = fields.pop("alone", ())
     names = dict.fromkeys([*alone, *(name for arrow in arrows for name in arrow)])
     values: dict[str, Any] = {
-        "nodes": tuple(GraphNode(name=name) for name in names),
+        "nodes": tuple(named(name) for name in names),
         "edges": tuple(GraphEdge(source=source, target=target) for source, target in arrows),
     }
     return GraphSubmission(**(values | fields))
@@ -61,8 +66,10 @@ def chain(length: int, **fields: Any) -> GraphSubmission:
     return graph(*pairwise(f"n{i:03}" for i in range(length)), **fields)
 
 
-async def submit(driver: Driver, asked: GraphSubmission) -> tuple[GraphSubmitted, FlowUnderTest]:
-    submitted = await driver.engine.graphs.submit_graph(asked)
+async def submit(
+    driver: Driver, asked: GraphSubmission, caller: str = ""
+) -> tuple[SubmittedGraph, FlowUnderTest]:
+    submitted = await driver.engine.graphs.submit_graph(asked, caller=caller)  # type: ignore[call-arg]
     return submitted, FlowUnderTest(driver.engine, submitted.flow_id, submitted.executions)
 
 
@@ -107,7 +114,7 @@ async def test_finishing_a_member_rings_its_childs_lane(
     # Only the bell wakes it.
     monkeypatch.setattr(claims_module, "SAFETY_NET_S", 600.0)
     asked = graph(("a", "b"))
-    nodes = (asked.nodes[0], GraphNode(name="b", lane="second"))
+    nodes = (asked.nodes[0], named("b", lane="second"))
     submitted, _ = await submit(driver, GraphSubmission(nodes=nodes, edges=asked.edges))
     waiting = asyncio.create_task(driver.claim_all(lanes=("second",), wait_ms=30_000))
     claimed = await driver.claim()
@@ -131,8 +138,8 @@ async def test_nodes_are_submitted_like_single_executions(driver: Driver) -> Non
         delay_until=later,
         deadline_at=later + 1,
     )
-    asked = GraphSubmission(nodes=(node,), creator="ada", tags={"app.case": 7})
-    _, flow = await submit(driver, asked)
+    asked = GraphSubmission(nodes=(node,), tags={"app.case": 7})
+    _, flow = await submit(driver, asked, caller="ada")
     record = await flow.record("a")
     assert (record.lane, record.kind, record.priority) == ("gpu", "train", 7)
     assert (record.state, record.wake_at, record.deadline_at) == ("delayed", later, later + 1)
@@ -147,7 +154,7 @@ async def test_nodes_are_submitted_like_single_executions(driver: Driver) -> Non
 
 async def test_a_delay_of_a_member_with_edges_is_remembered(driver: Driver) -> None:
     later = driver.clock() + 5_000
-    nodes = (GraphNode(name="a"), GraphNode(name="b", delay_until=later))
+    nodes = (named("a"), named("b", delay_until=later))
     _, flow = await submit(
         driver, GraphSubmission(nodes=nodes, edges=(GraphEdge(source="a", target="b"),))
     )
@@ -177,7 +184,10 @@ async def test_policies_and_data_refs_hold_from_the_start(driver: Driver) -> Non
 async def test_given_ids_are_used(driver: Driver) -> None:
     own = str(uuid4())
     member = for_flow(driver.engine.deps.counts, own, str(uuid4()))
-    nodes = (GraphNode(name="a", execution_id=member), GraphNode(name="b"))
+    nodes = (
+        named("a", execution_id=member),
+        named("b"),
+    )
     submitted, _ = await submit(driver, GraphSubmission(nodes=nodes, flow_id=own))
     assert (submitted.flow_id, submitted.executions["a"]) == (own, member)
 
@@ -191,7 +201,7 @@ async def test_members_are_claimed_in_the_order_they_were_given(driver: Driver) 
 
 async def test_requirements_of_nodes_are_registered(driver: Driver) -> None:
     policy = {"routing_requirements": {"required_capabilities": ["cuda"]}}
-    await submit(driver, GraphSubmission(nodes=(GraphNode(name="a", policy=policy),)))
+    await submit(driver, GraphSubmission(nodes=(named("a", policy=policy),)))
     assert await driver.claim_all() == []
     assert len(await driver.claim_all(capabilities=("cuda",))) == 1
 
@@ -202,9 +212,12 @@ async def test_requirements_of_nodes_are_registered(driver: Driver) -> None:
 SHARED = str(uuid4())
 BAD: list[tuple[Any, GraphSubmission]] = [
     (InvalidInput, GraphSubmission(nodes=())),
-    (InvalidInput, graph(alone=["a"], nodes=(GraphNode(name="a"), GraphNode(name="a")))),
-    (InvalidInput, GraphSubmission(nodes=(GraphNode(name=""),))),
-    (InvalidInput, GraphSubmission(nodes=(GraphNode(name="a\x00"),))),
+    (
+        InvalidInput,
+        graph(alone=["a"], nodes=(named("a"), named("a"))),
+    ),
+    (InvalidInput, GraphSubmission(nodes=(named(""),))),
+    (InvalidInput, GraphSubmission(nodes=(named("a\x00"),))),
     (InvalidInput, graph(alone=["a"], edges=(GraphEdge(source="a", target="z"),))),
     (InvalidInput, graph(alone=["a"], edges=(GraphEdge(source="z", target="a"),))),
     (SelfReferencingEdge, graph(("a", "a"))),
@@ -215,7 +228,7 @@ BAD: list[tuple[Any, GraphSubmission]] = [
     (InvalidInput, graph(("a", "b"), groups=(GraphGroup("z", ANY_OF),))),
     (InvalidInput, graph(("a", "b"), groups=(GraphGroup("b", ANY_OF), GraphGroup("b", ANY_OF)))),
     (InvalidInput, graph(("a", "b"), groups=(GraphGroup("b", {"kind": "quorum", "k": 0}),))),
-    (InvalidInput, graph(("a", "b"), groups=(GraphGroup("b", None),))),
+    (InvalidInput, graph(("a", "b"), groups=(GraphGroup("b", cast(Any, None)),))),
     (InvalidInput, graph(("a", "b"), namespace="a b")),
     (InvalidInput, graph(("a", "b"), flow_id="x")),
     (InvalidInput, graph(("a", "b"), flow_id=str(uuid4()), idempotency_key="k")),
@@ -237,20 +250,22 @@ BAD: list[tuple[Any, GraphSubmission]] = [
             edges=tuple(GraphEdge(source="a", target=name, edge_id=SHARED) for name in "bc"),
         ),
     ),
-    (InvalidPolicyJson, GraphSubmission(nodes=(GraphNode(name="a", policy={"colour": 1}),))),
+    (
+        InvalidPolicyJson,
+        GraphSubmission(nodes=(named("a", policy={"colour": 1}),)),
+    ),
     (
         InvalidCapabilities,
         GraphSubmission(
-            nodes=(
-                GraphNode(
-                    name="a", policy={"routing_requirements": {"required_capabilities": ["a b"]}}
-                ),
-            )
+            nodes=(named("a", policy={"routing_requirements": {"required_capabilities": ["a b"]}}),)
         ),
     ),
-    (InvalidInput, GraphSubmission(nodes=(GraphNode(name="a", lane=""),))),
-    (InvalidInput, GraphSubmission(nodes=(GraphNode(name="a", execution_id="x"),))),
-    (PayloadTooLarge, GraphSubmission(nodes=(GraphNode(name="a", input=b"x" * 2_000_000),))),
+    (InvalidInput, GraphSubmission(nodes=(named("a", lane=""),))),
+    (InvalidInput, GraphSubmission(nodes=(named("a", execution_id="x"),))),
+    (
+        PayloadTooLarge,
+        GraphSubmission(nodes=(named("a", input=b"x" * 2_000_000),)),
+    ),
 ]
 
 
@@ -278,7 +293,7 @@ async def test_a_cycle_is_shown(driver: Driver) -> None:
 
 async def test_a_lane_that_takes_no_work_refuses_the_whole_graph(driver: Driver) -> None:
     await driver.engine.lanes.configure("default", "closed", state="draining")
-    nodes = (GraphNode(name="a"), GraphNode(name="b", lane="closed"))
+    nodes = (named("a"), named("b", lane="closed"))
     with refused(LaneNotAccepting):
         await submit(driver, GraphSubmission(nodes=nodes))
     assert await driver.claim_all() == []
@@ -288,11 +303,11 @@ async def test_ids_in_another_partition_are_refused(driver: Driver) -> None:
     own = str(uuid4())
     home = driver.engine.deps.counts.of_flow(own)
     foreign = f"{{fp:{(home + 1) % 256}}}:{uuid4()}"
-    nodes = (GraphNode(name="a", execution_id=foreign),)
+    nodes = (named("a", execution_id=foreign),)
     with refused(PartitionMismatch):
         await submit(driver, GraphSubmission(nodes=nodes, flow_id=own))
     member = f"{{fp:{home}}}:{uuid4()}"
-    twice = tuple(GraphNode(name=name, execution_id=member) for name in "ab")
+    twice = tuple(named(name, execution_id=member) for name in "ab")
     with refused(InvalidInput):
         await submit(driver, GraphSubmission(nodes=twice, flow_id=own))
 
@@ -305,22 +320,26 @@ async def test_ids_that_are_taken_are_refused_and_nothing_is_created(driver: Dri
     alone = await driver.submit(execution_id=for_flow(driver.engine.deps.counts, own, own))
     before = await driver.snapshot()
     for taken, error in ((first.executions["a"], ExecutionAlreadyInFlow), (alone, Conflict)):
-        nodes = (GraphNode(name="x"), GraphNode(name="y", execution_id=taken))
+        nodes = (
+            named("x"),
+            named("y", execution_id=taken),
+        )
         with refused(error):
             await submit(driver, GraphSubmission(nodes=nodes, flow_id=own))
     assert await driver.snapshot() == before
-    assert await driver.engine.flow_reads.describe_flow(own) is None
+    with refused(FlowNotFound):
+        await driver.engine.flow_reads.describe_flow(own)
 
 
 async def test_an_edge_id_means_something_only_in_its_flow(driver: Driver) -> None:
     first, flow = await submit(driver, graph(("a", "b")))
-    (edge,) = (await driver.engine.flow_reads.list_edges(first.flow_id)).edges
+    (edge,) = (await driver.engine.flow_reads.list_edges(first.flow_id)).items
     reused = GraphEdge(source="x", target="y", edge_id=edge.edge_id)
     second, other = await submit(driver, graph(alone="xy", edges=(reused,)))
     await other.complete("x")
-    (settled,) = (await driver.engine.flow_reads.list_edges(second.flow_id)).edges
+    (settled,) = (await driver.engine.flow_reads.list_edges(second.flow_id)).items
     assert (settled.edge_id, settled.edge_state) == (edge.edge_id, "satisfied")
-    assert (await driver.engine.flow_reads.list_edges(first.flow_id)).edges == (edge,)
+    assert (await driver.engine.flow_reads.list_edges(first.flow_id)).items == [edge]
     assert await flow.states() == {"a": "waiting", "b": "blocked"}
 
 
@@ -381,8 +400,8 @@ async def test_a_flow_made_by_hand_is_not_submitted_over(driver: Driver) -> None
 
 async def test_a_repeat_does_not_bring_purged_members_back(driver: Driver) -> None:
     nodes = (
-        GraphNode(name="a", policy={"retention_ms": 1}),
-        GraphNode(name="b", policy={"retention_ms": 10 * MINUTE}),
+        named("a", policy={"retention_ms": 1}),
+        named("b", policy={"retention_ms": 10 * MINUTE}),
     )
     asked = GraphSubmission(nodes=nodes, idempotency_key="once")
     _, flow = await submit(driver, asked)
@@ -488,8 +507,8 @@ async def test_an_unfinished_submit_cannot_finish_and_shows_it(
 async def cancel_first(driver: Driver, flow: FlowUnderTest) -> set[str]:
     """Cancel the first of the members that are there, which skips those behind it; all of them."""
     page = await driver.engine.flow_reads.list_members(flow.flow_id)
-    await driver.engine.outcomes.cancel(unfenced(page.members[0].execution_id), "enough")
-    return {member.execution_id for member in page.members}
+    await driver.engine.outcomes.cancel(unfenced(page.items[0].execution_id), "enough")
+    return {member.execution_id for member in page.items}
 
 
 async def half_submitted(

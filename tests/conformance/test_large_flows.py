@@ -10,13 +10,13 @@ import pytest
 from flowfabric.backend.base import Backend
 from flowfabric.core.graph import Flow, flow_state
 from flowfabric.core.settle import EDGES_PER_STEP
-from flowfabric.engine.flow_types import Cancelled
-from flowfabric.engine.graph_types import (
+from flowfabric.operations.flows import (
     GraphEdge,
     GraphGroup,
     GraphNode,
     GraphSubmission,
-    GraphSubmitted,
+    MembersCancelled,
+    SubmittedGraph,
 )
 from tests.conformance.driver import PERMANENT, Driver
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(300)
 def submission(edges: Sequence[tuple[str, str]], **fields: Any) -> GraphSubmission:
     names = dict.fromkeys(name for edge in edges for name in edge)
     return GraphSubmission(
-        nodes=tuple(GraphNode(name=name) for name in names),
+        nodes=tuple(GraphNode(kind="work", name=name) for name in names),
         edges=tuple(GraphEdge(source=source, target=target) for source, target in edges),
         **fields,
     )
@@ -74,7 +74,7 @@ def moved(before: Flow, after: Flow) -> int:
     return sum(max(0, after.counts.get(n, 0) - before.counts.get(n, 0)) for n in names)
 
 
-async def submit(driver: Driver, asked: GraphSubmission) -> GraphSubmitted:
+async def submit(driver: Driver, asked: GraphSubmission) -> SubmittedGraph:
     submitted = await driver.engine.graphs.submit_graph(asked)
     assert submitted.is_new
     return submitted
@@ -111,7 +111,7 @@ async def test_cancelling_ten_thousand_members_ends_every_one(
     submitted = await submit(driver, fan(FAN))
     watch = Watch(backend, submitted.flow_id)
     answer = await driver.engine.flow_cancels.cancel_flow(submitted.flow_id, wait=True)
-    assert isinstance(answer, Cancelled)
+    assert isinstance(answer, MembersCancelled)
     assert watch.steps >= (FAN + 2) // BOUND - 1
     flow = await watch.flow()
     assert (flow.counts, flow.due_at) == ({"cancelled": FAN + 2}, 0)

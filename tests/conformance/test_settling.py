@@ -104,7 +104,7 @@ async def test_a_skip_ends_the_attempt_that_was_to_go_on(driver: Driver) -> None
     await flow.add("a")
     own = for_flow(driver.engine.deps.counts, flow.flow_id, str(uuid4()))
     held = await driver.reach("handed_back", execution_id=own)
-    await driver.engine.flows.add_execution_to_flow(flow.flow_id, own)
+    await driver.engine.flows.add_member(flow.flow_id, own)
     flow.ids["b"] = own
     await flow.join("a", "b")
     await flow.fail("a")

@@ -14,11 +14,18 @@ from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.core.states import FINAL, OUTCOMES
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.flow_types import NewEdge, StagedEdge
-from flowfabric.engine.graph_types import GraphEdge, GraphGroup, GraphNode, GraphSubmission
 from flowfabric.engine.holding import Held
 from flowfabric.engine.outcomes import Done
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.flows import (
+    EdgeAlreadyApplied,
+    GraphEdge,
+    GraphGroup,
+    GraphNode,
+    GraphSubmission,
+    NewEdge,
+    StagedEdge,
+)
 from tests.model.flowbook import FlowBook, Rule
 from tests.model.sides import COUNTS, Side, agree
 from tests.model.world import Open, World
@@ -58,7 +65,7 @@ def policies(draw: st.DrawFn, width: int) -> dict[str, object]:
     return {"kind": kind, "k": draw(st.integers(1, width + 1)), "on_satisfied": cut}
 
 
-def rule_of(policy: dict[str, Any]) -> Rule:
+def rule_of(policy: Any) -> Rule:
     k = {"all_of": 0, "any_of": 1}.get(policy["kind"], policy.get("k", 0))
     return Rule(k, policy.get("on_satisfied") == "cancel_remaining")
 
@@ -81,7 +88,7 @@ def graphs(draw: st.DrawFn) -> GraphSubmission:
         if sources and is_special:
             groups.append(GraphGroup(names[target], draw(policies(len(sources)))))
     return GraphSubmission(
-        nodes=tuple(GraphNode(name=name, input=b"original") for name in names),
+        nodes=tuple(GraphNode(kind="work", name=name, input=b"original") for name in names),
         edges=tuple(edges),
         groups=tuple(groups),
     )
@@ -149,7 +156,7 @@ class FlowsModel(World):
                 Submission(kind="work", execution_id=own, delay_until=delay)
             )
         )
-        added = self.both(lambda side: side.engine.flows.add_execution_to_flow(flow_id, own))
+        added = self.both(lambda side: side.engine.flows.add_member(flow_id, own))
         if added.error is None:
             self._joined(flow_id, own)
 
@@ -164,13 +171,17 @@ class FlowsModel(World):
         members = sorted(self.books[flow_id].members)
         ends = data.draw(st.lists(st.sampled_from(members), min_size=2, max_size=2))
         edge_id, apply = self._uuid(), data.draw(st.booleans())
-        edge = NewEdge(flow_id=flow_id, edge_id=edge_id, upstream=ends[0], downstream=ends[1])
         revision = self._revision(flow_id) - data.draw(st.sampled_from([0, 0, 0, 1]))
         if revision < 0:
             return
-        answer = self.both(
-            lambda side: side.engine.flows.stage_dependency_edge(edge, revision, apply=apply)
+        edge = NewEdge(
+            edge_id=edge_id,
+            upstream=ends[0],
+            downstream=ends[1],
+            expected_graph_revision=revision,
+            apply=apply,
         )
+        answer = self.both(lambda side: side.engine.flows.stage_edge(flow_id, edge))
         if answer.error is None:
             self.books[flow_id].stage(edge_id, *ends)
             if apply:
@@ -184,9 +195,9 @@ class FlowsModel(World):
         name = self.pick(data, sorted(book.arrows))
         if name is None:
             return
-        staged = StagedEdge(flow_id=flow_id, edge_id=name, downstream=book.arrows[name].target)
-        answer = self.both(lambda side: side.engine.flows.apply_dependency_to_child(staged))
-        if answer.error is None and answer.value != "AlreadyApplied":
+        staged = StagedEdge(edge_id=name, downstream=book.arrows[name].target)
+        answer = self.both(lambda side: side.engine.flows.apply_edge(flow_id, staged))
+        if answer.error is None and answer.value != EdgeAlreadyApplied():
             book.link(name)
 
     def choose(self, data: st.DataObject) -> None:
@@ -194,7 +205,7 @@ class FlowsModel(World):
         target = self.pick(data, sorted(self.books[flow_id].members)) if flow_id else None
         if flow_id is None or target is None:
             return
-        policy = data.draw(policies(2))
+        policy: Any = data.draw(policies(2))
         answer = self.both(
             lambda side: side.engine.flows.set_edge_group_policy(flow_id, target, policy)
         )
@@ -276,8 +287,8 @@ class FlowsModel(World):
             return
 
         async def call(side: Side) -> list[tuple[str, str, str]]:
-            items = await side.engine.flow_replays.replay_subgraph(flow_id)
-            return [(one.execution_id, one.public_state, str(one.error)) for one in items]
+            done = await side.engine.flow_replays.replay_flow(flow_id)
+            return [(one.execution_id, one.public_state, str(one.error)) for one in done.items]
 
         for own, state, _ in self.both(call).value or ():
             if state:

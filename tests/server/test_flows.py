@@ -26,7 +26,8 @@ def graph(*names: str, arrows: tuple[str, ...] = (), **fields: Any) -> dict[str,
 
 async def submitted(served: Served, body: dict[str, Any]) -> dict[str, Any]:
     answer = await served.done("POST /v1/flows:submit", body)
-    return dict(answer["Submitted"])
+    assert answer["outcome"] == "submitted"
+    return dict(answer)
 
 
 async def end(served: Served, **outcome: Any) -> str:
@@ -44,8 +45,9 @@ async def test_a_graph_is_submitted_and_runs_in_order(served: Served) -> None:
     body["edges"][0]["data_passing_ref"] = "input"
     answer = await served.call("POST /v1/flows:submit", body)
     assert answer.status_code == 201
-    told = answer.json()["Submitted"]
-    assert set(told) == {"flow_id", "graph_revision", "executions"}
+    told = answer.json()
+    assert set(told) == {"outcome", "flow_id", "graph_revision", "executions"}
+    assert told["outcome"] == "submitted"
     assert set(told["executions"]) == {"a", "b"}
     assert await end(served, complete={"result": list(b"data")}) == told["executions"]["a"]
     claimed = await served.claim()
@@ -54,7 +56,7 @@ async def test_a_graph_is_submitted_and_runs_in_order(served: Served) -> None:
     assert claimed["flow_id"] == told["flow_id"]
     flow = await served.done(f"GET /v1/flows/{told['flow_id']}")
     assert (flow["public_flow_state"], flow["tags"]) == ("running", {"app.team": "red"})
-    assert (flow["members_completed"], flow["members_active"]) == (1, 1)
+    assert (flow["members"]["completed"], flow["members"]["active"]) == (1, 1)
 
 
 async def test_upstreams_are_told_alike_by_their_route_and_with_a_claim(served: Served) -> None:
@@ -83,7 +85,7 @@ async def test_a_repeat_under_its_key_answers_the_same_flow(served: Served) -> N
     body = graph("a", idempotency_key="once")
     first = await submitted(served, body)
     again = await served.call("POST /v1/flows:submit", body)
-    assert (again.status_code, again.json()) == (200, {"AlreadySubmitted": first})
+    assert (again.status_code, again.json()) == (200, first | {"outcome": "already_submitted"})
     other = graph("a", "b", idempotency_key="once")
     assert await served.refused("POST /v1/flows:submit", other) == (409, "conflict")
 
@@ -169,7 +171,7 @@ async def test_a_bad_graph_is_refused_whole(
 ) -> None:
     await served.done("PUT /v1/lanes/closed", {"state": "disabled"})
     assert await served.refused("POST /v1/flows:submit", body) == expected
-    assert (await served.done("GET /v1/flows"))["items"] == []
+    assert (await served.done("GET /v1/flows/search"))["items"] == []
     assert (await served.done("GET /v1/executions/search"))["items"] == []
 
 
@@ -195,9 +197,13 @@ async def members(served: Served, count: int) -> tuple[str, list[str], int]:
 async def test_a_flow_is_created_once(served: Served) -> None:
     minted = await served.call("POST /v1/flows", {"flow_kind": "etl"})
     assert minted.status_code == 201
-    flow_id = minted.json()["Created"]["flow_id"]
+    flow_id = minted.json()["flow_id"]
+    assert minted.json() == {"outcome": "created", "flow_id": flow_id}
     again = await served.call("POST /v1/flows", {"flow_kind": "etl", "flow_id": flow_id})
-    assert (again.status_code, again.json()) == (200, {"AlreadySatisfied": {"flow_id": flow_id}})
+    assert (again.status_code, again.json()) == (
+        200,
+        {"outcome": "already_satisfied", "flow_id": flow_id},
+    )
     for other in ({"flow_kind": "other"}, {"flow_kind": "etl", "namespace": "other"}):
         body = {"flow_id": flow_id, **other}
         assert await served.refused("POST /v1/flows", body) == (409, "conflict")
@@ -211,10 +217,10 @@ async def test_executions_join_a_flow(served: Served) -> None:
     own = await served.submit(execution_id=f"{home}:{uuid4()}")
     first = await served.call(line, {"execution_id": own, "flow_id": flow_id})
     assert first.status_code == 201
-    assert first.json() == {"Added": {"execution_id": own, "new_node_count": 2}}
+    assert first.json() == {"outcome": "added", "execution_id": own, "new_node_count": 2}
     again = await served.call(line, {"execution_id": own})
     assert again.status_code == 200
-    assert again.json() == {"AlreadyMember": {"execution_id": own, "node_count": 2}}
+    assert again.json() == {"outcome": "already_member", "execution_id": own, "node_count": 2}
     absent = {"execution_id": f"{home}:{uuid4()}"}
     assert await served.refused(line, absent) == (404, "execution_not_found")
     elsewhere = {"execution_id": f"{{fp:{(int(home[4:-1]) + 1) % 256}}}:{uuid4()}"}
@@ -238,12 +244,12 @@ async def test_edges_are_staged_and_applied(served: Served) -> None:
     line = f"POST /v1/flows/{flow_id}/edges"
     staged = await served.call(line, body)
     assert staged.status_code == 201
-    told = {"edge_id": edge_id, "new_graph_revision": revision + 1}
-    assert staged.json() == {"Staged": told}
+    told = {"outcome": "staged", "edge_id": edge_id, "new_graph_revision": revision + 1}
+    assert staged.json() == told
     applying = {"edge_id": edge_id, "downstream_execution_id": b, "graph_revision": 0}
     applied = await served.done(f"{line}/apply", applying)
-    assert applied == {"Applied": {"unsatisfied_count": 1}}
-    assert await served.done(f"{line}/apply", applying) == "AlreadyApplied"
+    assert applied == {"outcome": "applied", "unsatisfied_count": 1}
+    assert await served.done(f"{line}/apply", applying) == {"outcome": "already_applied"}
     at_once = {
         **body,
         "edge_id": str(uuid4()),
@@ -253,12 +259,12 @@ async def test_edges_are_staged_and_applied(served: Served) -> None:
         "apply": True,
     }
     answer = await served.done(line, at_once)
-    assert answer["Staged"]["unsatisfied_count"] == 1
+    assert answer["unsatisfied_count"] == 1
     page = await served.done(f"GET /v1/flows/{flow_id}/edges?execution_id={a}&direction=outgoing")
-    (edge,) = page["edges"]
+    (edge,) = page["items"]
     assert (edge["upstream_execution_id"], edge["data_passing_ref"]) == (a, "draft")
     assert edge["edge_state"] == "open"
-    assert page["next_cursor"] is None
+    assert "next_cursor" not in page
 
 
 async def test_edges_are_refused_for_their_reasons(served: Served) -> None:
@@ -302,8 +308,8 @@ async def test_an_edge_policy_is_set_until_edges_count(served: Served) -> None:
     flow_id, (a, b), revision = await members(served, 2)
     line = f"PUT /v1/flows/{flow_id}/members/{b}/edge-policy"
     quorum = {"kind": "quorum", "k": 2, "on_satisfied": "let_run"}
-    assert await served.done(line, quorum) == "Set"
-    assert await served.done(line, quorum) == "AlreadySet"
+    assert await served.done(line, quorum) == {"outcome": "set"}
+    assert await served.done(line, quorum) == {"outcome": "already_set"}
     bad: list[dict[str, Any]] = [
         {**quorum, "k": 0},
         {"kind": "most"},
@@ -328,7 +334,8 @@ async def test_an_edge_policy_is_set_until_edges_count(served: Served) -> None:
 async def test_tags_of_a_flow(served: Served) -> None:
     flow_id, _, _ = await members(served, 0)
     line = f"PUT /v1/flows/{flow_id}/tags"
-    assert await served.done(line, {"tags": {"app.team": "red"}}) == {"Updated": {"count": 1}}
+    updated = await served.done(line, {"tags": {"app.team": "red"}})
+    assert updated == {"outcome": "updated", "count": 1}
     assert (await served.done(f"GET /v1/flows/{flow_id}"))["tags"] == {"app.team": "red"}
     assert await served.refused(line, {"tags": {"plain": "x"}}) == (400, "invalid_tag_key")
 
@@ -370,43 +377,50 @@ async def test_reads_of_no_flow_are_not_found(served: Served, tail: str) -> None
 # ---- cancel
 
 
-async def cancel(served: Served, flow_id: str, query: str = "", **fields: Any) -> Any:
+async def cancel(served: Served, flow_id: str, **fields: Any) -> Any:
     body = {"reason": "enough", "cancellation_policy": "cancel_all", **fields}
-    return await served.done(f"POST /v1/flows/{flow_id}/cancel{query}", body)
+    return await served.done(f"POST /v1/flows/{flow_id}/cancel", body)
 
 
-@pytest.mark.parametrize("query", ["?wait=true", "?wait=1"])
-async def test_a_waiting_cancel_ends_every_member(served: Served, query: str) -> None:
+async def test_a_waiting_cancel_ends_every_member(served: Served) -> None:
     told = await submitted(served, graph("a", "b", arrows=("ab",)))
     ids = sorted(told["executions"].values())
-    answer = await cancel(served, told["flow_id"], query)
-    (outcome,) = answer
-    assert outcome == "Cancelled"
-    assert answer["Cancelled"]["cancellation_policy"] == "cancel_all"
-    assert sorted(answer["Cancelled"]["member_execution_ids"]) == ids
+    answer = await cancel(served, told["flow_id"], wait=True)
+    assert answer["outcome"] == "cancelled"
+    assert answer["cancellation_policy"] == "cancel_all"
+    assert sorted(answer["member_execution_ids"]) == ids
     for own in ids:
         assert await served.done(f"GET /v1/executions/{own}/state") == "cancelled"
     again = await cancel(served, told["flow_id"], cancellation_policy="flow_only")
-    assert again["Cancelled"]["cancellation_policy"] == "cancel_all"
+    assert again["cancellation_policy"] == "cancel_all"
     flow = await served.done(f"GET /v1/flows/{told['flow_id']}")
     assert (flow["cancel_reason"], flow["cancel_policy"]) == ("enough", "cancel_all")
 
 
-@pytest.mark.parametrize("query", ["", "?wait=", "?wait=yes", "?wait=TRUE", "?wait=0"])
-async def test_other_cancels_do_not_wait(served: Served, query: str) -> None:
+@pytest.mark.parametrize("wait", [{}, {"wait": False}, {"wait": None}])
+async def test_other_cancels_do_not_wait(served: Served, wait: dict[str, Any]) -> None:
     told = await submitted(served, graph("a"))
-    answer = await cancel(served, told["flow_id"], query)
-    assert answer["CancellationScheduled"] == {
+    answer = await cancel(served, told["flow_id"], **wait)
+    assert answer == {
+        "outcome": "cancellation_scheduled",
         "cancellation_policy": "cancel_all",
         "member_count": 1,
         "member_execution_ids": list(told["executions"].values()),
     }
 
 
+@pytest.mark.parametrize("wait", ["true", 1, "yes"])
+async def test_a_wait_is_a_boolean_of_the_body(served: Served, wait: object) -> None:
+    told = await submitted(served, graph("a"))
+    line = f"POST /v1/flows/{told['flow_id']}/cancel"
+    assert await served.refused(line, {"wait": wait}) == (422, "invalid_json")
+    assert await served.refused(f"{line}?wait=true", {}) == (400, "invalid_input")
+
+
 async def test_a_cancel_of_the_flow_alone(served: Served) -> None:
     told = await submitted(served, graph("a"))
     answer = await cancel(served, told["flow_id"], cancellation_policy="cancel_flow_only")
-    assert answer["Cancelled"]["cancellation_policy"] == "flow_only"
+    assert answer["cancellation_policy"] == "flow_only"
 
 
 async def test_a_cancelled_flow_takes_no_edits(served: Served) -> None:
@@ -414,7 +428,7 @@ async def test_a_cancelled_flow_takes_no_edits(served: Served) -> None:
     flow_id, (a, b) = told["flow_id"], told["executions"].values()
     bad = {"reason": "x", "cancellation_policy": "sometimes"}
     assert await served.refused(f"POST /v1/flows/{flow_id}/cancel", bad) == (400, "invalid_input")
-    await cancel(served, flow_id, "?wait=1")
+    await cancel(served, flow_id, wait=True)
     edge = {
         "edge_id": str(uuid4()),
         "upstream_execution_id": a,
@@ -441,13 +455,13 @@ async def test_members_and_edges_come_in_pages(served: Served) -> None:
         cursor = ""
         while True:
             page = await served.done(f"GET /v1/flows/{own}/{what}?limit=2&cursor={cursor}")
-            seen += page[what]
-            cursor = page["next_cursor"]
-            if cursor is None:
+            seen += page["items"]
+            cursor = page.get("next_cursor", "")
+            if not cursor:
                 break
         assert len(seen) == total
     listed = await served.done(f"GET /v1/flows/{own}/members")
-    assert {one["public_state"] for one in listed["members"]} == {"waiting", "waiting_children"}
+    assert {one["public_state"] for one in listed["items"]} == {"waiting", "waiting_children"}
     for bad in ("limit=-1", "cursor=x", "direction=up", "surprise=1"):
         line = f"GET /v1/flows/{own}/edges?{bad}"
         assert (await served.refused(line))[0] == 400, bad
@@ -459,7 +473,7 @@ async def test_flows_are_found_across_partitions(served: Served) -> None:
         body = graph("a", namespace="other" if number == 3 else "default")
         body["flow_kind"] = f"kind{number % 2}"
         made.append((await submitted(served, body))["flow_id"])
-    await cancel(served, made[0], "?wait=1")
+    await cancel(served, made[0], wait=True)
     await served.done(f"PUT /v1/flows/{made[1]}/tags", {"tags": {"app.team": "red"}})
     by = {
         "": set(made),
@@ -472,9 +486,9 @@ async def test_flows_are_found_across_partitions(served: Served) -> None:
         "created_before=5": set(),
     }
     for query, expected in by.items():
-        for route in ("/v1/flows", "/v1/flows/search"):
-            page = await served.done(f"GET {route}?{query}")
-            assert {one["flow_id"] for one in page["items"]} == expected, query
+        page = await served.done(f"GET /v1/flows/search?{query}")
+        assert {one["flow_id"] for one in page["items"]} == expected, query
+    assert (await served.refused("GET /v1/flows"))[0] == 405
     page = await served.done("GET /v1/flows/search?order=created_asc&limit=1")
     (first,) = page["items"]
     assert set(first) == {
@@ -496,13 +510,13 @@ async def test_flows_are_found_across_partitions(served: Served) -> None:
 async def test_flows_of_a_partition(served: Served) -> None:
     told = await submitted(served, graph("a"))
     home = next(iter(told["executions"].values())).partition("}")[0].removeprefix("{fp:")
-    page = await served.done(f"GET /v1/flows?partition={home}")
-    (flow,) = page["flows"]
+    page = await served.done(f"GET /v1/partitions/{home}/flows")
+    (flow,) = page["items"]
     assert (flow["flow_id"], flow["status"]) == (told["flow_id"], "active")
-    assert page["next_cursor"] is None
-    assert (await served.done(f"GET /v1/flows?partition={home}&limit=0"))["flows"] == []
-    for bad in ("partition=70000", f"partition={home}&kind=x", f"partition={home}&cursor=x"):
-        assert await served.refused(f"GET /v1/flows?{bad}") == (400, "invalid_input"), bad
+    assert "next_cursor" not in page
+    assert (await served.done(f"GET /v1/partitions/{home}/flows?limit=0"))["items"] == []
+    for bad in ("70000/flows", "x/flows", f"{home}/flows?kind=x", f"{home}/flows?cursor=x"):
+        assert await served.refused(f"GET /v1/partitions/{bad}") == (400, "invalid_input"), bad
 
 
 # ---- replay
@@ -513,11 +527,11 @@ async def test_a_failed_branch_runs_again(served: Served) -> None:
     await end(served, fail={"reason": "broken", "category": "permanent"})
     line = f"POST /v1/flows/{told['flow_id']}/replay"
     answer = await served.done(line, {"reason": "again", "execution_ids": [EXECUTION]})
-    (stranger,) = answer["Replayed"]["items"]
+    (stranger,) = answer["items"]
     assert stranger["error"]["kind"] in ("execution_not_found", "execution_not_in_flow")
     answer = await served.done(line)
-    assert answer["Replayed"]["flow_id"] == told["flow_id"]
-    assert answer["Replayed"]["items"] == [
+    assert (answer["outcome"], answer["flow_id"]) == ("replayed", told["flow_id"])
+    assert answer["items"] == [
         {"execution_id": told["executions"]["a"], "public_state": "waiting"},
         {"execution_id": told["executions"]["b"], "public_state": "waiting_children"},
     ]
@@ -568,7 +582,7 @@ async def test_a_token_keeps_to_its_namespaces(serve: Serve) -> None:
     elsewhere: list[tuple[str, Any]] = [
         ("POST /v1/flows:submit", graph("a")),
         ("POST /v1/flows", {"flow_kind": "x"}),
-        ("GET /v1/flows?namespace=default", None),
+        ("GET /v1/flows/search?namespace=default", None),
     ]
     for line, body in elsewhere:
         assert await served.refused(line, body) == (403, "forbidden"), line
@@ -578,8 +592,15 @@ async def test_a_token_keeps_to_its_namespaces(serve: Serve) -> None:
     ]
     for line, body in taken:
         assert await served.refused(line, body) == (409, "conflict"), line
-    found = await served.done("GET /v1/flows")
+    found = await served.done("GET /v1/flows/search")
     assert [one["flow_id"] for one in found["items"]] == [mine["flow_id"]]
     home = a.partition("}")[0].removeprefix("{fp:")
-    listed = await served.done(f"GET /v1/flows?partition={home}")
-    assert own not in [one["flow_id"] for one in listed["flows"]]
+    listed = await served.done(f"GET /v1/partitions/{home}/flows")
+    assert own not in [one["flow_id"] for one in listed["items"]]
+    absent = f"{a.partition('}')[0]}}}:{uuid4()}"
+    line = f"POST /v1/flows/{mine['flow_id']}/replay"
+    replayed = await served.done(line, {"execution_ids": [a, absent]})
+    assert [one["error"] for one in replayed["items"]] == [
+        {"error": f"execution_not_found: {one}", "kind": "execution_not_found", "retryable": False}
+        for one in (a, absent)
+    ]

@@ -229,7 +229,7 @@ async def a_cancel_that_is_not_over(served: Served) -> None:
     body = graph([*names, "c"], (names[0], "c"), policy=RACE)
     made = await served.done("POST /v1/flows:submit", body)
     cancel = {"reason": "enough", "cancellation_policy": "cancel_all"}
-    await served.done(f"POST /v1/flows/{made['Submitted']['flow_id']}/cancel", cancel)
+    await served.done(f"POST /v1/flows/{made['flow_id']}/cancel", cancel)
     await visit(served, TimerSweep(engine))
 
 

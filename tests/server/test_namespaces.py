@@ -20,7 +20,7 @@ BODIES: dict[str, Any] = {
     "cancel": {"reason": "x"},
     "set_execution_tags": {"tags": {"app.a": "b"}},
     "set_priority": {"new_priority": 1},
-    "set_edge_policy": {"kind": "all_of"},
+    "set_edge_group_policy": {"kind": "all_of"},
     "approve": {"signal_name": "go", "source_identity": "ann"},
     "reclaim": {
         "worker_id": "a",

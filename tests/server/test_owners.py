@@ -11,6 +11,7 @@ from flowfabric.client.operations import question_of
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import Operation, operations_of
 from flowfabric.operations.executions import Executions
+from flowfabric.operations.flows import Flows
 from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.owners import STORE
 from flowfabric.operations.schedules import Schedules
@@ -22,7 +23,7 @@ from tests.server.samples import UUID
 from tests.server.test_budgets import make
 from tests.server.tokens import bearer, token
 
-OPERATIONS = operations_of(Budgets, Executions, Lanes, Schedules, Store)
+OPERATIONS = operations_of(Budgets, Executions, Flows, Lanes, Schedules, Store)
 
 
 def sample(kind: Any, things: dict[str, str]) -> Any:
@@ -36,6 +37,8 @@ def sample(kind: Any, things: dict[str, str]) -> Any:
         inner = get_args(kind)[0]
         if any(isinstance(one, Each) for one in kind.__metadata__):
             return [sample(get_args(inner)[0], things)]
+        if any(isinstance(one, msgspec.Meta) and one.pattern for one in kind.__metadata__):
+            return UUID
         return sample(inner, things)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = get_type_hints(kind, include_extras=True)
@@ -46,8 +49,10 @@ def sample(kind: Any, things: dict[str, str]) -> Any:
                 if field.required or names_a_thing(hints[field.name])
             }
         )
-    if kind == dict[str, str]:
-        return {"app.a": "x"}
+    if get_origin(kind) is dict and get_args(kind)[1] is str:
+        return {"app.team": "red"}
+    if get_origin(kind) is tuple:
+        return (sample(get_args(kind)[0], things),)
     plain: dict[Any, Any] = {
         str: "x",
         int: 1,
@@ -69,7 +74,7 @@ async def new_quota(served: Served, namespace: str) -> str:
 
 async def new_flow(served: Served, namespace: str) -> str:
     body = {"flow_kind": "etl", "namespace": namespace}
-    return str((await served.done("POST /v1/flows", body))["Created"]["flow_id"])
+    return str((await served.done("POST /v1/flows", body))["flow_id"])
 
 
 def arguments(declared: Operation[..., Any], things: dict[str, str]) -> dict[str, Any]:

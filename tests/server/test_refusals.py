@@ -174,7 +174,7 @@ async def test_an_edge_to_running_work_is_refused(
 
 async def test_members_of_a_cancelled_flow_and_lost_ids_stay_as_they_are(served: Served) -> None:
     flow_id, (member,), _ = await members(served, 1)
-    await cancel(served, flow_id, "?wait=true")
+    await cancel(served, flow_id, wait=True)
     line = f"POST /v1/executions/{member}/replay"
     assert await served.refused(line, {}) == (409, "flow_already_terminal")
     body = {

@@ -22,12 +22,12 @@ AGREED = {
     (READ,): (
         "attempts history list_executions list_lane search count"
         " explain list_waitpoints follow_stream read_events list_workers"
-        " list_flows search_flows get_flow list_members list_edges describe_budget list_lanes"
+        " list_flows search_flows describe_flow list_members list_edges describe_budget list_lanes"
         " lane_queues list_expired_leases describe_schedule list_schedules"
     ),
     (SUBMIT,): (
-        "cancel replay set_execution_tags send_signal submit_flow stage_edge apply_edge"
-        " set_edge_policy set_flow_tags cancel_flow replay_flow put_schedule delete_schedule"
+        "cancel replay set_execution_tags send_signal submit_graph stage_edge apply_edge"
+        " set_edge_group_policy set_flow_tags cancel_flow replay_flow put_schedule delete_schedule"
         " pause_schedule resume_schedule trigger_schedule backfill_schedule"
     ),
     (ADMIN,): (

@@ -11,7 +11,7 @@ from flowfabric.cli.graph import Drawn, lines
 from flowfabric.cli.target import DEFAULT_URL, Json, Url, ask
 from flowfabric.client.admin import Admin
 from flowfabric.operations.executions import FoundExecution, Search
-from flowfabric.wire import flows
+from flowfabric.operations.flows import FlowSnapshot
 
 app = typer.Typer()
 
@@ -34,7 +34,8 @@ def flow(
 ) -> None:
     """Draw a flow with the states of its members, or act on it."""
     if cancel:
-        done = ask(url, lambda admin: admin.cancel_flow(flow_id, reason or "cancelled", wait=True))
+        why = reason or "cancelled"
+        done = ask(url, lambda admin: admin.cancel_flow(flow_id, reason=why, wait=True))
         show.as_json(done) if json else show.console.print("cancelled")
         return
     if replay:
@@ -47,7 +48,7 @@ def flow(
     if json:
         show.as_json({"flow": found, "members": members})
         return
-    counted = f"{found.members_completed} of {found.total_members} completed"
+    counted = f"{found.members['completed']} of {found.total_members} completed"
     show.console.print(f"{found.flow_kind}  {found.public_flow_state}  {counted}", style="bold")
     for line in lines(members):
         show.console.print(line)
@@ -55,7 +56,7 @@ def flow(
         show.console.print(f"… and {found.total_members - len(members)} more", style="bright_black")
 
 
-async def _picture(admin: Admin, flow_id: str) -> tuple[flows.Flow, list[Drawn]]:
+async def _picture(admin: Admin, flow_id: str) -> tuple[FlowSnapshot, list[Drawn]]:
     found = await admin.describe_flow(flow_id)
     query = Search(
         flow_id=flow_id, namespace=found.namespace, order="created_asc", limit=MOST_DRAWN
@@ -83,10 +84,11 @@ def _name(one: FoundExecution, many: Counter[str]) -> str:
 async def _sources(admin: Admin, flow_id: str) -> dict[str, list[str]]:
     """Which members come right before each."""
     found: dict[str, list[str]] = {}
-    cursor: str | None = ""
-    while cursor is not None:
-        page = await admin.list_edges(flow_id, flows.EdgesQuery(cursor=cursor, limit=_PAGE))
-        for edge in page.edges:
+    cursor = ""
+    while True:
+        page = await admin.list_edges(flow_id, cursor=cursor, limit=_PAGE)
+        for edge in page.items:
             found.setdefault(edge.downstream_execution_id, []).append(edge.upstream_execution_id)
         cursor = page.next_cursor
-    return found
+        if not cursor:
+            return found

@@ -6,15 +6,16 @@ from typing import Final
 from uuid import NAMESPACE_OID, uuid5
 
 from flowfabric.client.operations import over
-from flowfabric.client.questions import flow, post
 from flowfabric.client.rest import Rest
 from flowfabric.core.ids import partition_of
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.engine.flows import CHILDREN
 from flowfabric.errors import ExecutionAlreadyInFlow, MalformedResponse
+from flowfabric.operations.declaration import AsyncCalls
+from flowfabric.operations.executions import Executions
+from flowfabric.operations.flows import Flows
 from flowfabric.operations.store import StoreCalls
-from flowfabric.ports.worker import Claim, ExecutionCalls
-from flowfabric.wire import flows as wire
+from flowfabric.ports.worker import Claim
 
 _REMEMBERED: Final = 4_096
 
@@ -35,9 +36,13 @@ class Counts:
         return self._known
 
 
+class _Calls(AsyncCalls, Executions, Flows):
+    pass
+
+
 class ChildFlows:
     def __init__(self, rest: Rest, counts: Counts) -> None:
-        self._rest = rest
+        self._calls = _Calls(over(rest))
         self._counts = counts
         self._known: OrderedDict[str, str] = OrderedDict()
         self._making = asyncio.Lock()
@@ -57,17 +62,15 @@ class ChildFlows:
 
     async def _make(self, claim: Claim) -> str:
         flow_id = _id_beside(claim.execution_id, await self._counts.read())
-        body = wire.CreateFlow(flow_id=flow_id, flow_kind=CHILDREN, namespace=claim.namespace)
-        await self._rest.fetch(post("/v1/flows", body))
-        member = wire.AddMember(execution_id=claim.execution_id)
+        await self._calls.create_flow(flow_id, CHILDREN, claim.namespace)
         try:
-            await self._rest.fetch(post(flow(flow_id, "members"), member))
+            await self._calls.add_member(flow_id, claim.execution_id)
         except ExecutionAlreadyInFlow:
             return await self._present(claim.execution_id)
         return flow_id
 
     async def _present(self, execution_id: str) -> str:
-        shown = await ExecutionCalls(over(self._rest)).describe_execution(execution_id)
+        shown = await self._calls.describe_execution(execution_id)
         if not shown.flow_id:
             raise MalformedResponse(f"{execution_id}: in a flow, and in none")
         return shown.flow_id

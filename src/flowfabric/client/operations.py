@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, get_args, get_type_hints
 
 import httpx
 import msgspec
@@ -109,18 +109,33 @@ def as_sent(request: Any) -> Any:
     """A member of raw JSON may be given as text, and is sent as it is."""
     if not isinstance(request, msgspec.Struct):
         return request
-    texts = {
+    members: dict[str, Any] = {
         name: msgspec.Raw(text)
         for name in _raw_members(type(request))
         if isinstance(text := getattr(request, name), str | bytes)
     }
-    return msgspec.structs.replace(request, **texts) if texts else request
+    for name in _lists_with_raw_members(type(request)):
+        members[name] = tuple(as_sent(one) for one in getattr(request, name))
+    return msgspec.structs.replace(request, **members) if members else request
 
 
 @cache
 def _raw_members(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     hints = get_type_hints(kind)
     return tuple(name for name in kind.__struct_fields__ if hints[name] is msgspec.Raw)
+
+
+@cache
+def _lists_with_raw_members(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    hints = get_type_hints(kind)
+    return tuple(
+        name
+        for name in kind.__struct_fields__
+        if any(
+            isinstance(inner, type) and issubclass(inner, msgspec.Struct) and _raw_members(inner)
+            for inner in get_args(hints[name])
+        )
+    )
 
 
 def _query(query: msgspec.Struct) -> dict[str, Any]:

@@ -63,7 +63,3 @@ def attempt(execution_id: str, index: int, *rest: str) -> str:
 
 def worker(worker_id: str, *rest: str) -> str:
     return "/".join(("/v1/workers", segment(worker_id), *rest))
-
-
-def flow(flow_id: str, *rest: str) -> str:
-    return "/".join(("/v1/flows", segment(flow_id), *rest))

@@ -7,18 +7,9 @@ import msgspec
 from flowfabric.backend.types import Frame, StoredFrame, Summary
 from flowfabric.core.rules.signals import Accepted, Duplicate
 from flowfabric.engine.deliveries import Delivered
-from flowfabric.engine.flow_reads import FlowSnapshot, Member, MemberPage
-from flowfabric.engine.flow_replay import ReplayedMember
-from flowfabric.engine.flow_types import (
-    CancellationScheduled,
-    Cancelled,
-    FlowCancelled,
-    PartiallyCancelled,
-)
 from flowfabric.engine.streams import StreamPage
 from flowfabric.errors import MalformedResponse
-from flowfabric.operations.errors import error_of
-from flowfabric.wire import flows, signals, streams
+from flowfabric.wire import signals, streams
 
 
 def page_of(shown: streams.Frames) -> StreamPage:
@@ -50,35 +41,3 @@ def delivered_of(told: signals.SignalAnswer) -> Delivered:
     if told.duplicate is None:
         raise MalformedResponse("a signal that is neither accepted nor known")
     return Duplicate(told.duplicate.existing_signal_id)
-
-
-def flow_of(shown: flows.Flow) -> FlowSnapshot:
-    """Counters of members stand beside the other members on the way."""
-    members = msgspec.structs.asdict(shown)
-    counts = {name: members.pop(name) for name in list(members) if name.startswith("members_")}
-    return msgspec.convert({**members, "members": counts}, FlowSnapshot, from_attributes=True)
-
-
-def members_of(shown: flows.Members) -> MemberPage:
-    members = tuple(Member(one.execution_id, one.public_state) for one in shown.members)
-    return MemberPage(members, shown.next_cursor or "")
-
-
-def cancelled_of(told: flows.CancelFlowAnswer) -> FlowCancelled:
-    if told.cancelled is not None:
-        return msgspec.convert(told.cancelled, Cancelled, from_attributes=True)
-    if told.cancellation_scheduled is not None:
-        scheduled = told.cancellation_scheduled
-        return msgspec.convert(scheduled, CancellationScheduled, from_attributes=True)
-    if told.partially_cancelled is not None:
-        return msgspec.convert(told.partially_cancelled, PartiallyCancelled, from_attributes=True)
-    raise MalformedResponse("a cancellation without an outcome")
-
-
-def replayed_of(told: flows.ReplayFlowAnswer) -> list[ReplayedMember]:
-    return [
-        ReplayedMember(
-            one.execution_id, one.public_state or "", error_of(one.error) if one.error else None
-        )
-        for one in told.replayed.items
-    ]

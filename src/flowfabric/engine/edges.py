@@ -9,7 +9,7 @@ import msgspec
 from flowfabric.backend.flowing import EdgeQuery
 from flowfabric.backend.types import Seen, With
 from flowfabric.core.cycles import MOST_NODES, CycleSearch
-from flowfabric.core.edge_policies import policy_of, read_edge_policy
+from flowfabric.core.edge_policies import EdgePolicy, policy_of, read_edge_policy
 from flowfabric.core.flow_checks import (
     check_downstream,
     check_edge,
@@ -30,15 +30,19 @@ from flowfabric.core.states import FINAL
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.flow_deciding import decide_flow, read_flow
-from flowfabric.engine.flow_types import (
-    AlreadyApplied,
+from flowfabric.errors import GraphTooLargeForCycleCheck, SelfReferencingEdge
+from flowfabric.operations import flows as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.flows import (
+    EdgeAlreadyApplied,
     EdgeApplied,
+    EdgePolicyAlreadySet,
+    EdgePolicySet,
     EdgeStaged,
     NewEdge,
-    Set,
+    NewEdgePolicy,
     StagedEdge,
 )
-from flowfabric.errors import GraphTooLargeForCycleCheck, SelfReferencingEdge
 
 NAME_BYTES: Final = 128
 _PAGE: Final = 1_000
@@ -51,12 +55,10 @@ class Edges:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
 
-    async def stage_dependency_edge(
-        self, new: NewEdge, expected_graph_revision: int, *, apply: bool = False
-    ) -> EdgeStaged:
-        """Put an edge beside the graph; with `apply` make it count in the same step."""
-        edge = self._checked(new)
-        revision = whole(expected_graph_revision, "expected_graph_revision")
+    @implements(declared.Flows.stage_edge)
+    async def stage_edge(self, flow_id: str, new: NewEdge, *, caller: str = "") -> EdgeStaged:
+        edge, apply = self._checked(flow_id, new, caller), new.apply
+        revision = whole(new.expected_graph_revision, "expected_graph_revision")
 
         async def decision() -> FlowPlan | EdgeStaged:
             return await self._stage(edge, revision, apply=apply)
@@ -68,54 +70,58 @@ class Edges:
             edge.edge_id, answer.flow.graph_revision, _unmet(answer.groups) if apply else None
         )
 
-    async def apply_dependency_to_child(self, staged: StagedEdge) -> EdgeApplied | AlreadyApplied:
-        """Make a staged edge count: its downstream waits for it from now on."""
-        parse_uuid(staged.flow_id, "flow_id")
+    @implements(declared.Flows.apply_edge)
+    async def apply_edge(
+        self, flow_id: str, staged: StagedEdge
+    ) -> EdgeApplied | EdgeAlreadyApplied:
+        parse_uuid(flow_id, "flow_id")
         parse_uuid(staged.edge_id, "edge_id")
         parse_execution_id(staged.downstream, self._deps.counts)
 
-        async def decision() -> FlowPlan | AlreadyApplied:
-            return await self._apply(staged)
+        async def decision() -> FlowPlan | EdgeAlreadyApplied:
+            return await self._apply(flow_id, staged)
 
-        answer = await decide_flow(self._deps, staged.flow_id, decision)
+        answer = await decide_flow(self._deps, flow_id, decision)
         if isinstance(answer, FlowApplied):
             return EdgeApplied(_unmet(answer.groups))
         return answer
 
-    async def set_edge_group_policy(self, flow_id: str, downstream: str, policy: object) -> Set:
-        """How the downstream's inbound edges combine; open until the first of them is applied."""
+    @implements(declared.Flows.set_edge_group_policy)
+    async def set_edge_group_policy(
+        self, flow_id: str, execution_id: str, policy: object
+    ) -> EdgePolicySet | EdgePolicyAlreadySet:
         parse_uuid(flow_id, "flow_id")
-        parse_execution_id(downstream, self._deps.counts)
-        chosen = read_edge_policy(policy)
+        parse_execution_id(execution_id, self._deps.counts)
+        chosen = _chosen(policy)
 
-        async def decision() -> FlowPlan | Set:
+        async def decision() -> FlowPlan | EdgePolicyAlreadySet:
             flow, seen, group = await asyncio.gather(
-                read_flow(self._deps, flow_id), self._read(downstream), self._group(downstream)
+                read_flow(self._deps, flow_id), self._read(execution_id), self._group(execution_id)
             )
             check_editable(flow_id, flow)
-            check_member(flow_id, downstream, seen.record if seen else None)
+            check_member(flow_id, execution_id, seen.record if seen else None)
             check_policy_open(group)
             if group is not None and policy_of(group) == chosen:
-                return "AlreadySet"
-            return combine(flow_id, downstream, group, chosen)
+                return EdgePolicyAlreadySet()
+            return combine(flow_id, execution_id, group, chosen)
 
-        answer: FlowApplied | Set = await decide_flow(self._deps, flow_id, decision)
-        return "Set" if isinstance(answer, FlowApplied) else answer
+        answer = await decide_flow(self._deps, flow_id, decision)
+        return EdgePolicySet() if isinstance(answer, FlowApplied) else answer
 
     # ---- staging
 
-    def _checked(self, new: NewEdge) -> Edge:
+    def _checked(self, flow_id: str, new: NewEdge, caller: str) -> Edge:
         """The edge a request describes, all of it readable."""
         upstream = parse_execution_id(new.upstream, self._deps.counts)
         downstream = parse_execution_id(new.downstream, self._deps.counts)
         edge = Edge(
             edge_id=parse_uuid(new.edge_id, "edge_id"),
-            flow_id=parse_uuid(new.flow_id, "flow_id"),
+            flow_id=parse_uuid(flow_id, "flow_id"),
             source=upstream,
             target=downstream,
             kind=edge_kind(new.dependency_kind),
             data_ref=data_ref(new.data_passing_ref),
-            created_by=check_text(new.created_by, "created_by", 1024),
+            created_by=check_text(caller, "created_by", 1024),
         )
         if upstream == downstream:
             raise SelfReferencingEdge(f"{upstream} cannot wait for itself")
@@ -190,20 +196,20 @@ class Edges:
 
     # ---- applying
 
-    async def _apply(self, staged: StagedEdge) -> FlowPlan | AlreadyApplied:
+    async def _apply(self, flow_id: str, staged: StagedEdge) -> FlowPlan | EdgeAlreadyApplied:
         seen, edge, flow, group = await asyncio.gather(
             self._read(staged.downstream),
-            self._edge(staged.flow_id, staged.edge_id),
-            read_flow(self._deps, staged.flow_id),
+            self._edge(flow_id, staged.edge_id),
+            read_flow(self._deps, flow_id),
             self._group(staged.downstream),
         )
         record = seen.record if seen else None
-        target = check_downstream(staged.flow_id, staged.downstream, record)
+        target = check_downstream(flow_id, staged.downstream, record)
         edge = check_edge(
             edge,
             staged.edge_id,
             {
-                "flow_id": staged.flow_id,
+                "flow_id": flow_id,
                 "target": staged.downstream,
                 "source": staged.upstream,
                 "kind": staged.dependency_kind,
@@ -211,8 +217,8 @@ class Edges:
             },
         )
         if edge.state != "staged":
-            return "AlreadyApplied"
-        check_editable(staged.flow_id, flow)
+            return EdgeAlreadyApplied()
+        check_editable(flow_id, flow)
         check_linkable(target)
         return link(edge, group, target)
 
@@ -263,6 +269,13 @@ def edge_kind(value: object) -> str:
 
 def data_ref(value: object) -> str:
     return check_text(value, "data_passing_ref", NAME_BYTES, allow_control=False)
+
+
+def _chosen(policy: object) -> EdgePolicy:
+    if isinstance(policy, NewEdgePolicy):
+        members = ((name, getattr(policy, name)) for name in NewEdgePolicy.__struct_fields__)
+        policy = {name: one for name, one in members if one is not None}
+    return read_edge_policy(policy)
 
 
 def _unmet(groups: tuple[Group, ...]) -> int:

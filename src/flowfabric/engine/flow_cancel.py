@@ -9,14 +9,16 @@ from flowfabric.core.graph import CancelPolicy, Flow, covered_states
 from flowfabric.core.ids import check_text, parse_uuid
 from flowfabric.core.rules.flows import abandon, cancel_flow
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.flow_types import (
-    CancellationScheduled,
-    Cancelled,
-    FlowCancelled,
-    PartiallyCancelled,
-)
 from flowfabric.engine.settling import Settling
 from flowfabric.errors import FlowFabricError, FlowNotFound, InvalidInput
+from flowfabric.operations import flows as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.flows import (
+    CancellationScheduled,
+    FlowCancelled,
+    MembersCancelled,
+    PartiallyCancelled,
+)
 
 WAIT_S: Final = 120.0
 MOST_SHOWN: Final = 1_000
@@ -37,21 +39,26 @@ class FlowCancels:
         self._settling = settling
         self._wait_s = wait_s
 
+    @implements(declared.Flows.cancel_flow)
     async def cancel_flow(
-        self, flow_id: str, policy: str = "cancel_all", reason: str = "", *, wait: bool = False
+        self,
+        flow_id: str,
+        cancellation_policy: str = "cancel_all",
+        reason: str = "",
+        *,
+        wait: bool = False,
     ) -> FlowCancelled:
-        """End a flow and the members its policy covers. What one step does not reach goes on in the
-        background; with `wait` the answer comes when all of it is done."""
+        """What one step does not reach goes on in the background."""
         parse_uuid(flow_id, "flow_id")
-        chosen = _policy(policy)
+        chosen = _policy(cancellation_policy)
         check_text(reason, "reason", _REASON_BYTES)
         answer = await self._deps.store.apply_flow(cancel_flow(flow_id, chosen, reason))
         if not isinstance(answer, FlowApplied):
             if answer.flow is None:
                 raise FlowNotFound(flow_id)
-            return Cancelled(answer.flow.cancel_policy, await self._members(flow_id))
+            return MembersCancelled(answer.flow.cancel_policy, await self._members(flow_id))
         if not answer.cancelled and not answer.more:
-            return Cancelled(chosen, await self._members(flow_id))
+            return MembersCancelled(chosen, await self._members(flow_id))
         if wait:
             return await self._waited(answer)
         if answer.more:
@@ -77,7 +84,7 @@ class FlowCancels:
         members, left = await self._members(flow.flow_id), await self._left(flow)
         if left:
             return PartiallyCancelled(flow.cancel_policy, members, left)
-        return Cancelled(flow.cancel_policy, members)
+        return MembersCancelled(flow.cancel_policy, members)
 
     async def _members(self, flow_id: str) -> tuple[str, ...]:
         query = MemberQuery(flow_id=flow_id, limit=MOST_SHOWN)

@@ -1,148 +1,88 @@
 """Reads of flows, their members and edges. Nothing here changes anything."""
 
-from collections.abc import Mapping
 from typing import Final, Literal
-
-import msgspec
 
 from flowfabric.backend.flowing import EdgeQuery, MemberQuery
 from flowfabric.backend.types import With
 from flowfabric.core.cursors import Place, read_cursor, write_cursor
-from flowfabric.core.edge_policies import EdgePolicy, policy_of
+from flowfabric.core.edge_policies import policy_of
 from flowfabric.core.graph import Edge, Flow, Group, flow_state, resolved_edges
 from flowfabric.core.ids import parse_execution_id, parse_uuid
-from flowfabric.core.partitions import parse_partition_key
 from flowfabric.core.states import PUBLIC_STATES
 from flowfabric.core.upstreams import Upstream
 from flowfabric.engine.checking import MAX_INSTANT, stored, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.flow_deciding import read_flow
-from flowfabric.engine.flow_types import EdgeSnapshot, edge_snapshot
-from flowfabric.errors import Corruption, InvalidInput
-from flowfabric.operations import executions as declared
+from flowfabric.errors import Corruption, FlowNotFound, InvalidInput
+from flowfabric.operations import flows as declared
 from flowfabric.operations.declaration import implements
-from flowfabric.operations.executions import Upstreams
+from flowfabric.operations.executions import Executions, Upstreams
+from flowfabric.operations.flows import (
+    Direction,
+    EdgeGroup,
+    EdgeSnapshot,
+    FlowSnapshot,
+    FlowSummary,
+    Member,
+)
+from flowfabric.operations.types import Page
 
 MAX_PAGE: Final = 1_000
 _MEMBERS: Final = "members"
-Direction = Literal["incoming", "outgoing"]
 _ENDS: Final[dict[str, Literal["source", "target"]]] = {"incoming": "target", "outgoing": "source"}
 _STATUS: Final = {"open": "active", "running": "active", "blocked": "active"}
-
-
-class EdgeGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the inbound edges of one member have come."""
-
-    downstream_execution_id: str
-    policy: EdgePolicy
-    total_deps: int
-    satisfied_count: int
-    failed_count: int
-    skipped_count: int
-    running_count: int
-    group_state: str
-
-
-class FlowSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    flow_id: str
-    flow_kind: str
-    namespace: str
-    public_flow_state: str
-    graph_revision: int
-    node_count: int
-    edge_count: int
-    total_members: int
-    members: Mapping[str, int]
-    incomplete: bool
-    unsettled: int
-    due_at: int | None
-    cancelled_at: int | None
-    cancel_reason: str | None
-    cancel_policy: str | None
-    finished_at: int | None
-    created_at: int
-    changed_at: int
-    tags: Mapping[str, str]
-    edge_groups: tuple[EdgeGroup, ...]
-
-
-class FlowSummary(msgspec.Struct, frozen=True):
-    flow_id: str
-    created_at: int
-    status: str
-
-
-class FlowPage(msgspec.Struct, frozen=True):
-    flows: tuple[FlowSummary, ...]
-    next_cursor: str = ""
-
-
-class Member(msgspec.Struct, frozen=True):
-    execution_id: str
-    public_state: str
-
-
-class MemberPage(msgspec.Struct, frozen=True):
-    members: tuple[Member, ...]
-    next_cursor: str = ""
-
-
-class EdgePage(msgspec.Struct, frozen=True):
-    edges: tuple[EdgeSnapshot, ...]
-    next_cursor: str = ""
 
 
 class FlowReads:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
 
-    async def describe_flow(self, flow_id: str) -> FlowSnapshot | None:
-        parse_uuid(flow_id, "flow_id")
-        flow = await read_flow(self._deps, flow_id)
-        if flow is None:
-            return None
-        return _snapshot(flow, await self._groups(flow_id))
+    @implements(declared.Flows.describe_flow)
+    async def describe_flow(self, flow_id: str) -> FlowSnapshot:
+        return _snapshot(await self._flow(flow_id), await self._groups(flow_id))
 
+    @implements(declared.Flows.list_flows)
     async def list_flows(
         self,
-        partition: str,
+        partition: int,
         cursor: str = "",
         limit: int = 50,
-        namespaces: frozenset[str] | None = None,
-    ) -> FlowPage:
-        """All flows of a partition, finished ones too, by id; those of some namespaces, if they are
-        given. Then a page may be short and yet have a next one."""
-        key = parse_partition_key(partition)
-        if key.family != "flow" or key.index >= self._deps.counts.flow:
-            raise InvalidInput("partition: expected a partition of flows of this deployment")
+        *,
+        visible: frozenset[str] | None = None,
+    ) -> Page[FlowSummary]:
+        """A page that leaves out flows of other namespaces may be short and yet have a next one."""
+        index = whole(partition, "partition", 0, self._deps.counts.flow - 1)
         after = parse_uuid(cursor, "cursor") if cursor else ""
         size = _size(limit)
         if not size:
-            return FlowPage(())
-        found = await self._deps.store.backend.flows_in(key.index, after, size + 1)
-        flows = tuple(
+            return Page(items=[])
+        found = await self._deps.store.backend.flows_in(index, after, size + 1)
+        flows = [
             FlowSummary(_stored_id(flow), flow.created_at, status_of(flow))
             for flow in found[:size]
-            if namespaces is None or flow.namespace in namespaces
-        )
-        return FlowPage(flows, found[size - 1].flow_id if len(found) > size else "")
+            if visible is None or flow.namespace in visible
+        ]
+        return Page(items=flows, next_cursor=found[size - 1].flow_id if len(found) > size else "")
 
-    async def list_members(self, flow_id: str, cursor: str = "", limit: int = 50) -> MemberPage:
-        """Members by creation."""
+    @implements(declared.Flows.list_members)
+    async def list_members(self, flow_id: str, cursor: str = "", limit: int = 50) -> Page[Member]:
         parse_uuid(flow_id, "flow_id")
         size = _size(limit)
         if not size:
-            return MemberPage(())
+            return Page(items=[])
         after = _behind(cursor, flow_id) if cursor else None
         query = MemberQuery(flow_id=flow_id, after=after, limit=size + 1)
         found = await self._deps.store.backend.members(query)
-        members = tuple(Member(one.execution_id, one.public_state) for one in found[:size])
+        if not found:
+            await self._flow(flow_id)
+        members = [Member(one.execution_id, one.public_state) for one in found[:size]]
         if len(found) <= size:
-            return MemberPage(members)
+            return Page(items=members)
         last = found[size - 1]
         place = (last.created_at, last.execution_id)
-        return MemberPage(members, write_cursor((_MEMBERS, flow_id), place))
+        return Page(items=members, next_cursor=write_cursor((_MEMBERS, flow_id), place))
 
+    @implements(declared.Flows.list_edges)
     async def list_edges(
         self,
         flow_id: str,
@@ -150,28 +90,27 @@ class FlowReads:
         direction: Direction = "outgoing",
         cursor: str = "",
         limit: int = 50,
-    ) -> EdgePage:
-        """Edges by id: those that leave or reach one execution, or all of the flow."""
+    ) -> Page[EdgeSnapshot]:
         parse_uuid(flow_id, "flow_id")
         after = parse_uuid(cursor, "cursor") if cursor else ""
         size = _size(limit)
-        if not size:
-            return EdgePage(())
         if not execution_id:
             query = EdgeQuery(flow_id, "flow", "", after, size + 1)
         else:
             parse_execution_id(execution_id, self._deps.counts)
             query = EdgeQuery(flow_id, _end(direction), execution_id, after, size + 1)
         (found,) = await self._deps.store.backend.edges([query])
-        shown = tuple(edge_snapshot(_checked(one, query)) for one in found)
-        more = len(found) > size
-        return EdgePage(shown[:size], found[size - 1].edge_id if more else "")
+        if not found:
+            await self._flow(flow_id)
+        shown = [_edge(_checked(one, query)) for one in found]
+        more = 0 < size < len(found)
+        return Page(items=shown[:size], next_cursor=found[size - 1].edge_id if more else "")
 
     async def describe_edge(self, flow_id: str, edge_id: str) -> EdgeSnapshot | None:
         parse_uuid(flow_id, "flow_id")
         query = EdgeQuery(flow_id, "edge", parse_uuid(edge_id, "edge_id"))
         (found,) = await self._deps.store.backend.edges([query])
-        return edge_snapshot(_checked(found[0], query)) if found else None
+        return _edge(_checked(found[0], query)) if found else None
 
     async def upstreams(self, execution_id: str, *, results: bool = False) -> tuple[Upstream, ...]:
         """Who feeds a member and how they ended, by edge id; on request with the results of named
@@ -180,7 +119,7 @@ class FlowReads:
         beside = frozenset[With]({"upstream_results" if results else "upstreams"})
         return (await self._deps.seen(execution_id, beside)).upstreams
 
-    @implements(declared.Executions.upstreams)
+    @implements(Executions.upstreams)
     async def list_upstreams(self, execution_id: str, *, results: bool = False) -> Upstreams:
         return Upstreams(await self.upstreams(execution_id, results=results))
 
@@ -192,6 +131,13 @@ class FlowReads:
             if one.data_ref == name and one.satisfied_at
         ]
         return min(named, key=lambda one: (one.satisfied_at, one.edge_id), default=None)
+
+    async def _flow(self, flow_id: str) -> Flow:
+        parse_uuid(flow_id, "flow_id")
+        flow = await read_flow(self._deps, flow_id)
+        if flow is None:
+            raise FlowNotFound(flow_id)
+        return flow
 
     async def _groups(self, flow_id: str) -> list[Group]:
         """The groups of all members that have inbound edges, by the members' creation."""
@@ -224,18 +170,18 @@ def _snapshot(flow: Flow, groups: list[Group]) -> FlowSnapshot:
         node_count=flow.node_count,
         edge_count=flow.edge_count,
         total_members=flow.node_count,
-        members={f"members_{name}": flow.counts.get(name, 0) for name in PUBLIC_STATES},
+        members={name: flow.counts.get(name, 0) for name in PUBLIC_STATES},
         incomplete=flow.incomplete,
         unsettled=len(flow.unsettled),
-        due_at=flow.due_at or None,
-        cancelled_at=flow.cancelled_at or None,
-        cancel_reason=flow.cancel_reason if flow.cancelled_at else None,
-        cancel_policy=flow.cancel_policy or None,
-        finished_at=flow.finished_at or None,
+        due_at=flow.due_at,
+        cancelled_at=flow.cancelled_at,
+        cancel_reason=flow.cancel_reason if flow.cancelled_at else "",
+        cancel_policy=flow.cancel_policy,
+        finished_at=flow.finished_at,
         created_at=flow.created_at,
         changed_at=flow.changed_at,
-        tags=flow.tags,
-        edge_groups=tuple(_group(group) for group in groups),
+        tags=dict(flow.tags),
+        edge_groups=[_group(group) for group in groups],
     )
 
 
@@ -249,6 +195,21 @@ def _group(group: Group) -> EdgeGroup:
         skipped_count=group.skipped,
         running_count=max(0, group.n - resolved_edges(group)),
         group_state=group.state,
+    )
+
+
+def _edge(edge: Edge) -> EdgeSnapshot:
+    return EdgeSnapshot(
+        edge_id=edge.edge_id,
+        flow_id=edge.flow_id,
+        upstream_execution_id=edge.source,
+        downstream_execution_id=edge.target,
+        dependency_kind=edge.kind,
+        data_passing_ref=edge.data_ref,
+        edge_state=edge.state,
+        resolved_at=edge.resolved_at,
+        created_at=edge.created_at,
+        created_by=edge.created_by,
     )
 
 

@@ -15,6 +15,10 @@ from flowfabric.engine.deps import Deps
 from flowfabric.engine.flow_deciding import read_flow
 from flowfabric.engine.replays import Replays
 from flowfabric.errors import ExecutionNotFound, FlowFabricError, InvalidInput
+from flowfabric.operations import flows as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.errors import error_body
+from flowfabric.operations.flows import FlowReplayed, ReplayedMember
 
 _PAGE: Final = 1_000
 _NODES_A_READ: Final = 50
@@ -22,25 +26,21 @@ _NODES_A_READ: Final = 50
 _UNHAPPY: Final[tuple[State, ...]] = ("failed", "cancelled", "expired", "skipped")
 
 
-class ReplayedMember(msgspec.Struct, frozen=True):
-    """What became of one member: its new public state, or why it was not replayed."""
-
-    execution_id: str
-    public_state: str = ""
-    error: FlowFabricError | None = None
-
-
 class FlowReplays:
     def __init__(self, deps: Deps, replays: Replays) -> None:
         self._deps = deps
         self._replays = replays
 
-    async def replay_subgraph(
+    @implements(declared.Flows.replay_flow)
+    async def replay_flow(
         self,
         flow_id: str,
         execution_ids: Sequence[str] | None = None,
-        request: ReplayRequest | None = None,
-    ) -> list[ReplayedMember]:
+        reason: str = "",
+        requested_by: str = "",
+        *,
+        visible: frozenset[str] | None = None,
+    ) -> FlowReplayed:
         """Replay the named members (by default all that ended failed, cancelled or expired), then
         what was skipped behind them, every one after those it depends on and in its own step."""
         parse_uuid(flow_id, "flow_id")
@@ -50,11 +50,12 @@ class FlowReplays:
         if named is None:
             chosen = await self._unhappy(flow_id)
         else:
-            chosen, strangers = await self._sorted_out(flow_id, named)
+            chosen, strangers = await self._sorted_out(flow_id, named, visible)
         edges = await self._reach(flow_id, chosen)
         members = dict.fromkeys([*chosen, *(target for _, target in edges)])
+        request = ReplayRequest(reason, requested_by)
         replayed = [await self._replay(one, request) for one in in_order(members, edges)]
-        return [*strangers, *replayed]
+        return FlowReplayed(flow_id, [*strangers, *replayed])
 
     def _named(self, execution_ids: object) -> list[str] | None:
         if execution_ids is None:
@@ -76,19 +77,20 @@ class FlowReplays:
             after = (page[-1].created_at, page[-1].execution_id)
 
     async def _sorted_out(
-        self, flow_id: str, named: Sequence[str]
+        self, flow_id: str, named: Sequence[str], visible: frozenset[str] | None
     ) -> tuple[list[str], list[ReplayedMember]]:
-        """The members among the named ones, and the answers for those that are none."""
+        """The members among the named ones, and the answers for those that are none. One that the
+        caller may not see is answered like one that does not exist."""
         members: list[str] = []
         strangers: list[ReplayedMember] = []
         for execution_id in named:
             seen = await self._deps.store.read(execution_id)
             try:
-                if seen is None:
+                if seen is None or (visible is not None and seen.record.namespace not in visible):
                     raise ExecutionNotFound(execution_id)
                 check_member(flow_id, execution_id, seen.record)
             except FlowFabricError as refusal:
-                strangers.append(ReplayedMember(execution_id, error=refusal))
+                strangers.append(ReplayedMember(execution_id, error=error_body(refusal)))
             else:
                 members.append(execution_id)
         return members, strangers
@@ -128,9 +130,9 @@ class FlowReplays:
             }
         return found
 
-    async def _replay(self, execution_id: str, request: ReplayRequest | None) -> ReplayedMember:
+    async def _replay(self, execution_id: str, request: ReplayRequest) -> ReplayedMember:
         try:
             state = await self._replays.replay(execution_id, request)
         except FlowFabricError as refusal:
-            return ReplayedMember(execution_id, error=refusal)
+            return ReplayedMember(execution_id, error=error_body(refusal))
         return ReplayedMember(execution_id, state)

@@ -1,6 +1,6 @@
 """Searching flows across partitions, newest or oldest first."""
 
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
 import msgspec
 
@@ -9,87 +9,103 @@ from flowfabric.core.graph import Flow, flow_state
 from flowfabric.core.ids import check_namespace, check_text, parse_uuid
 from flowfabric.engine.checking import MAX_INSTANT, whole
 from flowfabric.engine.deps import Deps
-from flowfabric.errors import InvalidInput
+from flowfabric.engine.searches import parse_tag
+from flowfabric.errors import Forbidden, InvalidInput
+from flowfabric.operations import flows as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.flows import FlowOrder, FlowSearch, FoundFlow
+from flowfabric.operations.types import Page
 
 MAX_PAGE: Final = 1_000
 # A search that lets little through looks at no more than this many flows a call.
 MOST_LOOKS: Final = 10_000
 FLOW_STATES: Final = ("open", "running", "blocked", "completed", "failed", "cancelled")
-FlowOrder = Literal["created_desc", "created_asc"]
 
 
-class FlowFilter(msgspec.Struct, frozen=True, kw_only=True):
+class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which flows a search shows; what is unset does not matter. `namespaces` are those the asker
     may look at, None for all."""
 
-    namespaces: frozenset[str] | None = None
-    states: tuple[str, ...] = ()
-    kind: str = ""
-    tags: tuple[tuple[str, str], ...] = ()
-    created_from: int = 0
-    created_before: int = 0
-
-
-class FlowsFound(msgspec.Struct, frozen=True):
-    """A page may be short, or empty, and still have a next one."""
-
-    flows: tuple[Flow, ...]
-    next_cursor: str
-    scanned: int
+    namespaces: tuple[str, ...] | None
+    states: tuple[str, ...]
+    kind: str
+    tags: tuple[tuple[str, str], ...]
+    created_from: int
+    created_before: int
+    order: FlowOrder
 
 
 class FlowSearches:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
 
+    @implements(declared.Flows.search_flows)
     async def search_flows(
-        self,
-        wanted: FlowFilter,
-        order: FlowOrder = "created_desc",
-        cursor: str = "",
-        limit: int = 50,
-    ) -> FlowsFound:
-        _check(wanted, order)
-        whole(limit, "limit", 1, MAX_PAGE)
-        query = (order, wanted)
-        newest = order == "created_desc"
+        self, query: FlowSearch, *, visible: frozenset[str] | None = None
+    ) -> Page[FoundFlow]:
+        wanted, limit = _wanted(query, visible), whole(query.limit, "limit", 1, MAX_PAGE)
+        newest = wanted.order == "created_desc"
         created = CreationRange(wanted.created_from, wanted.created_before, newest)
-        place = _behind(cursor, query) if cursor else created.start()
-        found: list[Flow] = []
+        place = _behind(query.cursor, wanted) if query.cursor else created.start()
+        found: list[FoundFlow] = []
+        last: Place = (0, "")
         scanned = 0
         while scanned < MOST_LOOKS:
             size = min(max(limit + 1, 100), MOST_LOOKS - scanned)
             flows = await self._deps.store.backend.flows_by_age(place, size, newest=newest)
             for flow in flows:
                 if created.is_past(flow.created_at):
-                    return FlowsFound(tuple(found), "", scanned)
+                    return Page(items=found)
                 if created.holds(flow.created_at) and _matches(flow, wanted):
                     if len(found) == limit:
-                        return FlowsFound(
-                            tuple(found), write_cursor(query, _place(found[-1])), scanned
-                        )
-                    found.append(flow)
+                        return Page(items=found, next_cursor=write_cursor(wanted, last))
+                    found.append(_found(flow))
+                    last = _place(flow)
                 scanned += 1
                 place = _place(flow)
             if len(flows) < size:
-                return FlowsFound(tuple(found), "", scanned)
-        return FlowsFound(tuple(found), write_cursor(query, place or (0, "")), scanned)
+                return Page(items=found)
+        return Page(items=found, next_cursor=write_cursor(wanted, place or (0, "")))
 
 
-def _check(wanted: FlowFilter, order: str) -> None:
-    for namespace in wanted.namespaces or ():
-        check_namespace(namespace)
-    for state in wanted.states:
+def _wanted(query: FlowSearch, visible: frozenset[str] | None) -> _Wanted:
+    for state in query.state:
         if state not in FLOW_STATES:
             raise InvalidInput(f"state: expected one of {', '.join(FLOW_STATES)}, got {state!r}")
-    check_text(wanted.kind, "kind", 1024)
-    whole(wanted.created_from, "created_after")
-    whole(wanted.created_before, "created_before")
-    if order not in get_args(FlowOrder):
+    if query.order not in get_args(FlowOrder):
         raise InvalidInput(f"order: expected one of {', '.join(get_args(FlowOrder))}")
+    return _Wanted(
+        namespaces=_namespaces(query.namespace, visible),
+        states=query.state,
+        kind=check_text(query.kind, "kind", 1024),
+        tags=tuple(parse_tag(text) for text in query.tag),
+        created_from=whole(query.created_after, "created_after"),
+        created_before=whole(query.created_before, "created_before"),
+        order=query.order,
+    )
 
 
-def _matches(flow: Flow, wanted: FlowFilter) -> bool:
+def _namespaces(given: str, visible: frozenset[str] | None) -> tuple[str, ...] | None:
+    if not given:
+        return None if visible is None else tuple(sorted(visible))
+    if visible is not None and given not in visible:
+        raise Forbidden(f"namespace {given}")
+    return (check_namespace(given),)
+
+
+def _found(flow: Flow) -> FoundFlow:
+    return FoundFlow(
+        flow_id=flow.flow_id,
+        flow_kind=flow.kind,
+        namespace=flow.namespace,
+        public_flow_state=flow_state(flow),
+        total_members=flow.node_count,
+        created_at=flow.created_at,
+        tags=dict(flow.tags),
+    )
+
+
+def _matches(flow: Flow, wanted: _Wanted) -> bool:
     if wanted.namespaces is not None and flow.namespace not in wanted.namespaces:
         return False
     if wanted.kind and flow.kind != wanted.kind:
@@ -103,6 +119,6 @@ def _place(flow: Flow) -> Place:
     return flow.created_at, flow.flow_id
 
 
-def _behind(cursor: str, query: tuple[FlowOrder, FlowFilter]) -> Place:
-    created_at, flow_id = read_cursor(query, cursor)
+def _behind(cursor: str, wanted: _Wanted) -> Place:
+    created_at, flow_id = read_cursor(wanted, cursor)
     return whole(created_at, "cursor", 0, MAX_INSTANT), parse_uuid(flow_id, "cursor")

@@ -19,9 +19,17 @@ from flowfabric.core.rules.flows import join, set_flow_tags
 from flowfabric.core.tags import check_tag_keys
 from flowfabric.engine.edges import Edges
 from flowfabric.engine.flow_deciding import decide_flow, read_flow
-from flowfabric.engine.flow_types import FlowCreated, MemberAdded
 from flowfabric.engine.tags import given_tags
 from flowfabric.errors import ExecutionNotFound, FlowNotFound, PartitionMismatch
+from flowfabric.operations import flows as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.flows import (
+    AlreadyMember,
+    FlowCreated,
+    FlowExists,
+    FlowTagsUpdated,
+    MemberAdded,
+)
 
 KIND_BYTES = 1024
 CHILDREN = "children"
@@ -30,38 +38,39 @@ CHILDREN = "children"
 class Flows(Edges):
     """A flow and its members here; its edges one by one in `Edges`."""
 
+    @implements(declared.Flows.create_flow)
     async def create_flow(
-        self, flow_id: str, flow_kind: str = "", namespace: str = "default"
-    ) -> FlowCreated:
-        """An empty flow; one that is there already must be the same."""
-        header = self._header(flow_id, flow_kind, namespace)
+        self, flow_id: str = "", flow_kind: str = "", namespace: str = "default"
+    ) -> FlowCreated | FlowExists:
+        header = self._header(flow_id or self._deps.mint(), flow_kind, namespace)
         birth = GraphBirth(flow=header, members=())
         answer = await self._deps.store.create_graph(birth)
         assert answer.flow is not None
         check_same_flow(answer.flow, flow_kind, namespace)
-        return FlowCreated(flow_id, isinstance(answer, GraphCreated) and answer.is_new)
+        is_new = isinstance(answer, GraphCreated) and answer.is_new
+        return FlowCreated(header.flow_id) if is_new else FlowExists(header.flow_id)
 
-    async def add_execution_to_flow(self, flow_id: str, execution_id: str) -> MemberAdded:
-        """Make an execution a member. Repeating it is harmless."""
+    @implements(declared.Flows.add_member)
+    async def add_member(self, flow_id: str, execution_id: str) -> MemberAdded | AlreadyMember:
         parse_uuid(flow_id, "flow_id")
         parse_execution_id(execution_id, self._deps.counts)
         home = self._deps.counts.of_flow(flow_id)
         if partition_of(execution_id) != home:
             raise PartitionMismatch(f"flow {flow_id} lives in partition {home}, not {execution_id}")
 
-        async def decision() -> FlowPlan | MemberAdded:
+        async def decision() -> FlowPlan | AlreadyMember:
             flow, seen = await asyncio.gather(
                 read_flow(self._deps, flow_id), self._read(execution_id)
             )
             found = check_editable(flow_id, flow)
             record = check_joining(found, execution_id, seen.record if seen else None)
             if record.flow_id:
-                return MemberAdded(execution_id, found.node_count, False)
+                return AlreadyMember(execution_id, found.node_count)
             return join(flow_id, record)
 
         answer = await decide_flow(self._deps, execution_id, decision, "execution")
         if isinstance(answer, FlowApplied):
-            return MemberAdded(execution_id, answer.flow.node_count, True)
+            return MemberAdded(execution_id, answer.flow.node_count)
         return answer
 
     async def children_flow(self, execution_id: str) -> str:
@@ -82,18 +91,18 @@ class Flows(Edges):
         answer = await decide_flow(self._deps, execution_id, decision, "execution")
         return answer.flow.flow_id if isinstance(answer, FlowApplied) else answer
 
-    async def set_flow_tags(self, flow_id: str, tags: Mapping[str, str]) -> int:
-        """Write all pairs over what is there; how many were given. There is no delete."""
+    @implements(declared.Flows.set_flow_tags)
+    async def set_flow_tags(self, flow_id: str, tags: Mapping[str, object]) -> FlowTagsUpdated:
         parse_uuid(flow_id, "flow_id")
         given = given_tags(tags)
         check_tag_keys(given)
         answer = await self._deps.store.apply_flow(set_flow_tags(flow_id, given))
         if not isinstance(answer, FlowApplied):
             raise FlowNotFound(flow_id)
-        return len(given)
+        return FlowTagsUpdated(len(given))
 
     async def set_flow_tag(self, flow_id: str, key: str, value: str) -> int:
-        return await self.set_flow_tags(flow_id, {key: value})
+        return (await self.set_flow_tags(flow_id, {key: value})).count
 
     async def get_flow_tag(self, flow_id: str, key: str) -> str | None:
         """The tag's value; None when the tag or the whole flow is missing."""

@@ -10,13 +10,13 @@ from flowfabric.core.cycles import find_cycle
 from flowfabric.core.edge_policies import EdgePolicy, read_edge_policy
 from flowfabric.core.ids import check_text
 from flowfabric.engine.edges import data_ref, edge_kind
-from flowfabric.engine.graph_types import GraphEdge, GraphGroup, GraphNode, GraphSubmission
 from flowfabric.errors import (
     CycleDetected,
     DependencyAlreadyExists,
     InvalidInput,
     SelfReferencingEdge,
 )
+from flowfabric.operations.flows import GraphEdge, GraphGroup, GraphNode, GraphSubmission
 
 MOST_NODES: Final = 100_000
 MOST_EDGES: Final = 1_000_000

@@ -18,7 +18,6 @@ from flowfabric.core.tags import submitted_tags
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.executions import Executions
 from flowfabric.engine.graph_checks import check_graph, digest_of
-from flowfabric.engine.graph_types import GraphEdge, GraphNode, GraphSubmission, GraphSubmitted
 from flowfabric.engine.lanes import Lanes
 from flowfabric.errors import (
     Conflict,
@@ -28,7 +27,17 @@ from flowfabric.errors import (
     InvalidInput,
     PartitionMismatch,
 )
+from flowfabric.operations import flows as declared
+from flowfabric.operations.declaration import implements
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.flows import (
+    GraphAlreadySubmitted,
+    GraphEdge,
+    GraphNode,
+    GraphSubmission,
+    GraphSubmitted,
+    SubmittedGraph,
+)
 
 _KEY_BYTES: Final = 1024
 _KIND_BYTES: Final = 1024
@@ -58,23 +67,24 @@ class Graphs:
         self._executions = executions
         self._lanes = lanes
 
-    async def submit_graph(self, asked: GraphSubmission) -> GraphSubmitted:
-        """Create a flow with all its members and edges. Everything is checked before the first
-        write; repeated with its key or id it meets itself again and finishes what is missing."""
-        policies = check_graph(asked)
-        flow = self._header(asked)
-        ids = self._ids(flow, asked.nodes)
-        graph = WholeGraph(
+    @implements(declared.Flows.submit_graph)
+    async def submit_graph(self, graph: GraphSubmission, *, caller: str = "") -> SubmittedGraph:
+        """Everything is checked before the first write; repeated with its key or id it meets itself
+        again and finishes what is missing."""
+        policies = check_graph(graph)
+        flow = self._header(graph)
+        ids = self._ids(flow, graph.nodes)
+        whole = WholeGraph(
             flow,
-            await self._members(asked, flow, ids, policies),
-            _inbound(flow, asked.edges, ids),
+            await self._members(graph, flow, ids, policies, caller),
+            _inbound(flow, graph.edges, ids),
             {ids[name]: _group(flow, ids[name], policy) for name, policy in policies.items()},
         )
-        graph = _counted(graph)
-        stored, is_new = await self._write(births_of(graph))
-        for lane in {node.lane for node in asked.nodes}:
+        stored, is_new = await self._write(births_of(_counted(whole)))
+        for lane in {node.lane for node in graph.nodes}:
             self._lanes.used(flow.namespace, lane)
-        return GraphSubmitted(flow.flow_id, stored.graph_revision, ids, is_new)
+        answer = GraphSubmitted if is_new else GraphAlreadySubmitted
+        return answer(flow.flow_id, stored.graph_revision, ids)
 
     async def _write(self, births: Iterable[GraphBirth]) -> tuple[Flow, bool]:
         """Store a graph chunk by chunk; whether it was this call that made it whole."""
@@ -136,14 +146,15 @@ class Graphs:
 
     async def _members(
         self,
-        asked: GraphSubmission,
+        graph: GraphSubmission,
         flow: Flow,
         ids: Mapping[str, str],
         policies: Mapping[str, EdgePolicy],
+        creator: str,
     ) -> tuple[Birth, ...]:
         births: list[Birth] = []
-        for number, node in enumerate(asked.nodes):
-            submission = _submission(asked, flow, node, ids[node.name])
+        for number, node in enumerate(graph.nodes):
+            submission = _submission(flow, node, ids[node.name], creator)
             birth = await self._executions.prepare(submission)
             if node.name in policies:
                 birth = msgspec.structs.replace(birth, has_dependencies=True)
@@ -153,9 +164,7 @@ class Graphs:
         return tuple(births)
 
 
-def _submission(
-    asked: GraphSubmission, flow: Flow, node: GraphNode, execution_id: str
-) -> Submission:
+def _submission(flow: Flow, node: GraphNode, execution_id: str, creator: str) -> Submission:
     return Submission(
         kind=node.kind,
         namespace=flow.namespace,
@@ -163,7 +172,7 @@ def _submission(
         input=node.input,
         payload_encoding=node.payload_encoding,
         priority=node.priority,
-        creator=asked.creator,
+        creator=creator,
         execution_id=execution_id,
         flow_id=flow.flow_id,
         tags=node.tags,

@@ -1,19 +1,14 @@
 """The submitter's port over an engine in this process."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from flowfabric.backend.types import Summary
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.plan import Family
-from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine import Engine
 from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.events import Cursor, EventScope, Subscription
-from flowfabric.engine.flow_reads import FlowSnapshot, MemberPage
-from flowfabric.engine.flow_replay import ReplayedMember
-from flowfabric.engine.flow_types import FlowCancelled
-from flowfabric.engine.graph_types import GraphSubmission, GraphSubmitted
 from flowfabric.engine.signals import ApprovalRequest, SignalRequest
 from flowfabric.engine.streams import StreamPage, Tail
 from flowfabric.engine.waitpoints import OpenWaitpoint
@@ -35,9 +30,6 @@ class EmbeddedSubmitter(SubmitterPort):
         ended = end_of(await self._engine.waits.call(submission, WITH_RESULT))
         assert ended is not None
         return ended
-
-    async def submit_graph(self, graph: GraphSubmission) -> GraphSubmitted:
-        return await self._engine.graphs.submit_graph(graph)
 
     async def wait_ended(self, execution_id: str, timeout_s: float | None = None) -> Ended | None:
         parse_execution_id(execution_id, self._engine.deps.counts)
@@ -62,22 +54,6 @@ class EmbeddedSubmitter(SubmitterPort):
 
     async def waitpoint_token(self, execution_id: str, waitpoint_id: str) -> WaitpointToken | None:
         return await self._engine.waitpoints.read_waitpoint_token(execution_id, waitpoint_id)
-
-    async def flow(self, flow_id: str) -> FlowSnapshot | None:
-        return await self._engine.flow_reads.describe_flow(flow_id)
-
-    async def members(self, flow_id: str, cursor: str = "", limit: int = 50) -> MemberPage:
-        return await self._engine.flow_reads.list_members(flow_id, cursor, limit)
-
-    async def cancel_flow(
-        self, flow_id: str, reason: str, policy: str, *, wait: bool = False
-    ) -> FlowCancelled:
-        return await self._engine.flow_cancels.cancel_flow(flow_id, policy, reason, wait=wait)
-
-    async def replay_flow(
-        self, flow_id: str, execution_ids: Sequence[str] | None, request: ReplayRequest
-    ) -> list[ReplayedMember]:
-        return await self._engine.flow_replays.replay_subgraph(flow_id, execution_ids, request)
 
     async def events(
         self, families: Collection[Family], scope: EventScope, cursor: Cursor

@@ -5,15 +5,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from flowfabric.core.graph import FINAL_PUBLIC
-from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.core.states import PUBLIC_STATES
-from flowfabric.engine.flow_reads import FlowSnapshot
-from flowfabric.engine.flow_replay import ReplayedMember
-from flowfabric.engine.flow_types import FlowCancelled
-from flowfabric.errors import ConfigError, FlowNotFound, ResultTimeout
+from flowfabric.errors import ConfigError, ResultTimeout
 from flowfabric.fabric.drawing import Style, drawn
 from flowfabric.fabric.nodes import FlowMember, Node
 from flowfabric.fabric.runs import Run
+from flowfabric.operations.flows import FlowCancelled, FlowSnapshot, ReplayedMember
 from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.worker.durations import Duration, milliseconds
 
@@ -69,22 +66,19 @@ class FlowRun:
         return (await self.info()).public_flow_state
 
     async def info(self) -> FlowSnapshot:
-        found = await (await self._port()).flow(self.id)
-        if found is None:
-            raise FlowNotFound(self.id)
-        return found
+        return await (await self._port()).describe_flow(self.id)
 
     async def members(self) -> list[FlowMember]:
         """Every member with its state, by creation."""
         port, cursor = await self._port(), ""
         members: list[FlowMember] = []
         while True:
-            page = await port.members(self.id, cursor, _PAGE)
+            page = await port.list_members(self.id, cursor, _PAGE)
             members += [
                 FlowMember(
                     one.execution_id, one.public_state, self._names.get(one.execution_id, "")
                 )
-                for one in page.members
+                for one in page.items
             ]
             cursor = page.next_cursor
             if not cursor:
@@ -99,7 +93,7 @@ class FlowRun:
     ) -> FlowCancelled:
         """Cancel all members, those that nobody runs (`cancel_pending`), or only the flow
         (`flow_only`). With `wait`, a time or True, it returns when those have ended."""
-        answer = await (await self._port()).cancel_flow(self.id, reason, policy)
+        answer = await (await self._port()).cancel_flow(self.id, policy, reason)
         if wait is None or wait is False:
             return answer
         limit = _LONGEST_CANCEL_S if wait is True else _seconds(wait)
@@ -117,7 +111,7 @@ class FlowRun:
         skipped behind them."""
         chosen = [from_] if isinstance(from_, Node) else from_
         ids = None if chosen is None else [self.run(one).id for one in chosen]
-        return await (await self._port()).replay_flow(self.id, ids, ReplayRequest(reason))
+        return (await (await self._port()).replay_flow(self.id, ids, reason)).items
 
     def draw(self, style: Style = "text") -> str:
         """The graph as it was submitted."""

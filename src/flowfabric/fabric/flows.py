@@ -6,13 +6,13 @@ from typing import Any, Final, TypeVar
 
 from flowfabric.core.graph import INPUT, OnSatisfied
 from flowfabric.engine.graph_checks import check_graph
-from flowfabric.engine.graph_types import GraphEdge, GraphGroup, GraphNode, GraphSubmission
 from flowfabric.errors import ConfigError
 from flowfabric.fabric.drawing import Style, drawn
 from flowfabric.fabric.flow_runs import FlowRun
 from flowfabric.fabric.nodes import Choice, Inputs, Node, choice
 from flowfabric.fabric.options import Options
 from flowfabric.fabric.tasks import Task
+from flowfabric.operations.flows import GraphEdge, GraphGroup, GraphNode, GraphSubmission
 from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.signatures import Encoded

@@ -5,12 +5,13 @@ from flowfabric.fabric.blocking import Facade, LoopThread, blocking, blocking_tr
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import SyncCalls
 from flowfabric.operations.executions import Executions
+from flowfabric.operations.flows import Flows
 from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.schedules import Schedules
 from flowfabric.operations.store import Store
 
 
-class SyncAdmin(SyncCalls, Facade[Admin], Executions, Budgets, Lanes, Schedules, Store):
+class SyncAdmin(SyncCalls, Facade[Admin], Executions, Flows, Budgets, Lanes, Schedules, Store):
     def __init__(self, source: Admin, thread: LoopThread) -> None:
         Facade.__init__(self, source, thread)
         SyncCalls.__init__(self, blocking_transport(source.transport, thread))
@@ -28,23 +29,9 @@ class SyncAdmin(SyncCalls, Facade[Admin], Executions, Budgets, Lanes, Schedules,
     tail_stream = blocking(Admin.tail_stream)
     read_summary = blocking(Admin.read_summary)
     events = blocking(Admin.events)
-    submit_flow = blocking(Admin.submit_flow)
-    create_flow = blocking(Admin.create_flow)
-    add_member = blocking(Admin.add_member)
-    stage_edge = blocking(Admin.stage_edge)
-    apply_edge = blocking(Admin.apply_edge)
-    set_edge_group_policy = blocking(Admin.set_edge_group_policy)
-    set_flow_tags = blocking(Admin.set_flow_tags)
-    describe_flow = blocking(Admin.describe_flow)
-    list_flows = blocking(Admin.list_flows)
-    search_flows = blocking(Admin.search_flows)
-    list_members = blocking(Admin.list_members)
-    list_edges = blocking(Admin.list_edges)
     describe_edge = blocking(Admin.describe_edge)
     list_incoming_edges = blocking(Admin.list_incoming_edges)
     list_outgoing_edges = blocking(Admin.list_outgoing_edges)
-    cancel_flow = blocking(Admin.cancel_flow)
-    replay_flow = blocking(Admin.replay_flow)
     health = blocking(Admin.health)
     readiness = blocking(Admin.readiness)
     metrics = blocking(Admin.metrics)

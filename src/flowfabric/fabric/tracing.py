@@ -5,9 +5,9 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from flowfabric.engine.graph_types import GraphSubmission, GraphSubmitted
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.executions import Submission, Submitted
+from flowfabric.operations.flows import GraphSubmission, SubmittedGraph
 from flowfabric.ports.worker import Claim, Ended
 from flowfabric.telemetry.traces import TRACEPARENT, Traces
 
@@ -50,13 +50,13 @@ class _Traced:
             done: list[Submitted | FlowFabricError] = await self._inner.submit_many(tagged)
             return done
 
-    async def submit_graph(self, graph: GraphSubmission) -> GraphSubmitted:
+    async def submit_graph(self, graph: GraphSubmission) -> SubmittedGraph:
         about = {"flow_kind": graph.flow_kind, "n": len(graph.nodes)}
         with self._traces.span("ff.submit_graph", None, about) as span:
             nodes = tuple(
                 msgspec.structs.replace(node, tags=self._tags(node.tags)) for node in graph.nodes
             )
-            done: GraphSubmitted = await self._inner.submit_graph(
+            done: SubmittedGraph = await self._inner.submit_graph(
                 msgspec.structs.replace(graph, nodes=nodes)
             )
             span.set_attribute("flow_id", done.flow_id)

@@ -67,8 +67,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     repeat: bool | tuple[str, ...] = True
     # The member that says for how many milliseconds the call may wait.
     waits: str = ""
-    # The use case ends by itself, later than other requests may.
-    is_slow: bool = False
+    # How long a call may take, when that is longer than for others.
+    timeout_s: float | None = None
     # The event in the audit log.
     audit: str = ""
 

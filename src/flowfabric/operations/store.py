@@ -74,7 +74,7 @@ class Store:
         InvalidSecretHex,
         RotationConflict,
         owner=STORE,
-        is_slow=True,
+        timeout_s=130.0,
     )
     async def rotate_waitpoint_hmac_secret(self, new: NewSecret) -> SecretRotated:
         """Sign with a new key from now on; tokens of the old one stay valid for the grace.

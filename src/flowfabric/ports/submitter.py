@@ -1,18 +1,13 @@
 """The submitter's port: everything a program asks that submits work and looks after it."""
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from flowfabric.backend.types import Summary
 from flowfabric.core.plan import Family
-from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.events import Cursor, EventScope, Subscription
-from flowfabric.engine.flow_reads import FlowSnapshot, MemberPage
-from flowfabric.engine.flow_replay import ReplayedMember
-from flowfabric.engine.flow_types import FlowCancelled
-from flowfabric.engine.graph_types import GraphSubmission, GraphSubmitted
 from flowfabric.engine.signals import ApprovalRequest, SignalRequest
 from flowfabric.engine.streams import StreamPage, Tail
 from flowfabric.engine.waitpoints import OpenWaitpoint
@@ -20,13 +15,14 @@ from flowfabric.errors import ExecutionNotFound
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import AsyncCalls
 from flowfabric.operations.executions import ExecutionInfo, Executions, Submission
+from flowfabric.operations.flows import Flows
 from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.schedules import Schedules
 from flowfabric.operations.store import Store
 from flowfabric.ports.worker import Ended
 
 
-class SubmitterPort(AsyncCalls, Executions, Budgets, Lanes, Schedules, Store):
+class SubmitterPort(AsyncCalls, Executions, Flows, Budgets, Lanes, Schedules, Store):
     @abstractmethod
     async def now(self) -> int:
         """The store's clock."""
@@ -36,9 +32,6 @@ class SubmitterPort(AsyncCalls, Executions, Budgets, Lanes, Schedules, Store):
     @abstractmethod
     async def call(self, submission: Submission) -> Ended:
         """Submit, and wait for the end."""
-
-    @abstractmethod
-    async def submit_graph(self, graph: GraphSubmission) -> GraphSubmitted: ...
 
     # ---- one execution
 
@@ -83,24 +76,6 @@ class SubmitterPort(AsyncCalls, Executions, Budgets, Lanes, Schedules, Store):
     async def waitpoint_token(
         self, execution_id: str, waitpoint_id: str
     ) -> WaitpointToken | None: ...
-
-    # ---- flows
-
-    @abstractmethod
-    async def flow(self, flow_id: str) -> FlowSnapshot | None: ...
-
-    @abstractmethod
-    async def members(self, flow_id: str, cursor: str = "", limit: int = 50) -> MemberPage: ...
-
-    @abstractmethod
-    async def cancel_flow(
-        self, flow_id: str, reason: str, policy: str, *, wait: bool = False
-    ) -> FlowCancelled: ...
-
-    @abstractmethod
-    async def replay_flow(
-        self, flow_id: str, execution_ids: Sequence[str] | None, request: ReplayRequest
-    ) -> list[ReplayedMember]: ...
 
     # ---- events
 

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from typing import Any, Final, Generic, TypeVar
 
 from flowfabric.engine import Engine
-from flowfabric.engine.flow_deciding import read_flow
-from flowfabric.errors import FlowFabricError, FlowNotFound, InvalidInput
+from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.operations.types import Owned
 from flowfabric.server.auth import Caller
 from flowfabric.server.reading import Receive
@@ -16,8 +15,6 @@ from flowfabric.server.waiting import Leaving
 from flowfabric.telemetry.traces import given_parent
 
 _EXECUTION: Final = Owned("execution")
-_FLOW: Final = Owned("flow")
-_NEW_FLOW: Final = Owned("flow", is_new=True)
 
 B = TypeVar("B")
 Q = TypeVar("Q")
@@ -73,19 +70,6 @@ class Call(Generic[B, Q]):
     async def need_execution(self, execution_id: str) -> None:
         """Refuse a caller of some namespaces that names an execution of another one."""
         await self.engine.owners.check([(_EXECUTION, execution_id)], self.caller.namespaces)
-
-    async def need_flow(self, flow_id: str) -> None:
-        await self.engine.owners.check([(_FLOW, flow_id)], self.caller.namespaces)
-
-    async def need_new_flow(self, flow_id: str) -> None:
-        """Refuse an id that a flow of another namespace has."""
-        await self.engine.owners.check([(_NEW_FLOW, flow_id)], self.caller.namespaces)
-
-    async def find_flow(self, flow_id: str) -> None:
-        """A flow that must exist, and that the caller may see."""
-        await self.need_flow(flow_id)
-        if await read_flow(self.engine.deps, flow_id) is None:
-            raise FlowNotFound(flow_id)
 
     async def refused(self, execution_ids: Iterable[str]) -> dict[str, FlowFabricError]:
         """The executions that the caller may not touch, each with its error."""

@@ -35,7 +35,7 @@ def route_of(declared: Operation[..., Any]) -> Route:
         query=declared.query,
         answers=declared.answers.by_status,
         limit=BODY_BYTES[terms.size],
-        timeout_s=None if terms.waits or terms.is_slow else REQUEST_S,
+        timeout_s=None if terms.waits else terms.timeout_s or REQUEST_S,
         raises=terms.raises,
         name=declared.name,
         parameters=declared.path_names,

@@ -9,7 +9,6 @@ from flowfabric.errors import FlowFabricError, InvalidParameter
 from flowfabric.operations.declaration import Operation
 from flowfabric.operations.types import (
     ExecutionId,
-    FlowId,
     Owned,
     Syntax,
     WaitpointId,
@@ -58,10 +57,7 @@ HAND_WRITTEN: Final[Mapping[str, Reader]] = {
     "execution_id": reader_of("execution_id", ExecutionId),
     "idx": _attempt_index,
     "worker_id": reader_of("worker_id", WorkerId),
-    "flow_id": reader_of("flow_id", FlowId),
     "waitpoint_id": reader_of("waitpoint_id", WaitpointId),
-    "edge_id": reader_of("edge_id", str),
-    "eid": reader_of("eid", str),
 }
 
 

@@ -6,6 +6,7 @@ from flowfabric.client.admin.service import ServiceAdmin
 from flowfabric.client.admin.signals import SignalAdmin
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.executions import Executions
+from flowfabric.operations.flows import Flows
 from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.schedules import Schedules
 
@@ -13,6 +14,14 @@ __all__ = ["Admin"]
 
 
 class Admin(
-    ExecutionAdmin, SignalAdmin, FlowAdmin, ServiceAdmin, Executions, Budgets, Lanes, Schedules
+    ExecutionAdmin,
+    SignalAdmin,
+    FlowAdmin,
+    ServiceAdmin,
+    Executions,
+    Flows,
+    Budgets,
+    Lanes,
+    Schedules,
 ):
     """The same over HTTP and over an engine in this process."""

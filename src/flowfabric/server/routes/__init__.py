@@ -5,6 +5,7 @@ from typing import Final
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import operations_of
 from flowfabric.operations.executions import Executions
+from flowfabric.operations.flows import Flows
 from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.schedules import Schedules
 from flowfabric.operations.store import Store
@@ -12,8 +13,6 @@ from flowfabric.server.operations import route_of
 from flowfabric.server.route import Route
 from flowfabric.server.routes import (
     events,
-    flows,
-    graphs,
     reading,
     service,
     signals,
@@ -28,8 +27,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *signals.routes,
     *streams.routes,
     *events.routes,
-    *graphs.routes,
-    *flows.routes,
+    *map(route_of, operations_of(Flows)),
     *map(route_of, operations_of(Budgets)),
     *map(route_of, operations_of(Lanes)),
     *map(route_of, operations_of(Schedules)),

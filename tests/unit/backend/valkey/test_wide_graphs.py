@@ -29,4 +29,4 @@ async def test_a_source_of_many_edges_that_comes_last_looks_at_none_of_them(
     await driver.engine.settling.drain()
     snapshot = await driver.engine.flow_reads.describe_flow(graph.flow_id)
     assert snapshot is not None
-    assert snapshot.members["members_waiting"] == WIDTH
+    assert snapshot.members["waiting"] == WIDTH

@@ -1,0 +1,540 @@
+"""Flows: submit a whole graph, build one piece by piece, read, cancel and replay it."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+
+import msgspec
+
+from flowfabric.core.edge_policies import EdgePolicy
+from flowfabric.core.graph import CancelPolicy
+from flowfabric.errors import (
+    Conflict,
+    CycleDetected,
+    DependencyAlreadyExists,
+    DownstreamTerminal,
+    ExecutionAlreadyInFlow,
+    ExecutionNotEligible,
+    ExecutionNotFound,
+    ExecutionNotInFlow,
+    FlowAlreadyTerminal,
+    FlowFabricError,
+    FlowNotFound,
+    GraphTooLargeForCycleCheck,
+    InvalidCapabilities,
+    InvalidDependency,
+    InvalidPolicyJson,
+    InvalidTagKey,
+    LaneNotAccepting,
+    PartitionMismatch,
+    SelfReferencingEdge,
+    StaleGraphRevision,
+)
+from flowfabric.operations.declaration import (
+    READ,
+    SUBMIT,
+    SUBMIT_OR_WORKER,
+    operation,
+)
+from flowfabric.operations.errors import ErrorBody, error_of
+from flowfabric.operations.executions import Policy, Tags
+from flowfabric.operations.owners import VISIBLE
+from flowfabric.operations.types import (
+    EXECUTION_PATTERN,
+    UUID_PATTERN,
+    Answer,
+    ExecutionId,
+    FlowId,
+    Free,
+    Namespace,
+    NewExecutionId,
+    NewFlowId,
+    Outcome,
+    Page,
+    Params,
+    Part,
+    Timestamp,
+)
+
+DEFAULT_KIND: Final = "success_only"
+# A cancel waits for 120 seconds at most; then it tells how far it came.
+_CANCEL_S: Final = 130.0
+_EDITS: Final = (FlowNotFound, FlowAlreadyTerminal)
+
+EdgeId = Annotated[str, msgspec.Meta(pattern=UUID_PATTERN), Free("a part of its flow")]
+MemberId = Annotated[
+    str, msgspec.Meta(pattern=EXECUTION_PATTERN), Free("answered by itself when it is no member")
+]
+Direction = Literal["incoming", "outgoing"]
+FlowOrder = Literal["created_desc", "created_asc"]
+
+# Told apart by `kind`, and read by the engine, which says what is wrong with one.
+if TYPE_CHECKING:
+    RawEdgePolicy = EdgePolicy | Mapping[str, object]
+else:
+    RawEdgePolicy = Annotated[
+        dict[str, Any],
+        msgspec.Meta(description="all_of; any_of or quorum with on_satisfied, the latter with k"),
+    ]
+
+
+# ---- submit
+
+
+class GraphNode(Part, frozen=True, gc=False, kw_only=True):
+    """One member; what is unset is as for an execution submitted by itself."""
+
+    name: str
+    lane: str = msgspec.field(name="lane_id", default="default")
+    kind: str = msgspec.field(name="execution_kind")
+    input: bytes = msgspec.field(name="input_payload", default=b"")
+    payload_encoding: str = ""
+    priority: int | None = None
+    policy: Policy = None
+    tags: Tags | None = None
+    delay_until: Timestamp | None = None
+    deadline_at: Timestamp | None = msgspec.field(name="execution_deadline_at", default=None)
+    execution_id: NewExecutionId = ""
+
+
+class GraphEdge(Part, frozen=True, gc=False, kw_only=True):
+    """`to` waits for `from`; both are names of nodes."""
+
+    source: str = msgspec.field(name="from")
+    target: str = msgspec.field(name="to")
+    edge_id: EdgeId = ""
+    dependency_kind: str = DEFAULT_KIND
+    data_passing_ref: str = ""
+
+
+class GraphGroup(Part, frozen=True):
+    """How the inbound edges of one node combine."""
+
+    target: str = msgspec.field(name="to")
+    policy: RawEdgePolicy
+
+
+class GraphSubmission(Part, frozen=True, kw_only=True):
+    """A flow with all its members and edges. With a key, or with the flow's id, a repeat meets the
+    flow of the first call and finishes what that did not get to."""
+
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[GraphEdge, ...] = ()
+    groups: tuple[GraphGroup, ...] = ()
+    flow_kind: str = ""
+    namespace: Namespace = "default"
+    flow_id: NewFlowId = ""
+    idempotency_key: str = ""
+    tags: Tags | None = None
+
+
+class GraphSubmitted(Outcome, frozen=True, tag="submitted"):
+    """`executions` are the members' ids by name."""
+
+    status: ClassVar[int] = 201
+    is_new: ClassVar[bool] = True
+
+    flow_id: str
+    graph_revision: int
+    executions: dict[str, str]
+
+
+class GraphAlreadySubmitted(Outcome, frozen=True, tag="already_submitted"):
+    """The graph was whole before."""
+
+    is_new: ClassVar[bool] = False
+
+    flow_id: str
+    graph_revision: int
+    executions: dict[str, str]
+
+
+SubmittedGraph = GraphSubmitted | GraphAlreadySubmitted
+
+
+# ---- build
+
+
+class FlowCreated(Outcome, frozen=True, tag="created"):
+    status: ClassVar[int] = 201
+    is_new: ClassVar[bool] = True
+
+    flow_id: str
+
+
+class FlowExists(Outcome, frozen=True, tag="already_satisfied"):
+    is_new: ClassVar[bool] = False
+
+    flow_id: str
+
+
+class MemberAdded(Outcome, frozen=True, tag="added"):
+    status: ClassVar[int] = 201
+    is_new: ClassVar[bool] = True
+
+    execution_id: str
+    node_count: int = msgspec.field(name="new_node_count")
+
+
+class AlreadyMember(Outcome, frozen=True):
+    is_new: ClassVar[bool] = False
+
+    execution_id: str
+    node_count: int
+
+
+class NewEdge(Part, frozen=True, kw_only=True):
+    """An edge to be staged; with `apply` it counts at once."""
+
+    edge_id: EdgeId
+    upstream: ExecutionId = msgspec.field(name="upstream_execution_id")
+    downstream: ExecutionId = msgspec.field(name="downstream_execution_id")
+    expected_graph_revision: int
+    dependency_kind: str = DEFAULT_KIND
+    data_passing_ref: str = ""
+    apply: bool = False
+
+
+class EdgeStaged(Outcome, frozen=True, tag="staged"):
+    """`unsatisfied_count` is there when the edge was applied as well."""
+
+    status: ClassVar[int] = 201
+
+    edge_id: str
+    graph_revision: int = msgspec.field(name="new_graph_revision")
+    unsatisfied_count: int | None = None
+
+
+class StagedEdge(Part, frozen=True, kw_only=True):
+    """An edge to be applied. What is given besides the ids must agree with the stored edge; the
+    revision is not compared."""
+
+    edge_id: EdgeId
+    downstream: ExecutionId = msgspec.field(name="downstream_execution_id")
+    upstream: ExecutionId | None = msgspec.field(name="upstream_execution_id", default=None)
+    dependency_kind: str | None = None
+    data_passing_ref: str | None = None
+    graph_revision: int | None = None
+
+
+class EdgeApplied(Outcome, frozen=True, tag="applied"):
+    unsatisfied_count: int
+
+
+class EdgeAlreadyApplied(Outcome, frozen=True, tag="already_applied"):
+    pass
+
+
+class NewEdgePolicy(Part, frozen=True, kw_only=True):
+    """`all_of` needs every edge, `any_of` one, `quorum` any `k`; the latter two say what becomes of
+    the others."""
+
+    kind: str
+    k: int | None = None
+    on_satisfied: str | None = None
+
+
+class EdgePolicySet(Outcome, frozen=True, tag="set"):
+    pass
+
+
+class EdgePolicyAlreadySet(Outcome, frozen=True, tag="already_set"):
+    pass
+
+
+class FlowTagsUpdated(Outcome, frozen=True, tag="updated"):
+    """How many pairs were given."""
+
+    count: int
+
+
+# ---- read
+
+
+class EdgeGroup(Answer, frozen=True, kw_only=True):
+    """How far the inbound edges of one member have come."""
+
+    downstream_execution_id: str
+    policy: EdgePolicy
+    total_deps: int
+    satisfied_count: int
+    failed_count: int
+    skipped_count: int
+    running_count: int
+    group_state: str
+
+
+class FlowSnapshot(Answer, frozen=True, kw_only=True):
+    """`members` counts them by public state. An instant of 0 has not come."""
+
+    flow_id: str
+    flow_kind: str
+    namespace: str
+    public_flow_state: str
+    graph_revision: int
+    node_count: int
+    edge_count: int
+    total_members: int
+    members: dict[str, int]
+    incomplete: bool
+    unsettled: int
+    created_at: int
+    changed_at: int
+    due_at: int = 0
+    finished_at: int = 0
+    cancelled_at: int = 0
+    cancel_reason: str = ""
+    cancel_policy: str = ""
+    tags: dict[str, str]
+    edge_groups: list[EdgeGroup]
+
+
+class Member(Answer, frozen=True):
+    execution_id: str
+    public_state: str
+
+
+class EdgeSnapshot(Answer, frozen=True, kw_only=True):
+    edge_id: str
+    flow_id: str
+    upstream_execution_id: str
+    downstream_execution_id: str
+    dependency_kind: str
+    data_passing_ref: str = ""
+    edge_state: str
+    resolved_at: int = 0
+    created_at: int
+    created_by: str
+
+
+class FlowSummary(Answer, frozen=True):
+    flow_id: str
+    created_at: int
+    status: str
+
+
+class FlowSearch(Params, frozen=True, kw_only=True):
+    namespace: Namespace = ""
+    state: tuple[str, ...] = ()
+    kind: str = ""
+    tag: tuple[str, ...] = ()
+    created_after: Annotated[int, msgspec.Meta(ge=0)] = 0
+    created_before: Annotated[int, msgspec.Meta(ge=0)] = 0
+    order: FlowOrder = "created_desc"
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50
+    cursor: str = ""
+
+
+class FoundFlow(Answer, frozen=True, kw_only=True):
+    flow_id: str
+    flow_kind: str
+    namespace: str
+    public_flow_state: str
+    total_members: int
+    created_at: int
+    tags: dict[str, str]
+
+
+# ---- cancel, replay
+
+
+class MembersCancelled(Outcome, frozen=True, tag="cancelled"):
+    """Nobody the cancellation covers is live."""
+
+    cancellation_policy: CancelPolicy
+    member_execution_ids: tuple[str, ...]
+
+
+class CancellationScheduled(Outcome, frozen=True):
+    """The flow is cancelled; its members are being ended."""
+
+    cancellation_policy: CancelPolicy
+    member_count: int
+    member_execution_ids: tuple[str, ...]
+
+
+class PartiallyCancelled(Outcome, frozen=True):
+    """Some members are still live; they keep being tried."""
+
+    cancellation_policy: CancelPolicy
+    member_execution_ids: tuple[str, ...]
+    failed_member_execution_ids: tuple[str, ...]
+
+
+FlowCancelled = MembersCancelled | CancellationScheduled | PartiallyCancelled
+
+
+class ReplayedMember(Answer, frozen=True):
+    """What became of one member: its new public state, or why it was not replayed."""
+
+    execution_id: str
+    public_state: str = ""
+    error: ErrorBody | None = None
+
+    @property
+    def fault(self) -> FlowFabricError | None:
+        """The error as it is raised elsewhere."""
+        return error_of(self.error) if self.error else None
+
+
+class FlowReplayed(Outcome, frozen=True, tag="replayed"):
+    flow_id: str
+    items: list[ReplayedMember]
+
+
+class Flows:
+    # ---- submit and build
+
+    @operation(
+        "POST /v1/flows:submit",
+        SUBMIT,
+        CycleDetected,
+        SelfReferencingEdge,
+        DependencyAlreadyExists,
+        PartitionMismatch,
+        LaneNotAccepting,
+        FlowAlreadyTerminal,
+        ExecutionAlreadyInFlow,
+        Conflict,
+        InvalidCapabilities,
+        InvalidPolicyJson,
+        size="batch",
+        repeat=("idempotency_key", "flow_id"),
+    )
+    async def submit_graph(self, graph: GraphSubmission) -> SubmittedGraph:
+        """Create a whole graph; a repeat under its key or id answers the same flow."""
+
+    @operation("POST /v1/flows", SUBMIT_OR_WORKER, Conflict, repeat=("flow_id",))
+    async def create_flow(
+        self, flow_id: NewFlowId = "", flow_kind: str = "", namespace: Namespace = "default"
+    ) -> FlowCreated | FlowExists:
+        """Create an empty flow; one that is there already must be the same."""
+
+    @operation(
+        "POST /v1/flows/{flow_id}/members",
+        SUBMIT_OR_WORKER,
+        *_EDITS,
+        ExecutionNotFound,
+        ExecutionAlreadyInFlow,
+        PartitionMismatch,
+    )
+    async def add_member(
+        self, flow_id: FlowId, execution_id: ExecutionId
+    ) -> MemberAdded | AlreadyMember:
+        """Make an execution a member."""
+
+    @operation(
+        "POST /v1/flows/{flow_id}/edges",
+        SUBMIT,
+        *_EDITS,
+        SelfReferencingEdge,
+        DependencyAlreadyExists,
+        StaleGraphRevision,
+        ExecutionNotInFlow,
+        DownstreamTerminal,
+        CycleDetected,
+        GraphTooLargeForCycleCheck,
+        ExecutionNotEligible,
+        repeat=False,
+    )
+    async def stage_edge(self, flow_id: FlowId, new: NewEdge) -> EdgeStaged:
+        """Put an edge beside the graph; with `apply` it counts at once."""
+
+    @operation(
+        "POST /v1/flows/{flow_id}/edges/apply",
+        SUBMIT,
+        FlowAlreadyTerminal,
+        ExecutionNotFound,
+        ExecutionAlreadyInFlow,
+        InvalidDependency,
+        ExecutionNotEligible,
+    )
+    async def apply_edge(
+        self, flow_id: FlowId, staged: StagedEdge
+    ) -> EdgeApplied | EdgeAlreadyApplied:
+        """Make a staged edge count: its downstream waits for it from now on."""
+
+    @operation(
+        "PUT /v1/flows/{flow_id}/members/{execution_id}/edge-policy",
+        SUBMIT,
+        *_EDITS,
+        ExecutionNotInFlow,
+    )
+    async def set_edge_group_policy(
+        self, flow_id: FlowId, execution_id: ExecutionId, policy: NewEdgePolicy
+    ) -> EdgePolicySet | EdgePolicyAlreadySet:
+        """Say how a member's inbound edges combine, before the first of them is applied."""
+
+    @operation("PUT /v1/flows/{flow_id}/tags", SUBMIT, FlowNotFound, InvalidTagKey)
+    async def set_flow_tags(self, flow_id: FlowId, tags: Tags) -> FlowTagsUpdated:
+        """Write tags over those that are there."""
+
+    # ---- read
+
+    @operation("GET /v1/partitions/{partition}/flows", READ, owner=VISIBLE)
+    async def list_flows(
+        self, partition: int, cursor: str = "", limit: int = 50
+    ) -> Page[FlowSummary]:
+        """All flows of a partition, finished ones too, by id."""
+
+    @operation("GET /v1/flows/search", READ, owner=VISIBLE)
+    async def search_flows(self, query: FlowSearch) -> Page[FoundFlow]:
+        """Flows that match, across partitions; a short page may have a next one."""
+
+    @operation("GET /v1/flows/{flow_id}", READ, FlowNotFound)
+    async def describe_flow(self, flow_id: FlowId) -> FlowSnapshot:
+        """A flow with its counts, and how far the inbound edges of its members have come."""
+
+    @operation("GET /v1/flows/{flow_id}/members", READ, FlowNotFound)
+    async def list_members(
+        self, flow_id: FlowId, cursor: str = "", limit: int = 50
+    ) -> Page[Member]:
+        """Members by creation."""
+
+    @operation("GET /v1/flows/{flow_id}/edges", READ, FlowNotFound)
+    async def list_edges(
+        self,
+        flow_id: FlowId,
+        execution_id: Annotated[str, Free("only edges of the flow are found")] = "",
+        direction: Direction = "outgoing",
+        cursor: str = "",
+        limit: int = 50,
+    ) -> Page[EdgeSnapshot]:
+        """Edges by id: all of the flow, or those that leave or reach one member."""
+
+    # ---- cancel, replay
+
+    @operation(
+        "POST /v1/flows/{flow_id}/cancel",
+        SUBMIT,
+        FlowNotFound,
+        timeout_s=_CANCEL_S,
+        audit="flow_cancelled",
+    )
+    async def cancel_flow(
+        self,
+        flow_id: FlowId,
+        cancellation_policy: str = "cancel_all",
+        reason: str = "",
+        *,
+        wait: bool = False,
+    ) -> FlowCancelled:
+        """End a flow and the members its policy covers; with `wait` the answer comes when they
+        have ended."""
+
+    @operation(
+        "POST /v1/flows/{flow_id}/replay",
+        SUBMIT,
+        FlowNotFound,
+        FlowAlreadyTerminal,
+        repeat=False,
+        audit="flow_replayed",
+    )
+    async def replay_flow(
+        self,
+        flow_id: FlowId,
+        execution_ids: Sequence[MemberId] | None = None,
+        reason: str = "",
+        requested_by: str = "",
+    ) -> FlowReplayed:
+        """Run members again that ended badly, or the named ones, and what was skipped behind
+        them."""
