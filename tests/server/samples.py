@@ -10,7 +10,13 @@ from flowfabric.server.route import Route
 
 EXECUTION = "{fp:86}:11111111-2222-4333-8444-555555555555"
 UUID = "11111111-2222-4333-8444-555555555555"
-_PARAMETERS = {"execution_id": EXECUTION, "idx": "0", "worker_id": "pool", "lane": "default"}
+_PARAMETERS = {
+    "execution_id": EXECUTION,
+    "idx": "0",
+    "worker_id": "pool",
+    "lane": "default",
+    "partition": "7",
+}
 # A wait must not keep a test waiting, and a stream of events never ends by itself.
 _QUERIES = {"get_resume_signals": "?attempt_index=0"}
 
