@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from flowfabric.client.operations import question_of
+from flowfabric.core.tokens import WaitpointToken, token_to_text
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import Operation, operations_of
 from flowfabric.operations.executions import Executions
 from flowfabric.operations.owners import STORE
+from flowfabric.operations.signals import Signals
 from flowfabric.operations.types import UUID_PATTERN, Each, Owned
 from tests.server.conftest import Serve
 from tests.server.driving import Served
@@ -19,7 +21,7 @@ from tests.server.samples import UUID
 from tests.server.test_budgets import make
 from tests.server.tokens import bearer, token
 
-OPERATIONS = operations_of(Budgets, Executions)
+OPERATIONS = operations_of(Budgets, Executions, Signals)
 
 
 def sample(kind: Any, things: dict[str, str]) -> Any:
@@ -43,6 +45,8 @@ def sample(kind: Any, things: dict[str, str]) -> Any:
                 if field.required or names_a_thing(hints[field.name])
             }
         )
+    if kind is WaitpointToken:
+        return WaitpointToken("k1:0")
     if kind == dict[str, str]:
         return {"app.a": "x"}
     plain: dict[Any, Any] = {
@@ -80,7 +84,11 @@ def arguments(declared: Operation[..., Any], things: dict[str, str]) -> dict[str
 
 async def status(served: Served, declared: Operation[..., Any], things: dict[str, str]) -> int:
     question = question_of(declared, arguments(declared, things), is_safe=True)
-    body = msgspec.to_builtins(question.body) if question.body is not None else None
+    body = (
+        msgspec.to_builtins(question.body, enc_hook=token_to_text)
+        if question.body is not None
+        else None
+    )
     line = f"{question.method} {question.path}"
     return (await served.call(line, body, params=question.query)).status_code
 

@@ -5,8 +5,6 @@ from typing import Any
 import msgspec
 
 from flowfabric.backend.types import Frame, StoredFrame, Summary
-from flowfabric.core.rules.signals import Accepted, Duplicate
-from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.flow_reads import FlowSnapshot, Member, MemberPage
 from flowfabric.engine.flow_replay import ReplayedMember
 from flowfabric.engine.flow_types import (
@@ -18,7 +16,7 @@ from flowfabric.engine.flow_types import (
 from flowfabric.engine.streams import StreamPage
 from flowfabric.errors import MalformedResponse
 from flowfabric.operations.errors import error_of
-from flowfabric.wire import flows, signals, streams
+from flowfabric.wire import flows, streams
 
 
 def page_of(shown: streams.Frames) -> StreamPage:
@@ -42,14 +40,6 @@ def _frame(shown: streams.Frame) -> StoredFrame:
 def summary_of(shown: streams.Summary) -> Summary:
     members = msgspec.structs.asdict(shown)
     return Summary(**{**members, "document": msgspec.json.encode(shown.document)})
-
-
-def delivered_of(told: signals.SignalAnswer) -> Delivered:
-    if told.accepted is not None:
-        return Accepted(told.accepted.signal_id, told.accepted.effect)
-    if told.duplicate is None:
-        raise MalformedResponse("a signal that is neither accepted nor known")
-    return Duplicate(told.duplicate.existing_signal_id)
 
 
 def flow_of(shown: flows.Flow) -> FlowSnapshot:

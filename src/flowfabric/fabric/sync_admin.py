@@ -5,9 +5,10 @@ from flowfabric.fabric.blocking import Facade, LoopThread, blocking, blocking_tr
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import SyncCalls
 from flowfabric.operations.executions import Executions
+from flowfabric.operations.signals import Signals
 
 
-class SyncAdmin(SyncCalls, Facade[Admin], Executions, Budgets):
+class SyncAdmin(SyncCalls, Facade[Admin], Executions, Signals, Budgets):
     def __init__(self, source: Admin, thread: LoopThread) -> None:
         Facade.__init__(self, source, thread)
         SyncCalls.__init__(self, blocking_transport(source.transport, thread))
@@ -18,10 +19,6 @@ class SyncAdmin(SyncCalls, Facade[Admin], Executions, Budgets):
     wait_for_terminal = blocking(Admin.wait_for_terminal)
     list_suspended = blocking(Admin.list_suspended)
     list_expired_leases = blocking(Admin.list_expired_leases)
-    signal = blocking(Admin.signal)
-    list_pending_waitpoints = blocking(Admin.list_pending_waitpoints)
-    approve = blocking(Admin.approve)
-    waitpoint_token = blocking(Admin.waitpoint_token)
     read_stream = blocking(Admin.read_stream)
     tail_stream = blocking(Admin.tail_stream)
     read_summary = blocking(Admin.read_summary)

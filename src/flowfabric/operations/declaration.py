@@ -62,6 +62,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     waits: str = ""
     # The event in the audit log.
     audit: str = ""
+    # The answer is a credential: no cache keeps it, and callers must show who they are.
+    is_secret: bool = False
 
 
 class Operation(Generic[P, A]):

@@ -2,28 +2,28 @@
 
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from flowfabric.backend.types import Summary
 from flowfabric.core.plan import Family
 from flowfabric.core.rules.operators import ReplayRequest
-from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.events import Cursor, EventScope, Subscription
 from flowfabric.engine.flow_reads import FlowSnapshot, MemberPage
 from flowfabric.engine.flow_replay import ReplayedMember
 from flowfabric.engine.flow_types import FlowCancelled
 from flowfabric.engine.graph_types import GraphSubmission, GraphSubmitted
-from flowfabric.engine.signals import ApprovalRequest, SignalRequest
 from flowfabric.engine.streams import StreamPage, Tail
-from flowfabric.engine.waitpoints import OpenWaitpoint
 from flowfabric.errors import ExecutionNotFound
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import AsyncCalls
 from flowfabric.operations.executions import ExecutionInfo, Executions, Submission
+from flowfabric.operations.signals import OpenWaitpoint, Signals
 from flowfabric.ports.worker import Ended
 
+_MOST_WAITPOINTS: Final = 1_000
 
-class SubmitterPort(AsyncCalls, Executions, Budgets):
+
+class SubmitterPort(AsyncCalls, Executions, Signals, Budgets):
     @abstractmethod
     async def now(self) -> int:
         """The store's clock."""
@@ -65,21 +65,9 @@ class SubmitterPort(AsyncCalls, Executions, Budgets):
 
     # ---- signals
 
-    @abstractmethod
-    async def signal(self, request: SignalRequest) -> Delivered: ...
-
-    @abstractmethod
-    async def approve(self, request: ApprovalRequest) -> Delivered:
-        """The decision of a person who holds no token."""
-
-    @abstractmethod
-    async def waitpoints(self, execution_id: str) -> tuple[OpenWaitpoint, ...]:
+    async def waitpoints(self, execution_id: str) -> list[OpenWaitpoint]:
         """Those that take signals now."""
-
-    @abstractmethod
-    async def waitpoint_token(
-        self, execution_id: str, waitpoint_id: str
-    ) -> WaitpointToken | None: ...
+        return (await self.list_pending_waitpoints(execution_id, limit=_MOST_WAITPOINTS)).items
 
     # ---- flows
 

@@ -14,7 +14,6 @@ from flowfabric.operations.types import (
     LaneName,
     Owned,
     Syntax,
-    WaitpointId,
     WorkerId,
 )
 
@@ -63,7 +62,6 @@ HAND_WRITTEN: Final[Mapping[str, Reader]] = {
     "worker_id": reader_of("worker_id", WorkerId),
     "schedule_id": lambda text, counts: check_schedule_id(text),
     "flow_id": reader_of("flow_id", FlowId),
-    "waitpoint_id": reader_of("waitpoint_id", WaitpointId),
     "edge_id": reader_of("edge_id", str),
     "eid": reader_of("eid", str),
 }

@@ -5,6 +5,7 @@ from typing import Final
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import operations_of
 from flowfabric.operations.executions import Executions
+from flowfabric.operations.signals import Signals
 from flowfabric.server.operations import route_of
 from flowfabric.server.route import Route
 from flowfabric.server.routes import (
@@ -17,7 +18,6 @@ from flowfabric.server.routes import (
     reading,
     schedules,
     service,
-    signals,
     store,
     streams,
     worker,
@@ -27,7 +27,7 @@ from flowfabric.server.routes import (
 ROUTES: Final[tuple[Route, ...]] = (
     *map(route_of, operations_of(Executions)),
     *reading.routes,
-    *signals.routes,
+    *map(route_of, operations_of(Signals)),
     *streams.routes,
     *events.routes,
     *graphs.routes,
