@@ -11,7 +11,7 @@ import sys
 
 from examples.following import reaches
 from flowfabric import Context, ExecutionFailed, FlowFabric
-from flowfabric.wire.signals import Approve
+from flowfabric.operations.signals import Approval
 
 
 async def main(url: str = "memory://") -> None:
@@ -58,8 +58,8 @@ async def main(url: str = "memory://") -> None:
 
             asked = await spend.submit(500)
             await reaches(fabric, asked, "suspended")
-            (waitpoint,) = await admin.list_pending_waitpoints(asked.id)
-            decision = Approve(signal_name="approved", source_identity="ada")
+            (waitpoint,) = (await admin.list_pending_waitpoints(asked.id)).items
+            decision = Approval(signal_name="approved", source_identity="ada")
             await admin.approve(asked.id, waitpoint.waitpoint_id, decision)
             print(f"spent: {await asked.result(timeout='20s')}")
 

@@ -17,6 +17,7 @@ from flowfabric.client.rest import Rest
 from flowfabric.config import Settings
 from flowfabric.core.condition_checks import Fresh
 from flowfabric.core.conditions import signal_set
+from flowfabric.core.rules.signals import Accepted
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.frames import NewFrame
@@ -44,11 +45,12 @@ from flowfabric.operations.executions import (
 )
 from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.schedules import Backfill, NewSchedule, Schedules
+from flowfabric.operations.signals import Approval, NewSignal, Signals
 from flowfabric.operations.store import NewSecret, Store
 from flowfabric.ports.worker import Claim, Complete, Fail, Finish, Suspended
 from flowfabric.server.router import Router
 from flowfabric.server.routes import ROUTES
-from flowfabric.wire import signals, streams
+from flowfabric.wire import streams
 from tests.serving import TOKEN, serving
 
 NOBODY = "{fp:1}:00000000-0000-4000-8000-000000000000"
@@ -179,27 +181,28 @@ async def _signals(world: World) -> None:
     admin = world.admin
     paused, suspension = await world.suspended("signals")
     (issued,) = suspension.waitpoints
-    (shown,) = await admin.list_pending_waitpoints(paused)
-    assert (shown.waitpoint_id, shown.required_signal_names) == (issued.waitpoint_id, ["go"])
-    token = await admin.waitpoint_token(paused, shown.waitpoint_id)
+    (shown,) = (await admin.list_pending_waitpoints(paused)).items
+    assert (shown.waitpoint_id, shown.required_signal_names) == (issued.waitpoint_id, ("go",))
+    told = await admin.waitpoint_token(paused, shown.waitpoint_id)
+    token = told.token
     assert isinstance(token, WaitpointToken)
-    assert token.reveal() not in repr(token)
-    assert await admin.waitpoint_token(paused, str(uuid4())) is None
-    send = signals.SendSignal(
+    assert token.reveal() not in repr(told)
+    with pytest.raises(NotFound, match="waitpoint token not found"):
+        await admin.waitpoint_token(paused, str(uuid4()))
+    send = NewSignal(
         waitpoint_id=shown.waitpoint_id,
         signal_id=str(uuid4()),
         signal_name="other",
         signal_category="c",
         source_type="s",
         source_identity="me",
-        target_scope="waitpoint",
-        waitpoint_token=token.reveal(),
+        waitpoint_token=token,
     )
-    assert (await admin.signal(paused, send)).accepted is not None
-    approve = signals.Approve(signal_name="go", source_identity="me")
-    told = await admin.approve(paused, shown.waitpoint_id, approve)
-    assert told.accepted is not None
-    assert told.accepted.effect == "resume_condition_satisfied"
+    assert isinstance(await admin.signal(paused, send), Accepted)
+    decision = Approval(signal_name="go", source_identity="me")
+    done = await admin.approve(paused, shown.waitpoint_id, decision)
+    assert isinstance(done, Accepted)
+    assert done.effect == "resume_condition_satisfied"
     assert await admin.state(paused) == "waiting"
 
 
@@ -423,7 +426,7 @@ async def test_every_method_works_and_reaches_every_route(
         await part(world)
     assert called == methods
     # In this process operations are asked of the engine itself.
-    nouns = (Executions, flows.Flows, budgets.Budgets, Lanes, Schedules, Store)
+    nouns = (Executions, Signals, flows.Flows, budgets.Budgets, Lanes, Schedules, Store)
     asked |= called & {one.name for one in operations_of(*nouns)}
     worker = {route.name for route in ROUTES if route.path.startswith("/v1/worker/")}
     assert {route.name for route in ROUTES} - worker - ELSEWHERE <= asked

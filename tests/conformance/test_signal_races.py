@@ -400,7 +400,7 @@ async def test_waitpoints_made_at_once_are_all_there(
 
     made = await asyncio.gather(*(make(engines[i % 2], 1_000 + i) for i in range(10)))
     page = await driver.engine.waitpoints.list_pending_waitpoints(claimed.execution_id)
-    assert {one.waitpoint_id for one in page.waitpoints} == {one.waitpoint_id for one in made}
+    assert {one.waitpoint_id for one in page.items} == {one.waitpoint_id for one in made}
     assert (await driver.record(claimed.execution_id)).pending_until == driver.clock() + 1_000
 
 

@@ -555,7 +555,7 @@ async def test_what_ends_the_execution_closes_every_waitpoint(
         with refused(TargetNotSignalable):
             await paused.send(key=key)
     page = await driver.engine.waitpoints.list_pending_waitpoints(paused.execution_id)
-    assert page.waitpoints == ()
+    assert page.items == []
     record = await driver.record(paused.execution_id)
     over = as_closed(record, await paused.suspension())
     assert (over.close_reason, over.closed_at) == (reason, record.completed_at)

@@ -133,10 +133,8 @@ async def test_a_timeout_may_ask_for_a_person(driver: Driver, directly: bool) ->
         "",
     )
     assert (kept.close_reason, kept.created_at) == ("", suspended_at)
-    (shown,) = (
-        await driver.engine.waitpoints.list_pending_waitpoints(paused.execution_id)
-    ).waitpoints
-    assert shown.expires_at is None
+    (shown,) = (await driver.engine.waitpoints.list_pending_waitpoints(paused.execution_id)).items
+    assert shown.expires_at == 0
     assert (await driver.pass_time(600_000)).of("suspension_timeout") == 0
     assert await paused.signal("b") == "resume_condition_satisfied"
 

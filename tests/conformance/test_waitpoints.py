@@ -21,7 +21,6 @@ from flowfabric.core.suspend_outcomes import Issued, Satisfied, Suspended
 from flowfabric.core.suspension_documents import waitpoint_in, write_document
 from flowfabric.core.suspensions import Waitpoint
 from flowfabric.engine.holding import Held
-from flowfabric.engine.waitpoints import OpenWaitpoint
 from flowfabric.errors import (
     AlreadySatisfied,
     ExecutionNotActive,
@@ -45,6 +44,7 @@ from flowfabric.errors import (
     WaitpointNotPending,
     WaitpointNotTokenBound,
 )
+from flowfabric.operations.signals import OpenWaitpoint
 from tests.conformance.driver import (
     EVERYWHERE,
     NOWHERE,
@@ -435,7 +435,7 @@ async def test_a_waitpoint_without_a_token_cannot_be_used(driver: Driver) -> Non
         asked = order(waitpoints=(UsePending(bare),))
         await driver.engine.suspensions.suspend(claimed.held, asked)
     page = await driver.engine.waitpoints.list_pending_waitpoints(own)
-    assert page.waitpoints == ()
+    assert page.items == []
 
 
 async def test_a_pending_waitpoint_stands_alone(driver: Driver) -> None:
@@ -569,9 +569,9 @@ async def test_a_waitpoint_in_no_known_state_is_not_closed(driver: Driver) -> No
 # ---- listing
 
 
-async def listed(driver: Driver, execution_id: str, **fields: Any) -> tuple[OpenWaitpoint, ...]:
+async def listed(driver: Driver, execution_id: str, **fields: Any) -> list[OpenWaitpoint]:
     page = await driver.engine.waitpoints.list_pending_waitpoints(execution_id, **fields)
-    return page.waitpoints
+    return page.items
 
 
 async def test_open_waitpoints_are_listed_without_their_tokens(driver: Driver) -> None:
@@ -596,7 +596,7 @@ async def test_open_waitpoints_are_listed_without_their_tokens(driver: Driver) -
         token_fingerprint=token.digest[:16],
     )
     assert (waiting.state, waiting.required_signal_names) == ("pending", ())
-    assert (waiting.activated_at, waiting.expires_at) == (None, driver.clock() - 10 + 5_000)
+    assert (waiting.activated_at, waiting.expires_at) == (0, driver.clock() - 10 + 5_000)
     assert token.digest not in repr(shown)
 
 
@@ -628,19 +628,19 @@ async def test_a_page_is_filled_and_goes_on_behind_an_id(driver: Driver) -> None
     after = ""
     while True:
         page = await driver.engine.waitpoints.list_pending_waitpoints(own, after, 2)
-        walked += [one.waitpoint_id for one in page.waitpoints]
-        after = page.next_after
+        walked += [one.waitpoint_id for one in page.items]
+        after = page.next_cursor
         if not after:
             break
-        assert len(page.waitpoints) == 2
+        assert len(page.items) == 2
     assert walked == ids
 
 
 async def test_nothing_open_is_an_empty_page_and_nobody_an_error(driver: Driver) -> None:
-    assert await listed(driver, await driver.submit()) == ()
+    assert await listed(driver, await driver.submit()) == []
     paused = await pause(driver)
     await paused.signal()
-    assert await listed(driver, paused.execution_id) == ()
+    assert await listed(driver, paused.execution_id) == []
     with refused(ExecutionNotFound):
         await listed(driver, NOWHERE)
     for fields in ({"limit": 0}, {"limit": 1_001}, {"after": "nonsense"}):

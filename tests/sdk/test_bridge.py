@@ -14,9 +14,8 @@ async def _waiting(fabric: FlowFabric, execution_id: str) -> tuple[str, Waitpoin
     """The waitpoint it waits at, and the token for it."""
     port = await fabric.submitter()
     found = await port.waitpoints(execution_id)
-    token = await port.waitpoint_token(execution_id, found[0].waitpoint_id)
-    assert token is not None
-    return found[0].waitpoint_id, token
+    told = await port.waitpoint_token(execution_id, found[0].waitpoint_id)
+    return found[0].waitpoint_id, told.token
 
 
 async def test_a_callback_with_the_token_resumes(fabric: FlowFabric) -> None:
@@ -48,5 +47,6 @@ async def test_a_callback_with_the_token_resumes(fabric: FlowFabric) -> None:
         keyed = {**known, "idempotency-key": "order 7"}
         told = await client.post(path, headers=keyed, content=b'{"sum": 7}')
         assert told.status_code == 200, told.text
-        assert told.json()["Accepted"]["effect"] == "resume_condition_satisfied"
+        assert told.json()["outcome"] == "accepted"
+        assert told.json()["effect"] == "resume_condition_satisfied"
         assert await run.result(timeout="20s") == {"sum": 7}

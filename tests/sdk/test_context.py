@@ -15,8 +15,8 @@ from flowfabric import (
     FlowFabric,
     SyncContext,
 )
-from flowfabric.engine.signals import ApprovalRequest
 from flowfabric.errors import NotFound
+from flowfabric.operations.signals import Approval
 from tests.sdk.meddling import long_leased, meddling
 from tests.sdk.until import reaches
 
@@ -242,13 +242,9 @@ async def test_people_decide(
         for text in decisions:
             name, who = text.split()
             await port.approve(
-                ApprovalRequest(
-                    execution_id=run.id,
-                    waitpoint_id=waitpoint.waitpoint_id,
-                    signal_name=name,
-                    source_identity=who,
-                    payload=b'{"comment":"ok"}',
-                )
+                run.id,
+                waitpoint.waitpoint_id,
+                Approval(signal_name=name, source_identity=who, payload=b'{"comment":"ok"}'),
             )
         assert await run.result(timeout="20s") == (approved, by, "ok")
 

@@ -87,6 +87,9 @@ async def test_pages_of_a_view_follow_each_other(served: Served) -> None:
     assert len(first["items"]) == 2
     assert sorted(one["execution_id"] for one in first["items"] + rest["items"]) == sorted(ids)
     assert "next_cursor" not in rest
+    other = f"GET /v1/lanes/default/executions?state=delayed&cursor={first['next_cursor']}"
+    for bad in (other, f"{path}&cursor=zz"):
+        assert await served.refused(bad) == (400, "invalid_input")
 
 
 async def test_counts_are_by_public_state(served: Served) -> None:

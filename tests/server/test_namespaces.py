@@ -28,7 +28,7 @@ BODIES: dict[str, Any] = {
         "lane_id": "default",
         "grant_ttl_ms": 1,
     },
-    "send_signal": {
+    "signal": {
         "waitpoint_id": UUID,
         "waitpoint_token": "k1:0",
         "signal_id": UUID,

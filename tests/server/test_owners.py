@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from flowfabric.client.operations import question_of
+from flowfabric.core.tokens import WaitpointToken, token_to_text
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import Operation, operations_of
 from flowfabric.operations.executions import Executions
@@ -15,6 +16,7 @@ from flowfabric.operations.flows import Flows
 from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.owners import STORE
 from flowfabric.operations.schedules import Schedules
+from flowfabric.operations.signals import Signals
 from flowfabric.operations.store import Store
 from flowfabric.operations.types import UUID_PATTERN, Each, Owned
 from tests.server.conftest import Serve
@@ -23,7 +25,7 @@ from tests.server.samples import UUID
 from tests.server.test_budgets import make
 from tests.server.tokens import bearer, token
 
-OPERATIONS = operations_of(Budgets, Executions, Flows, Lanes, Schedules, Store)
+OPERATIONS = operations_of(Budgets, Executions, Signals, Flows, Lanes, Schedules, Store)
 
 
 def sample(kind: Any, things: dict[str, str]) -> Any:
@@ -53,6 +55,8 @@ def sample(kind: Any, things: dict[str, str]) -> Any:
         return {"app.team": "red"}
     if get_origin(kind) is tuple:
         return (sample(get_args(kind)[0], things),)
+    if kind is WaitpointToken:
+        return WaitpointToken("k1:0")
     plain: dict[Any, Any] = {
         str: "x",
         int: 1,
@@ -88,7 +92,11 @@ def arguments(declared: Operation[..., Any], things: dict[str, str]) -> dict[str
 
 async def status(served: Served, declared: Operation[..., Any], things: dict[str, str]) -> int:
     question = question_of(declared, arguments(declared, things), is_safe=True)
-    body = msgspec.to_builtins(question.body) if question.body is not None else None
+    body = (
+        msgspec.to_builtins(question.body, enc_hook=token_to_text)
+        if question.body is not None
+        else None
+    )
     line = f"{question.method} {question.path}"
     return (await served.call(line, body, params=question.query)).status_code
 

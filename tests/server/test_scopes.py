@@ -21,17 +21,17 @@ AGREED = {
     ),
     (READ,): (
         "attempts history list_executions list_lane search count"
-        " explain list_waitpoints follow_stream read_events list_workers"
+        " explain list_pending_waitpoints follow_stream read_events list_workers"
         " list_flows search_flows describe_flow list_members list_edges describe_budget list_lanes"
         " lane_queues list_expired_leases describe_schedule list_schedules"
     ),
     (SUBMIT,): (
-        "cancel replay set_execution_tags send_signal submit_graph stage_edge apply_edge"
+        "cancel replay set_execution_tags signal submit_graph stage_edge apply_edge"
         " set_edge_group_policy set_flow_tags cancel_flow replay_flow put_schedule delete_schedule"
         " pause_schedule resume_schedule trigger_schedule backfill_schedule"
     ),
     (ADMIN,): (
-        "set_priority resume revoke_lease reclaim approve read_token"
+        "set_priority resume revoke_lease reclaim approve waitpoint_token"
         " create_budget reset_budget create_quota set_lane rotate_waitpoint_hmac_secret"
     ),
     (WORKER,): (
@@ -111,7 +111,7 @@ async def test_health_and_metrics_need_no_token(path: str, serve: Serve) -> None
 
 async def test_without_tokens_everything_is_open_but_the_reading_of_tokens(serve: Serve) -> None:
     served = await serve()
-    reading = next(route for route in ROUTES if route.name == "read_token")
+    reading = next(route for route in ROUTES if route.name == "waitpoint_token")
     assert await served.refused(f"GET {path_of(reading)}") == (403, "forbidden")
     for route in GUARDED:
         if route is not reading:

@@ -55,9 +55,12 @@ async def test_a_signal_resumes_and_its_payload_arrives_as_it_was_sent(served: S
     own, waitpoint = await suspended(served, "go")
     sent = signal(waitpoint, payload=base64.b64encode(EVERY_BYTE).decode())
     accepted = await served.done(f"POST /v1/executions/{own}/signal", sent)
-    assert accepted["Accepted"]["effect"] == "resume_condition_satisfied"
+    assert (accepted["outcome"], accepted["effect"]) == (
+        "accepted",
+        "resume_condition_satisfied",
+    )
     repeated = await served.done(f"POST /v1/executions/{own}/signal", sent)
-    assert repeated == {"Duplicate": {"existing_signal_id": sent["signal_id"]}}
+    assert repeated == {"outcome": "duplicate", "existing_signal_id": sent["signal_id"]}
     claimed = await served.claim()
     assert claimed["attempt_type"] == "resumed"
     assert claimed["resumed_by"]["how"] == "signal"
@@ -88,14 +91,25 @@ async def test_an_oversized_payload_is_refused(served: Served) -> None:
     )
 
 
+@pytest.mark.parametrize(("given", "kind"), [(5, "int"), ([], "array"), ({}, "object")])
+async def test_a_token_that_is_no_text_is_malformed(
+    given: object, kind: str, served: Served
+) -> None:
+    own, waitpoint = await suspended(served, "go")
+    sent = signal(waitpoint) | {"waitpoint_token": given}
+    answer = await served.call(f"POST /v1/executions/{own}/signal", sent)
+    assert (answer.status_code, answer.json()["kind"]) == (422, "invalid_json")
+    assert f"waitpoint_token: expected str, got {kind}" in answer.json()["error"]
+
+
 async def test_open_waitpoints_show_a_fingerprint_and_never_the_token(served: Served) -> None:
     own, waitpoint = await suspended(served, "go")
     answer = await served.call(f"GET /v1/executions/{own}/pending-waitpoints")
-    (shown,) = answer.json()
+    (shown,) = answer.json()["items"]
     assert len(shown["token_fingerprint"]) == 16
     assert shown["required_signal_names"] == ["go"]
     assert waitpoint["waitpoint_token"] not in answer.text
-    assert "x-next-cursor" not in answer.headers
+    assert "next_cursor" not in answer.json()
 
 
 async def test_waitpoints_come_in_pages(served: Served) -> None:
@@ -107,9 +121,9 @@ async def test_waitpoints_come_in_pages(served: Served) -> None:
         assert answer.headers["cache-control"] == "no-store"
         made.append(answer.json()["waitpoint_id"])
     path = f"GET /v1/executions/{held['execution_id']}/pending-waitpoints"
-    first = await served.call(f"{path}?limit=2")
-    rest = await served.call(f"{path}?limit=2&after={first.headers['x-next-cursor']}")
-    assert [one["waitpoint_id"] for one in first.json() + rest.json()] == sorted(made)
+    first = await served.done(f"{path}?limit=2")
+    rest = await served.done(f"{path}?limit=2&after={first['next_cursor']}")
+    assert [one["waitpoint_id"] for one in first["items"] + rest["items"]] == sorted(made)
 
 
 async def test_a_person_approves_without_a_token_and_leaves_a_trace(
@@ -121,7 +135,7 @@ async def test_a_person_approves_without_a_token_and_leaves_a_trace(
     nobody = {"signal_name": "approved", "source_identity": ""}
     assert await served.refused(path, nobody) == (400, "invalid_input")
     answer = await served.call(path, {"signal_name": "approved", "source_identity": "ann"})
-    assert answer.json()["Accepted"]["effect"] == "resume_condition_satisfied"
+    assert answer.json()["effect"] == "resume_condition_satisfied"
     assert waitpoint["waitpoint_token"] not in answer.text
     (trace,) = [one for one in caplog.records if getattr(one, "audit", "") == "approval_delivered"]
     assert "ann" in trace.getMessage()
@@ -163,7 +177,7 @@ async def test_signals_that_came_early_keep_the_lease(served: Served) -> None:
     made = await served.done("POST /v1/worker/waitpoints", {**held, "expires_in_ms": 60_000})
     own = held["execution_id"]
     early = await served.done(f"POST /v1/executions/{own}/signal", signal(made))
-    assert early["Accepted"]["effect"] == "buffered_for_pending_waitpoint"
+    assert early["effect"] == "buffered_for_pending_waitpoint"
     pending = [{"pending": {"waitpoint_id": made["waitpoint_id"]}}]
     done = await served.done("POST /v1/worker/suspend", suspend(held, "go", waitpoints=pending))
     assert done["AlreadySatisfied"]["signals"][0]["signal_name"] == "go"

@@ -10,8 +10,9 @@ import typer
 from flowfabric.cli import show
 from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, fail
 from flowfabric.client.admin import Admin
+from flowfabric.core.rules.signals import Accepted
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.wire import signals as wire
+from flowfabric.operations.signals import Approval, NewSignal
 
 app = typer.Typer()
 
@@ -36,7 +37,7 @@ def approve(
     if execution_id is None and not reject:
         reject = not typer.confirm(f"approve {chosen}?")
     waitpoint = waitpoint_id or _only_waitpoint(url, chosen)
-    decision = wire.Approve(
+    decision = Approval(
         signal_name="rejected" if reject else "approved",
         source_identity=name or getpass.getuser(),
         payload=_payload(comment),
@@ -73,7 +74,7 @@ def _choose(url: str, namespace: str) -> str:
 
 
 def _only_waitpoint(url: str, execution_id: str) -> str:
-    found = ask(url, lambda admin: admin.list_pending_waitpoints(execution_id))
+    found = ask(url, lambda admin: admin.list_pending_waitpoints(execution_id)).items
     if not found:
         fail(f"{execution_id} waits for nobody")
     if len(found) > 1:
@@ -94,21 +95,20 @@ def signal(
 ) -> None:
     """Send a signal with its token, which is asked for and not shown (or read from a pipe)."""
     token = WaitpointToken(typer.prompt("token", hide_input=True))
-    body = wire.SendSignal(
+    new = NewSignal(
         waitpoint_id=waitpoint_id,
         signal_id=str(uuid4()),
         signal_name=name,
         signal_category="default",
         source_type="external",
         source_identity=source or getpass.getuser(),
-        target_scope="waitpoint",
-        waitpoint_token=token.reveal(),
+        waitpoint_token=token,
         payload=payload.encode() if payload else None,
     )
-    done = ask(url, lambda admin: admin.signal(execution_id, body))
+    done = ask(url, lambda admin: admin.signal(execution_id, new))
     if json:
         show.as_json(done)
-    elif done.accepted is not None:
-        show.console.print(f"accepted: {done.accepted.effect}")
+    elif isinstance(done, Accepted):
+        show.console.print(f"accepted: {done.effect}")
     else:
         show.console.print("a repeat: the first one counted", style="yellow")

@@ -5,11 +5,8 @@ from typing import Any
 import msgspec
 
 from flowfabric.backend.types import Frame, StoredFrame, Summary
-from flowfabric.core.rules.signals import Accepted, Duplicate
-from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.streams import StreamPage
-from flowfabric.errors import MalformedResponse
-from flowfabric.wire import signals, streams
+from flowfabric.wire import streams
 
 
 def page_of(shown: streams.Frames) -> StreamPage:
@@ -33,11 +30,3 @@ def _frame(shown: streams.Frame) -> StoredFrame:
 def summary_of(shown: streams.Summary) -> Summary:
     members = msgspec.structs.asdict(shown)
     return Summary(**{**members, "document": msgspec.json.encode(shown.document)})
-
-
-def delivered_of(told: signals.SignalAnswer) -> Delivered:
-    if told.accepted is not None:
-        return Accepted(told.accepted.signal_id, told.accepted.effect)
-    if told.duplicate is None:
-        raise MalformedResponse("a signal that is neither accepted nor known")
-    return Duplicate(told.duplicate.existing_signal_id)

@@ -26,6 +26,9 @@ is_kid: Final = re.compile(r"[A-Za-z0-9._-]{1,64}").fullmatch
 is_hex: Final = re.compile(r"(?:[0-9a-fA-F]{2})+").fullmatch
 
 
+_JSON_NAMES: Final[dict[type, str]] = {list: "array", dict: "object"}
+
+
 class WaitpointToken:
     """A bearer credential. Printing it shows its key id only; `reveal` is for the wire."""
 
@@ -100,6 +103,10 @@ def token_from_text(kind: type, value: object) -> WaitpointToken:
     """For decoders: the way back."""
     if kind is WaitpointToken and isinstance(value, str):
         return WaitpointToken(value)
+    if kind is WaitpointToken:
+        raise TypeError(
+            f"Expected `str`, got `{_JSON_NAMES.get(type(value), type(value).__name__)}`"
+        )
     raise NotImplementedError(f"no way to read a {kind.__name__}")
 
 

@@ -8,7 +8,6 @@ from flowfabric.backend.types import Seen
 from flowfabric.core.documents import SUSPENSION, signal_name, waitpoint_name
 from flowfabric.core.evaluation import Satisfier
 from flowfabric.core.ids import check_text, parse_execution_id, parse_uuid
-from flowfabric.core.redaction import Redacted
 from flowfabric.core.rules.signals import Terms
 from flowfabric.core.suspension_documents import read_signal, suspension_in, waitpoint_in
 from flowfabric.core.suspensions import (
@@ -28,52 +27,30 @@ from flowfabric.engine.deliveries import Delivered, Delivery
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.keys import Keys
 from flowfabric.errors import InvalidInput, NoWaitpointToApprove
-from flowfabric.operations import executions as declared
+from flowfabric.operations import executions, signals
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.executions import ResumeSignals
+from flowfabric.operations.signals import DAY_MS, Approval, NewSignal
 
 MOST_PAYLOAD_BYTES: Final = 65_536
 RESERVED_PREFIX: Final = "__"
-DAY_MS: Final = 86_400_000
 _LONGEST_MS: Final = 2**52
 _SCOPES: Final = ("waitpoint", "execution")
 
 
-class SignalRequest(Redacted, frozen=True, kw_only=True):
-    """A signal and the token that lets it in. Values are checked when it is delivered."""
+class SignalRequest(NewSignal, frozen=True, kw_only=True):
+    """A signal, its token, and the execution it goes to."""
+
+    execution_id: str
+
+
+class ApprovalRequest(Approval, frozen=True, kw_only=True):
+    """The decision of a person, where it goes, and on what terms."""
 
     hidden = Signal.hidden
 
     execution_id: str
     waitpoint_id: str
-    signal_id: str
-    signal_name: str
-    signal_category: str
-    source_type: str
-    source_identity: str
-    waitpoint_token: WaitpointToken
-    payload: bytes | None = None
-    payload_encoding: str = "json"
-    correlation_id: str = ""
-    idempotency_key: str = ""
-    dedup_ttl_ms: int = DAY_MS
-    target_scope: str = "waitpoint"
-    created_at: int | None = None
-    resume_delay_ms: int | None = None
-    max_signals_per_execution: int | None = None
-
-
-class ApprovalRequest(Redacted, frozen=True, kw_only=True):
-    """The decision of a person who holds no token and gets none."""
-
-    hidden = Signal.hidden
-
-    execution_id: str
-    waitpoint_id: str
-    signal_name: str
-    source_identity: str
-    payload: bytes | None = None
-    idempotency_key: str = ""
     lane_id: str = ""
     signal_dedup_ttl_ms: int = DAY_MS
     max_signals_per_execution: int | None = None
@@ -93,22 +70,39 @@ class Signals:
         self._keys = keys
 
     async def deliver_signal(self, request: SignalRequest) -> Delivered:
+        return await self.signal(request.execution_id, request)
+
+    @implements(signals.Signals.signal)
+    async def signal(self, execution_id: str, new: NewSignal) -> Delivered:
         """Accept a signal whose token opens its waitpoint."""
-        parse_execution_id(request.execution_id, self._deps.counts)
-        signal, terms = _signal(request), _terms(request)
-        token = request.waitpoint_token
+        parse_execution_id(execution_id, self._deps.counts)
+        signal, terms = _signal(new), _terms(new)
+        token = new.waitpoint_token
         if not isinstance(token, WaitpointToken):
             raise InvalidInput("waitpoint_token: expected a WaitpointToken")
         ring = await self._keys.ring_for(token.kid)
 
         def admit(seen: Seen) -> Waitpoint:
             found = waitpoint_in(seen.documents, signal.waitpoint_id)
-            signed = signed_of(request.execution_id, found) if found else None
+            signed = signed_of(execution_id, found) if found else None
             check_token(ring, token, signed, seen.now)
             assert found is not None
             return found
 
-        return await Delivery(signal, terms, admit).make(self._deps, request.execution_id)
+        return await Delivery(signal, terms, admit).make(self._deps, execution_id)
+
+    @implements(signals.Signals.approve)
+    async def approve(self, execution_id: str, waitpoint_id: str, decision: Approval) -> Delivered:
+        return await self.deliver_approval_signal(
+            ApprovalRequest(
+                execution_id=execution_id,
+                waitpoint_id=waitpoint_id,
+                signal_name=decision.signal_name,
+                source_identity=decision.source_identity,
+                payload=decision.payload,
+                idempotency_key=decision.idempotency_key,
+            )
+        )
 
     async def deliver_approval_signal(self, request: ApprovalRequest) -> Delivered:
         """Deliver a person's decision. Who may call this is the authorisation; no key is asked."""
@@ -154,7 +148,7 @@ class Signals:
             return TokenMismatch()
         return await self.deliver_signal(request)
 
-    @implements(declared.Executions.resume_signals)
+    @implements(executions.Executions.resume_signals)
     async def resume_signals(
         self, execution_id: str, attempt_index: int | None = None
     ) -> ResumeSignals:
@@ -190,7 +184,7 @@ def _has_token(waitpoint: Waitpoint) -> bool:
     return waitpoint.token is not None and bool(waitpoint.token.reveal())
 
 
-def _signal(request: SignalRequest) -> Signal:
+def _signal(request: NewSignal) -> Signal:
     """The signal as it will be stored, if everything about it is in order."""
     if request.target_scope not in _SCOPES:
         raise InvalidInput(f"target_scope: expected one of {', '.join(_SCOPES)}")
@@ -240,7 +234,7 @@ def _payload(value: bytes | None) -> bytes | None:
     return None if value is None else body(value, "payload", MOST_PAYLOAD_BYTES)
 
 
-def _terms(request: SignalRequest) -> Terms:
+def _terms(request: NewSignal) -> Terms:
     delay = request.resume_delay_ms
     return Terms(
         whole(request.dedup_ttl_ms, "dedup_ttl_ms", 0, _LONGEST_MS),

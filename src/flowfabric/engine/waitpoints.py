@@ -23,7 +23,7 @@ from flowfabric.core.rules.waitpoints import (
 )
 from flowfabric.core.suspend_outcomes import Issued, issued
 from flowfabric.core.suspension_documents import suspension_in, waitpoint_in, waitpoints_in
-from flowfabric.core.suspensions import Suspension, Waitpoint, WaitpointState, waitpoint_state
+from flowfabric.core.suspensions import Suspension, Waitpoint, waitpoint_state
 from flowfabric.core.tokens import Signed, WaitpointToken, mint
 from flowfabric.engine.audit import audit
 from flowfabric.engine.checking import whole
@@ -31,7 +31,10 @@ from flowfabric.engine.deciding import decide_beside
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.holding import Held, fence_of
 from flowfabric.engine.keys import Keys
-from flowfabric.errors import StaleLease
+from flowfabric.errors import NotFound, StaleLease
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.signals import OpenWaitpoint, Signals, TokenOfWaitpoint
+from flowfabric.operations.types import Page
 
 _log = logging.getLogger("flowfabric.waitpoints")
 
@@ -49,26 +52,6 @@ class PendingRequest(msgspec.Struct, frozen=True, kw_only=True):
     waitpoint_id: str = ""
     waitpoint_key: str = ""
     attempt_index: int | None = None
-
-
-class OpenWaitpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A waitpoint that takes signals, as anybody may see it: never with its token."""
-
-    execution_id: str
-    waitpoint_id: str
-    waitpoint_key: str
-    state: WaitpointState
-    required_signal_names: tuple[str, ...]
-    created_at: int
-    activated_at: int | None = None
-    expires_at: int | None = None
-    token_kid: str
-    token_fingerprint: str
-
-
-class WaitpointPage(msgspec.Struct, frozen=True):
-    waitpoints: tuple[OpenWaitpoint, ...]
-    next_after: str = ""
 
 
 class Waitpoints:
@@ -134,9 +117,10 @@ class Waitpoints:
         _, done = await decide_beside(self._deps, execution_id, (WAITPOINTS,), decision)
         return done
 
+    @implements(Signals.list_pending_waitpoints)
     async def list_pending_waitpoints(
         self, execution_id: str, after: str = "", limit: int = 100
-    ) -> WaitpointPage:
+    ) -> Page[OpenWaitpoint]:
         """Waitpoints that take signals now, by id."""
         parse_execution_id(execution_id, self._deps.counts)
         whole(limit, "limit", 1, MOST_LISTED)
@@ -149,8 +133,15 @@ class Waitpoints:
             for one in waitpoints_in(seen.documents)
             if one.waitpoint_id > after and (open_waitpoint := _shown(seen, one, suspension))
         ]
-        page = tuple(shown[:limit])
-        return WaitpointPage(page, page[-1].waitpoint_id if len(shown) > limit else "")
+        page = shown[:limit]
+        return Page(items=page, next_cursor=page[-1].waitpoint_id if len(shown) > limit else "")
+
+    @implements(Signals.waitpoint_token)
+    async def waitpoint_token(self, execution_id: str, waitpoint_id: str) -> TokenOfWaitpoint:
+        token = await self.read_waitpoint_token(execution_id, waitpoint_id)
+        if token is None:
+            raise NotFound("waitpoint token not found (consumed, expired, or unknown id)")
+        return TokenOfWaitpoint(token)
 
     async def read_waitpoint_token(
         self, execution_id: str, waitpoint_id: str
@@ -193,8 +184,8 @@ def _shown(seen: Seen, one: Waitpoint, suspension: Suspension | None) -> OpenWai
         state=state,
         required_signal_names=names,
         created_at=one.created_at,
-        activated_at=one.activated_at or None,
-        expires_at=expires_at or None,
+        activated_at=one.activated_at,
+        expires_at=expires_at,
         token_kid=one.token.kid,
         token_fingerprint=one.token.fingerprint,
     )

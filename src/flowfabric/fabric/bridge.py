@@ -6,10 +6,9 @@ from uuid import uuid4
 
 import msgspec
 
-from flowfabric.core.rules.signals import Accepted
 from flowfabric.core.tokens import WaitpointToken, same_text
 from flowfabric.engine.deliveries import Delivered
-from flowfabric.engine.signals import SignalRequest, TokenMismatch, UnknownWaitpoint
+from flowfabric.engine.signals import TokenMismatch, UnknownWaitpoint
 from flowfabric.errors import (
     ExecutionNotFound,
     FlowFabricError,
@@ -19,6 +18,7 @@ from flowfabric.errors import (
     PayloadTooLarge,
     Unauthorized,
 )
+from flowfabric.operations.signals import NewSignal
 
 if TYPE_CHECKING:
     from flowfabric.fabric.app import FlowFabric
@@ -61,16 +61,14 @@ async def verify_and_deliver(
     shown = presented_token if isinstance(presented_token, str) else presented_token.reveal()
     port = await fabric.submitter()
     try:
-        stored = await port.waitpoint_token(execution_id, waitpoint_id)
-    except ExecutionNotFound:
-        stored = None
-    if stored is None:
+        stored = (await port.waitpoint_token(execution_id, waitpoint_id)).token
+    except (ExecutionNotFound, NotFound):
         return UnknownWaitpoint()
     if not same_text(stored.reveal(), shown):
         return TokenMismatch()
     return await port.signal(
-        SignalRequest(
-            execution_id=execution_id,
+        execution_id,
+        NewSignal(
             waitpoint_id=waitpoint_id,
             signal_id=signal.signal_id or str(uuid4()),
             signal_name=signal.name,
@@ -82,7 +80,7 @@ async def verify_and_deliver(
             payload_encoding=signal.payload_encoding,
             idempotency_key=signal.idempotency_key,
             target_scope=signal.scope,
-        )
+        ),
     )
 
 
@@ -102,10 +100,9 @@ class CallbackRoute:
         if scope["type"] != "http":
             raise NotImplementedError(scope["type"])
         try:
-            status, body = 200, _told(await self._deliver(scope, receive))
+            await _answer(send, 200, _told(await self._deliver(scope, receive)))
         except FlowFabricError as fault:
-            status, body = fault.status or 500, fault.body()
-        await _answer(send, status, body)
+            await _answer(send, fault.status or 500, fault.body())
 
     async def _deliver(
         self, scope: Scope, receive: Receive
@@ -143,13 +140,12 @@ async def _body(receive: Receive) -> bytes | None:
     return body or None
 
 
-def _told(outcome: Delivered | UnknownWaitpoint | TokenMismatch) -> dict[str, object]:
+def _told(outcome: Delivered | UnknownWaitpoint | TokenMismatch) -> Delivered:
     if isinstance(outcome, UnknownWaitpoint):
         raise NotFound("unknown waitpoint")
     if isinstance(outcome, TokenMismatch):
         raise Unauthorized("the token is not the waitpoint's")
-    kind = "Accepted" if isinstance(outcome, Accepted) else "Duplicate"
-    return {kind: msgspec.structs.asdict(outcome)}
+    return outcome
 
 
 async def _answer(send: Send, status: int, body: object) -> None:

@@ -5,13 +5,9 @@ from collections.abc import Collection
 from flowfabric.backend.types import Summary
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.plan import Family
-from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine import Engine
-from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.events import Cursor, EventScope, Subscription
-from flowfabric.engine.signals import ApprovalRequest, SignalRequest
 from flowfabric.engine.streams import StreamPage, Tail
-from flowfabric.engine.waitpoints import OpenWaitpoint
 from flowfabric.operations.executions import Submission
 from flowfabric.ports.ends import WITH_RESULT, end_of
 from flowfabric.ports.submitter import SubmitterPort
@@ -41,19 +37,6 @@ class EmbeddedSubmitter(SubmitterPort):
 
     async def summary(self, execution_id: str, attempt_index: int) -> Summary | None:
         return await self._engine.streams.read_summary(execution_id, attempt_index)
-
-    async def signal(self, request: SignalRequest) -> Delivered:
-        return await self._engine.signals.deliver_signal(request)
-
-    async def approve(self, request: ApprovalRequest) -> Delivered:
-        return await self._engine.signals.deliver_approval_signal(request)
-
-    async def waitpoints(self, execution_id: str) -> tuple[OpenWaitpoint, ...]:
-        found = await self._engine.waitpoints.list_pending_waitpoints(execution_id, limit=1_000)
-        return found.waitpoints
-
-    async def waitpoint_token(self, execution_id: str, waitpoint_id: str) -> WaitpointToken | None:
-        return await self._engine.waitpoints.read_waitpoint_token(execution_id, waitpoint_id)
 
     async def events(
         self, families: Collection[Family], scope: EventScope, cursor: Cursor

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -16,6 +17,7 @@ from flowfabric.engine.tails import StreamPage, Tail, Visibility
 from flowfabric.errors import (
     ExecutionNotFound,
     FlowFabricError,
+    NotFound,
     ResourceExhausted,
     ResultTimeout,
     WaitpointNotFound,
@@ -210,9 +212,9 @@ class Run(Generic[R]):
         ]
         awaited = [one for one in open_ones if name in one.required_signal_names]
         for one in awaited or open_ones:
-            token = await port.waitpoint_token(self.id, one.waitpoint_id)
-            if token is not None:
-                return one.waitpoint_id, token
+            with suppress(NotFound):
+                found = await port.waitpoint_token(self.id, one.waitpoint_id)
+                return one.waitpoint_id, found.token
         raise WaitpointNotFound(f"{self.id} waits for no signal")
 
     async def cancel(self, reason: str = "") -> None:

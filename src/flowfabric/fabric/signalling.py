@@ -6,7 +6,7 @@ import msgspec
 
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.deliveries import Delivered
-from flowfabric.engine.signals import SignalRequest
+from flowfabric.operations.signals import NewSignal
 from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.worker import codecs
 
@@ -39,8 +39,8 @@ async def deliver(port: SubmitterPort, call: SignalCall) -> Delivered:
     if call.payload is not None:
         body, encoding = codecs.encode(call.payload)
     return await port.signal(
-        SignalRequest(
-            execution_id=call.execution_id,
+        call.execution_id,
+        NewSignal(
             waitpoint_id=call.waitpoint_id,
             signal_id=call.signal_id or str(uuid4()),
             signal_name=call.name,
@@ -53,5 +53,5 @@ async def deliver(port: SubmitterPort, call: SignalCall) -> Delivered:
             idempotency_key=call.idempotency_key,
             correlation_id=call.correlation_id,
             target_scope=call.scope,
-        )
+        ),
     )

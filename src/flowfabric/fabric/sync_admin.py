@@ -8,10 +8,13 @@ from flowfabric.operations.executions import Executions
 from flowfabric.operations.flows import Flows
 from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.schedules import Schedules
+from flowfabric.operations.signals import Signals
 from flowfabric.operations.store import Store
 
 
-class SyncAdmin(SyncCalls, Facade[Admin], Executions, Flows, Budgets, Lanes, Schedules, Store):
+class SyncAdmin(
+    SyncCalls, Facade[Admin], Executions, Signals, Flows, Budgets, Lanes, Schedules, Store
+):
     def __init__(self, source: Admin, thread: LoopThread) -> None:
         Facade.__init__(self, source, thread)
         SyncCalls.__init__(self, blocking_transport(source.transport, thread))
@@ -21,10 +24,6 @@ class SyncAdmin(SyncCalls, Facade[Admin], Executions, Flows, Budgets, Lanes, Sch
     read_context = blocking(Admin.read_context)
     wait_for_terminal = blocking(Admin.wait_for_terminal)
     list_suspended = blocking(Admin.list_suspended)
-    signal = blocking(Admin.signal)
-    list_pending_waitpoints = blocking(Admin.list_pending_waitpoints)
-    approve = blocking(Admin.approve)
-    waitpoint_token = blocking(Admin.waitpoint_token)
     read_stream = blocking(Admin.read_stream)
     tail_stream = blocking(Admin.tail_stream)
     read_summary = blocking(Admin.read_summary)

@@ -2,15 +2,12 @@
 
 from abc import abstractmethod
 from collections.abc import Collection
+from typing import Final
 
 from flowfabric.backend.types import Summary
 from flowfabric.core.plan import Family
-from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.events import Cursor, EventScope, Subscription
-from flowfabric.engine.signals import ApprovalRequest, SignalRequest
 from flowfabric.engine.streams import StreamPage, Tail
-from flowfabric.engine.waitpoints import OpenWaitpoint
 from flowfabric.errors import ExecutionNotFound
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import AsyncCalls
@@ -18,11 +15,14 @@ from flowfabric.operations.executions import ExecutionInfo, Executions, Submissi
 from flowfabric.operations.flows import Flows
 from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.schedules import Schedules
+from flowfabric.operations.signals import OpenWaitpoint, Signals
 from flowfabric.operations.store import Store
 from flowfabric.ports.worker import Ended
 
+_MOST_WAITPOINTS: Final = 1_000
 
-class SubmitterPort(AsyncCalls, Executions, Flows, Budgets, Lanes, Schedules, Store):
+
+class SubmitterPort(AsyncCalls, Executions, Signals, Flows, Budgets, Lanes, Schedules, Store):
     @abstractmethod
     async def now(self) -> int:
         """The store's clock."""
@@ -61,21 +61,9 @@ class SubmitterPort(AsyncCalls, Executions, Flows, Budgets, Lanes, Schedules, St
 
     # ---- signals
 
-    @abstractmethod
-    async def signal(self, request: SignalRequest) -> Delivered: ...
-
-    @abstractmethod
-    async def approve(self, request: ApprovalRequest) -> Delivered:
-        """The decision of a person who holds no token."""
-
-    @abstractmethod
-    async def waitpoints(self, execution_id: str) -> tuple[OpenWaitpoint, ...]:
+    async def waitpoints(self, execution_id: str) -> list[OpenWaitpoint]:
         """Those that take signals now."""
-
-    @abstractmethod
-    async def waitpoint_token(
-        self, execution_id: str, waitpoint_id: str
-    ) -> WaitpointToken | None: ...
+        return (await self.list_pending_waitpoints(execution_id, limit=_MOST_WAITPOINTS)).items
 
     # ---- events
 

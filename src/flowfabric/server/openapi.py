@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from flowfabric.core.policy_types import ExecutionPolicy
+from flowfabric.core.tokens import WaitpointToken
 from flowfabric.errors import (
     FlowFabricError,
     Forbidden,
@@ -59,7 +60,9 @@ class _Schemas:
             answers = (one for answer in route.answers.values() for one in _kinds(answer))
             kinds += [route.body, *answers] if route.body else answers
         unique = list(dict.fromkeys(kinds))
-        found, components = msgspec.json.schema_components(unique, ref_template=_REFS)
+        found, components = msgspec.json.schema_components(
+            unique, schema_hook=_schema_of, ref_template=_REFS
+        )
         self._of: dict[Any, dict[str, Any]] = dict(zip(unique, found, strict=True))
         self.components = {name: _nullable(one) for name, one in components.items()}
 
@@ -67,6 +70,13 @@ class _Schemas:
         if isinstance(kind, tuple):
             return {"anyOf": [self._of[one] for one in kind]}
         return self._of[kind]
+
+
+def _schema_of(kind: type) -> dict[str, Any]:
+    """Types of our own are texts on the wire."""
+    if kind is WaitpointToken:
+        return {"type": "string"}
+    raise NotImplementedError(f"no schema of {kind.__name__}")
 
 
 def _kinds(answer: Any) -> tuple[Any, ...]:

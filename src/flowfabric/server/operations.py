@@ -2,16 +2,17 @@
 the answer."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
-from flowfabric.errors import FlowFabricError, Forbidden
+from flowfabric.errors import FlowFabricError, Forbidden, NotFound
 from flowfabric.operations.declaration import BODY_BYTES, Operation
 from flowfabric.operations.owners import STORE
 from flowfabric.server.auditing import audited
 from flowfabric.server.call import Call
+from flowfabric.server.faults import reply_of
 from flowfabric.server.paths import path_readers
-from flowfabric.server.replies import JSON_ONLY, NOTHING, Reply
+from flowfabric.server.replies import JSON_ONLY, NO_STORE, NOTHING, Reply
 from flowfabric.server.route import REQUEST_S, Handler, Route
 
 # Members that an audit line repeats beside the ids of the path: no payloads, no secrets.
@@ -22,6 +23,9 @@ _CONTEXT: Final[Mapping[str, Callable[[Call[Any, Any]], Any]]] = {
     "trace": lambda call: call.traceparent,
     "caller": lambda call: call.caller.name,
 }
+
+
+_Handle = Callable[[Call[Any, Any]], Awaitable[Reply]]
 
 
 def route_of(declared: Operation[..., Any]) -> Route:
@@ -56,8 +60,24 @@ def _handler(declared: Operation[..., Any]) -> Handler:
             _audit(declared, call, arguments)
         return NOTHING if answer is None else Reply(*encode(answer), JSON_ONLY)
 
-    handle.__doc__ = declared.summary
-    return handle
+    chosen = _guarded(declared, handle) if declared.terms.is_secret else handle
+    chosen.__doc__ = declared.summary
+    return chosen
+
+
+def _guarded(declared: Operation[..., Any], handle: _Handle) -> _Handle:
+    """Refuses callers who did not have to show who they are, and keeps answers out of caches."""
+
+    async def guarded(call: Call[Any, Any]) -> Reply:
+        if not call.services.tokens.are_needed:
+            raise Forbidden(f"{declared.name} needs a server with an API token")
+        try:
+            reply = await handle(call)
+        except NotFound as fault:
+            reply = reply_of(fault)
+        return Reply(reply.status, reply.body, (*reply.headers, NO_STORE))
+
+    return guarded
 
 
 # ---- arguments

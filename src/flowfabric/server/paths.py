@@ -11,7 +11,6 @@ from flowfabric.operations.types import (
     ExecutionId,
     Owned,
     Syntax,
-    WaitpointId,
     WorkerId,
 )
 
@@ -57,7 +56,6 @@ HAND_WRITTEN: Final[Mapping[str, Reader]] = {
     "execution_id": reader_of("execution_id", ExecutionId),
     "idx": _attempt_index,
     "worker_id": reader_of("worker_id", WorkerId),
-    "waitpoint_id": reader_of("waitpoint_id", WaitpointId),
 }
 
 

@@ -11,6 +11,7 @@ import msgspec
 from flowfabric.core.faults import place_and_reason, place_of
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.ids import parse_uuid as parse_any_uuid
+from flowfabric.core.tokens import token_from_text
 from flowfabric.errors import (
     InvalidBody,
     InvalidContentType,
@@ -78,7 +79,7 @@ def check_content_type(headers: dict[bytes, bytes]) -> None:
 
 @cache
 def _decoder(kind: type[Part]) -> msgspec.json.Decoder[Part]:
-    return msgspec.json.Decoder(kind)
+    return msgspec.json.Decoder(kind, dec_hook=token_from_text)
 
 
 def decode_body(kind: type[Part], body: bytes) -> Part:

@@ -40,7 +40,7 @@ async def _observed(kit: Kit, name: str, place: int, run: Run[R]) -> R:
     kit.repeated.clear()
     for _ in range(_MOST_DAYS):
         await kit.answer_all()
-        if (await run.info()).completed_at is not None:
+        if (await run.info()).completed_at:
             break
         await kit.clock.advance("1d")
     again = ", ".join(kit.repeated)

@@ -15,12 +15,11 @@ from flowfabric.core.journal import JournalEntry
 from flowfabric.engine import Engine
 from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.journals import Kept
-from flowfabric.engine.signals import ApprovalRequest
-from flowfabric.engine.waitpoints import OpenWaitpoint
 from flowfabric.errors import FlowFabricError, Nondeterminism
 from flowfabric.fabric.app import FlowFabric
 from flowfabric.fabric.connecting import connection_on
 from flowfabric.fabric.runs import Run
+from flowfabric.operations.signals import Approval, OpenWaitpoint
 from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.ports.worker import Claim, WorkerPort
 from flowfabric.testing.clock import VirtualClock
@@ -160,13 +159,13 @@ class Kit(FlowFabric):
     async def _decide(self, name: str, by: str, comment: str) -> Delivered:
         found = await self._next(name)
         delivered = await (await self.submitter()).approve(
-            ApprovalRequest(
-                execution_id=found.execution_id,
-                waitpoint_id=found.waitpoint_id,
+            found.execution_id,
+            found.waitpoint_id,
+            Approval(
                 signal_name=name,
                 source_identity=by,
                 payload=codecs.to_json({"comment": comment}),
-            )
+            ),
         )
         await self.settle()
         return delivered

@@ -1,11 +1,10 @@
-"""Executions: create, read, list, and act on one."""
+"""What is left of executions beside their declared operations."""
 
 from typing import Annotated
 
 import msgspec
 
 from flowfabric.operations.types import Answer, Params
-from flowfabric.wire.errors import RawItem
 
 # Kept as it came: the engine reads policies itself, and remembers those it has read.
 Policy = Annotated[
@@ -14,18 +13,6 @@ Policy = Annotated[
 ]
 
 MOST_BATCHED = 200
-
-
-# ---- create
-
-
-class CreateAnswers(Answer, frozen=True, kw_only=True):
-    """Per item the outcome of a submit."""
-
-    items: list[RawItem]
-
-
-# ---- read one
 
 
 class ExecutionContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from flowfabric.operations.executions import Executions
 from flowfabric.operations.flows import Flows
 from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.schedules import Schedules
+from flowfabric.operations.signals import Signals
 
 __all__ = ["Admin"]
 
@@ -19,6 +20,7 @@ class Admin(
     FlowAdmin,
     ServiceAdmin,
     Executions,
+    Signals,
     Flows,
     Budgets,
     Lanes,

@@ -1,4 +1,4 @@
-"""Executions: submit, read, list, and act on one."""
+"""What goes beyond one declared operation on executions, and raw bytes."""
 
 from flowfabric.client.admin.asking import Asking
 from flowfabric.client.ends import Ends

@@ -59,12 +59,12 @@ class Terms(msgspec.Struct, frozen=True):
     max_signals: int = 0
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class Accepted(msgspec.Struct, frozen=True, tag_field="outcome", tag="accepted"):
     signal_id: str
     effect: str
 
 
-class Duplicate(msgspec.Struct, frozen=True):
+class Duplicate(msgspec.Struct, frozen=True, tag_field="outcome", tag="duplicate"):
     """The signal had arrived before, as this one."""
 
     existing_signal_id: str

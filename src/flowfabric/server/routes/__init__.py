@@ -8,6 +8,7 @@ from flowfabric.operations.executions import Executions
 from flowfabric.operations.flows import Flows
 from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.schedules import Schedules
+from flowfabric.operations.signals import Signals
 from flowfabric.operations.store import Store
 from flowfabric.server.operations import route_of
 from flowfabric.server.route import Route
@@ -15,7 +16,6 @@ from flowfabric.server.routes import (
     events,
     reading,
     service,
-    signals,
     streams,
     worker,
     worker_output,
@@ -24,7 +24,7 @@ from flowfabric.server.routes import (
 ROUTES: Final[tuple[Route, ...]] = (
     *map(route_of, operations_of(Executions)),
     *reading.routes,
-    *signals.routes,
+    *map(route_of, operations_of(Signals)),
     *streams.routes,
     *events.routes,
     *map(route_of, operations_of(Flows)),

@@ -1,4 +1,4 @@
-"""Reading one execution."""
+"""Input and result of an execution: raw bytes with headers."""
 
 from typing import Final
 from urllib.parse import quote
