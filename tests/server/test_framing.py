@@ -212,7 +212,7 @@ async def test_a_stream_reset_with_a_request_behind_it_is_no_error(
     port = server.address[1]
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
         answer = await http.post("/v1/executions", content=BODY, headers=JSON)
-        own = answer.json()["Created"]["execution_id"]
+        own = answer.json()["execution_id"]
         path = f"/v1/executions/{own}/attempts/0/stream/sse"
         follow = f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode()
         for turn in range(60):

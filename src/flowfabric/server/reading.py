@@ -193,6 +193,17 @@ def _repeatable(kind: type[Params]) -> frozenset[str]:
     return frozenset(field.encode_name for field in fields if get_origin(field.type) is tuple)
 
 
+@cache
+def _optional_numbers(kind: type[Params]) -> frozenset[str]:
+    """Parameters that lenient conversion would read `null` as absent for."""
+    fields = msgspec.structs.fields(kind)
+    return frozenset(
+        field.encode_name
+        for field in fields
+        if type(None) in get_args(field.type) and str not in get_args(field.type)
+    )
+
+
 def decode_query(kind: type[Params], query_string: bytes) -> Params:
     """The parameters; an empty value is the same as none."""
     try:
@@ -201,9 +212,11 @@ def decode_query(kind: type[Params], query_string: bytes) -> Params:
         )
     except (UnicodeDecodeError, ValueError):
         raise InvalidParameter("query: cannot be read") from None
-    repeatable = _repeatable(kind)
+    repeatable, optional_numbers = _repeatable(kind), _optional_numbers(kind)
     given: dict[str, Any] = {}
     for name, value in pairs:
+        if name in optional_numbers and value.lower() == "null":
+            raise InvalidParameter(f"{name}: expected int, got null")
         if name in repeatable:
             given.setdefault(name, []).append(value)
         elif name in given:
