@@ -245,6 +245,21 @@ async def test_time_spent_reading_a_response_is_not_idle(peer: Peer) -> None:
 # ---- the application
 
 
+async def test_malformed_input_behind_the_beginning_of_a_response_cuts_it() -> None:
+    """A refusal would be taken for a part of the response, or for the next one."""
+
+    async def begin(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": ()})
+        await asyncio.Event().wait()
+
+    for application in (begin, respond):
+        peer = Peer(application)
+        await peer.send(b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n")
+        await peer.send(b"no size\r\n")
+        assert peer.transport.is_aborted
+        assert peer.transport.written.count(b"HTTP/1.1 ") == 1
+
+
 async def test_chunks_of_a_byte_arrive_in_large_pieces() -> None:
     """A step for each would block the event loop: 256 KB hold more than forty thousand."""
     read: list[Any] = []

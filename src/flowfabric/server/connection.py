@@ -272,7 +272,6 @@ class Connection(asyncio.Protocol):
             self._transport.close()
         else:
             newest.is_last = True
-            self._ignores_input = self._incoming is None
 
     def abort(self) -> None:
         """Close at once. Without lingering the kernel drops unsent output, too."""
