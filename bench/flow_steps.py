@@ -23,7 +23,7 @@ from flowfabric.backend.memory.runner import MemoryRunner
 from flowfabric.backend.sqlite.groups import Committer
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import ClaimOrder
+from flowfabric.operations.workers import ClaimOrder
 from flowfabric.operations.flows import SubmittedGraph
 
 LARGE = 9_998

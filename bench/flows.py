@@ -15,7 +15,7 @@ from bench.graphs import LENGTH, RACERS, chain, fan, race
 from bench.measure import Cycle, Measure, measure, median
 from bench.report import Options, Ratio, Report
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import ClaimOrder
+from flowfabric.operations.workers import ClaimOrder
 from flowfabric.operations.executions import Submission
 
 SCHEMES = ("memory", "sqlite")

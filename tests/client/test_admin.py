@@ -19,10 +19,10 @@ from flowfabric.core.condition_checks import Fresh
 from flowfabric.core.conditions import signal_set
 from flowfabric.core.rules.signals import Accepted
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.frames import NewFrame
-from flowfabric.engine.suspend_orders import SuspendOrder
-from flowfabric.engine.workers import Registration
+from flowfabric.operations.workers import ClaimOrder
+from flowfabric.operations.attempts import NewFrame
+from flowfabric.operations.attempts import SuspendOrder
+from flowfabric.operations.workers import Registration
 from flowfabric.errors import (
     BudgetNotFound,
     ExecutionNotFound,

@@ -20,9 +20,10 @@ from flowfabric.core.rules.attempts import Failure
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.duties.tally import Tally
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.holding import Held
-from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.engine.claims import Claimed
+from flowfabric.operations.workers import ClaimOrder
+from flowfabric.engine.leased import Held
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.executions import Submission
 from tests.clock import VirtualClock

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from flowfabric.engine.grants import Grant, GrantClaim
+from flowfabric.operations.workers import Grant
+from flowfabric.operations.workers import GrantClaim
 from flowfabric.operations.executions import GrantOrder
 from tests.conformance.driver import Driver
 from tests.conformance.graphs import FlowUnderTest, Graph, Member

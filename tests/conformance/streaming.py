@@ -7,8 +7,9 @@ import pytest
 
 from flowfabric.backend.base import Bells, Listening
 from flowfabric.backend.types import Frame
-from flowfabric.engine.holding import Held
-from flowfabric.engine.streams import NewFrame, StreamPage, StreamRange, Tail
+from flowfabric.engine.leased import Held
+from flowfabric.engine.streams import StreamPage, StreamRange, Tail
+from flowfabric.operations.attempts import NewFrame
 from tests.conformance.driver import Driver
 
 SOON_S: Final = 20.0

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from flowfabric.core.rules.operators import ReplayRequest
-from flowfabric.engine.grants import GrantClaim
-from flowfabric.engine.holding import Held
+from flowfabric.operations.workers import GrantClaim
+from flowfabric.engine.leased import Held
 from flowfabric.errors import (
     FlowFabricError,
     InvalidBlockingReason,

@@ -5,8 +5,9 @@ from collections import Counter
 
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.grants import Grant
+from flowfabric.engine.claims import Claimed
+from flowfabric.operations.workers import ClaimOrder
+from flowfabric.operations.workers import Grant
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotEligible,
@@ -27,7 +28,13 @@ WORK = 300
 
 
 def order(worker: int, n: int = 3, wait_ms: int = 0) -> ClaimOrder:
-    return ClaimOrder(worker_id="pool", worker_instance_id=f"pool-{worker}", n=n, wait_ms=wait_ms)
+    return ClaimOrder(
+        worker_id="pool",
+        worker_instance_id=f"pool-{worker}",
+        lanes=("default",),
+        n=n,
+        wait_ms=wait_ms,
+    )
 
 
 async def take_all(engine: Engine, worker: int) -> list[Claimed]:

@@ -4,9 +4,9 @@ import pytest
 
 from flowfabric.core.conditions import signal_set
 from flowfabric.engine import engine_on
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.suspend_orders import SuspendOrder
-from flowfabric.engine.workers import Registration
+from flowfabric.operations.workers import ClaimOrder
+from flowfabric.operations.attempts import SuspendOrder
+from flowfabric.operations.workers import Registration
 from flowfabric.errors import Corruption, ExecutionNotFound, InvalidInput
 from flowfabric.operations.executions import GrantOrder
 from flowfabric.operations.explanations import Blocker, Explanation
@@ -326,7 +326,9 @@ async def test_it_takes_one_look_at_the_execution(driver: Driver) -> None:
         "search",
         "workers",
     ]
-    (claimed,) = await engine.claims.claim(ClaimOrder(worker_id="w", worker_instance_id="w-1"))
+    (claimed,) = await engine.claims.claim(
+        ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",))
+    )
     watched.calls.clear()
     await engine.explanations.explain(claimed.execution_id)
     assert watched.calls == ["read"]

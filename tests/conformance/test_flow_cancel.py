@@ -15,7 +15,7 @@ from flowfabric.core.graph import flow_state
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.flow_cancel import FlowCancels
-from flowfabric.engine.grants import GrantClaim
+from flowfabric.operations.workers import GrantClaim
 from flowfabric.engine.settling import Settling
 from flowfabric.errors import (
     ExecutionNotActive,

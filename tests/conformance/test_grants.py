@@ -8,10 +8,8 @@ import pytest
 from flowfabric.core.ids import partition_of
 from flowfabric.core.rules.flows import cancel_flow
 from flowfabric.engine.claims import Claimed
-from flowfabric.engine.grants import (
-    Grant,
-    GrantClaim,
-)
+from flowfabric.operations.workers import Grant
+from flowfabric.operations.workers import GrantClaim
 from flowfabric.errors import (
     CapabilityMismatch,
     ClaimGrantExpired,

@@ -5,8 +5,9 @@ from typing import Any
 
 from flowfabric.core.events import HistoryEntry
 from flowfabric.core.rules.operators import ReplayRequest
-from flowfabric.engine.grants import Grant, GrantClaim
-from flowfabric.engine.holding import Held
+from flowfabric.operations.workers import Grant
+from flowfabric.operations.workers import GrantClaim
+from flowfabric.engine.leased import Held
 from flowfabric.engine.leases import Revocation
 from flowfabric.operations.executions import GrantOrder
 from tests.conformance.driver import PERMANENT, RETRIES, TRANSIENT, Driver, fenced, unfenced

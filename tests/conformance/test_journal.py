@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from flowfabric.core.journal import JournalEntry
-from flowfabric.engine.journals import Kept
+from flowfabric.operations.attempts import Kept
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotFound,

@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.grants import (
-    Grant,
-)
+from flowfabric.operations.workers import ClaimOrder
+from flowfabric.operations.workers import Grant
 from flowfabric.errors import (
     ExecutionNotEligible,
     ExecutionNotFound,

@@ -3,7 +3,7 @@
 import pytest
 
 from flowfabric.core.plan import Guard, Plan
-from flowfabric.engine.grants import Grant
+from flowfabric.operations.workers import Grant
 from flowfabric.errors import (
     ExecutionNotFound,
     GrantAlreadyExists,

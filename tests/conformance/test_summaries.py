@@ -10,7 +10,7 @@ from flowfabric.backend.base import Backend
 from flowfabric.backend.types import Append, SummaryPut
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import engine_on
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.engine.streams import Frame, Summary
 from flowfabric.errors import (
     Corruption,

@@ -14,8 +14,8 @@ from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.suspend_outcomes import Suspended
 from flowfabric.core.suspensions import ResumePolicy
 from flowfabric.engine.claims import Claimed, backend_name
-from flowfabric.engine.holding import Held
-from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.engine.leased import Held
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.errors import (
     AdditionalWaitpointBindingMalformed,
     AlreadySuspended,

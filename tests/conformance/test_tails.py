@@ -12,7 +12,7 @@ from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Limits, engine_on
 from flowfabric.engine import tails as tails_module
 from flowfabric.engine.streams import StreamPage
-from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.errors import InvalidInput, ResourceExhausted, Unavailable
 from tests.conformance.driver import LEASE_MS, Driver, refused, unfenced
 from tests.conformance.streaming import (

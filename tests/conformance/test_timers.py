@@ -13,8 +13,8 @@ from flowfabric.core.plan import Plan, Refused
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.duties.tally import Tally
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.holding import Held
-from flowfabric.engine.workers import Registration
+from flowfabric.engine.leased import Held
+from flowfabric.operations.workers import Registration
 from flowfabric.errors import Bug
 from flowfabric.operations.executions import GrantOrder
 from tests.conformance.driver import LIVE, RETRIES, Driver

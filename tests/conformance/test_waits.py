@@ -10,7 +10,7 @@ from flowfabric.backend.base import end_bell
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import events as events_module
 from flowfabric.engine import waits as waits_module
-from flowfabric.engine.claims import ClaimOrder
+from flowfabric.operations.workers import ClaimOrder
 from flowfabric.engine.event_types import CompletionEvent
 from flowfabric.engine.events import EventScope
 from flowfabric.engine.streams import Tail
@@ -20,7 +20,9 @@ from flowfabric.ports.ends import WITH_RESULT
 from tests.conformance.driver import Driver
 from tests.conformance.streaming import SOON_S, Waits, append, frame, payloads
 
-PATIENT: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1", wait_ms=30_000)
+PATIENT: Final = ClaimOrder(
+    worker_id="w", worker_instance_id="w-1", lanes=("default",), wait_ms=30_000
+)
 NOBODY = "{fp:3}:11111111-2222-4333-8444-555555555555"
 
 

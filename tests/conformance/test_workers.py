@@ -4,13 +4,11 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.workers import (
-    Marked,
-    NotRegistered,
-    Refreshed,
-    Registered,
-    Registration,
-)
+from flowfabric.operations.workers import Left
+from flowfabric.operations.workers import NotRegistered
+from flowfabric.operations.workers import Refreshed
+from flowfabric.operations.workers import Registered
+from flowfabric.operations.workers import Registration
 from flowfabric.errors import InvalidInput
 from flowfabric.operations.lanes import WorkerEntry
 from tests.conformance.driver import Driver, refused
@@ -108,7 +106,7 @@ async def test_marking_dead(driver: Driver) -> None:
     assert await workers.mark_worker_dead("pool-1", "bye") == NotRegistered()
     await workers.register_worker(worker())
     assert await workers.mark_worker_dead("pool-1", "x" * 256, "elsewhere") == NotRegistered()
-    assert await workers.mark_worker_dead("pool-1", "shutdown") == Marked()
+    assert await workers.mark_worker_dead("pool-1", "shutdown") == Left()
     assert await workers.mark_worker_dead("pool-1", "shutdown") == NotRegistered()
     assert await workers.heartbeat_worker("pool-1") == NotRegistered()
     assert await listed(driver) == []

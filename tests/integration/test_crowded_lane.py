@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.claims import ClaimOrder
+from flowfabric.operations.workers import ClaimOrder
 from flowfabric.operations.executions import Submission
 from tests.conformance.limiting import Watched, flood
 from tests.stores import STORES

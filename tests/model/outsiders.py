@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from flowfabric.backend.types import ConfigPut, Filter, ListRequest, PutAnswer
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.rules.operators import ReplayRequest
-from flowfabric.engine.grants import Grant, GrantClaim
-from flowfabric.engine.holding import Held
+from flowfabric.operations.workers import Grant
+from flowfabric.operations.workers import GrantClaim
+from flowfabric.engine.leased import Held
 from flowfabric.operations.executions import Submission
 from tests.model import strategies as some
 from tests.model.comparing import walk

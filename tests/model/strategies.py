@@ -10,10 +10,10 @@ from flowfabric.backend.types import ClaimRequest, Filter, Frame, Order
 from flowfabric.core.capabilities import set_id
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.rules.attempts import Failure
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.holding import Held
+from flowfabric.operations.workers import ClaimOrder
+from flowfabric.engine.leased import Held
 from flowfabric.engine.leases import Revocation
-from flowfabric.engine.workers import Registration
+from flowfabric.operations.workers import Registration
 from flowfabric.operations.executions import GrantOrder
 from tests.model.comparing import LANES
 

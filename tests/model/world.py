@@ -13,8 +13,8 @@ from flowfabric.backend.base import Backend
 from flowfabric.backend.types import Filter
 from flowfabric.core.plan import Plan
 from flowfabric.engine.claims import Claimed
-from flowfabric.engine.grants import Grant
-from flowfabric.engine.holding import Held
+from flowfabric.operations.workers import Grant
+from flowfabric.engine.leased import Held
 from flowfabric.errors import FlowFabricError
 from tests.clock import VirtualClock
 from tests.model.comparing import NAMESPACES, Known, compare, walk

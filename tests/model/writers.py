@@ -10,8 +10,10 @@ from typing import Any, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from flowfabric.engine.holding import Held
-from flowfabric.engine.streams import Frame, FramesAppended, NewFrame, Output, StreamRange, Tail
+from flowfabric.engine.leased import Held
+from flowfabric.engine.streams import Frame, Output, StreamRange, Tail
+from flowfabric.operations.attempts import Appended
+from flowfabric.operations.attempts import NewFrame
 from flowfabric.operations.executions import Submission
 from tests.merging import patched, patches
 from tests.model import strategies as some
@@ -145,7 +147,7 @@ class Writers(Holders):
             return told(await side.engine.streams.append_many(outputs))
 
         for output, answer in zip(outputs, self.both(call).value or (), strict=True):
-            if isinstance(answer, FramesAppended):
+            if isinstance(answer, Appended):
                 expected = self.expected.setdefault(_stream(output), Expected())
                 expected.take(list(output.frames))
                 has_patches = any(frame.mode == "summary" for frame in output.frames)

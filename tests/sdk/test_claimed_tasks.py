@@ -8,7 +8,7 @@ import pytest
 
 from flowfabric import ClaimedTask, ConfigError, ExecutionFailed, FlowFabric
 from flowfabric.core.conditions import signal_set
-from flowfabric.engine.frames import NewFrame
+from flowfabric.operations.attempts import NewFrame
 from flowfabric.errors import ExecutionNotActive, TransportFault
 from flowfabric.operations.executions import Submission
 from flowfabric.ports.worker import Satisfied

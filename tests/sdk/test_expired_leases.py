@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flowfabric import FlowFabric
-from flowfabric.engine.claims import ClaimOrder
+from flowfabric.operations.workers import ClaimOrder
 from flowfabric.engine.event_types import LeaseEvent
 from flowfabric.errors import InvalidInput
 from flowfabric.operations.lanes import ExpiredLease

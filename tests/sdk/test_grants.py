@@ -7,8 +7,8 @@ import pytest
 
 from flowfabric import ClaimedTask, Claimer, ConfigError, FlowFabric, Run
 from flowfabric.core.conditions import signal_set
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.grants import Grant
+from flowfabric.operations.workers import ClaimOrder
+from flowfabric.operations.workers import Grant
 from flowfabric.errors import InvalidClaimGrant, NotAResumedExecution, WorkerAtCapacity
 from flowfabric.operations.executions import NotReclaimable, Reclaim, ReclaimGranted
 from flowfabric.worker.claimed import SuspendTerms
@@ -21,6 +21,7 @@ async def granted(fabric: FlowFabric, claimer: Claimer) -> Grant:
     order = ClaimOrder(
         worker_id=claimer.options.worker_id,
         worker_instance_id=claimer.options.instance_id,
+        lanes=("default",),
         lease_ms=60_000,
     )
     grant = await (await fabric.open()).worker.grant(order)

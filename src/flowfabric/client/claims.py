@@ -6,7 +6,8 @@ import msgspec
 
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.claims import ClaimOrder, Resumption
+from flowfabric.operations.workers import ClaimOrder
+from flowfabric.operations.workers import Resumption
 from flowfabric.ports.worker import Claim, ClaimedAs
 from flowfabric.wire import workers as wire
 

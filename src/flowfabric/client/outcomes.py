@@ -6,8 +6,8 @@ from typing import TypeVar, assert_never
 import msgspec
 
 from flowfabric.core.condition_checks import Fresh, UsePending
-from flowfabric.engine.frames import NewFrame
-from flowfabric.engine.journals import Kept
+from flowfabric.operations.attempts import NewFrame
+from flowfabric.operations.attempts import Kept
 from flowfabric.errors import FlowFabricError, MalformedResponse, Nondeterminism
 from flowfabric.operations.answers import Item
 from flowfabric.operations.errors import error_of

@@ -42,13 +42,13 @@ from flowfabric.core.condition_checks import Fresh
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.upstreams import Upstream
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.frames import NewFrame
-from flowfabric.engine.grants import Grant
-from flowfabric.engine.journals import Kept
-from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.operations.workers import ClaimOrder
+from flowfabric.operations.attempts import NewFrame
+from flowfabric.operations.workers import Grant
+from flowfabric.operations.attempts import Kept
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.engine.tails import StreamPage, StreamRange, Tail
-from flowfabric.engine.workers import Registration
+from flowfabric.operations.workers import Registration
 from flowfabric.errors import (
     ExecutionNotFound,
     FlowFabricError,

@@ -17,12 +17,15 @@ from flowfabric.core.record import Record
 from flowfabric.core.streams import DEFAULT_MAXLEN, explain_append
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.frames import NewFrame, frame_fields, has_summary, outgoing
-from flowfabric.engine.holding import Held, fence_of
+from flowfabric.engine.frames import AnyFrame, frame_fields, has_summary, outgoing
+from flowfabric.engine.holding import fence_of
+from flowfabric.engine.leased import Held
 from flowfabric.engine.permits import Permits
 from flowfabric.engine.summaries import Summaries
 from flowfabric.engine.tails import MAX_INDEX, StreamPage, StreamRange, StreamReads, Tail
 from flowfabric.errors import Bug, FlowFabricError, InvalidInput
+from flowfabric.operations import attempts
+from flowfabric.operations.declaration import implements
 
 MOST_ITEMS: Final = 200
 _REMEMBERED: Final = 4_096
@@ -33,16 +36,7 @@ class Output(msgspec.Struct, frozen=True):
 
     held: Held
     attempt_index: int
-    frames: Sequence[Frame]
-
-
-class FramesAppended(msgspec.Struct, frozen=True):
-    """The ids given to the frames, and how many the stream has taken in its life; the version of
-    the summary if summary frames were among them."""
-
-    ids: tuple[str, ...]
-    frame_count: int
-    summary_version: int | None = None
+    frames: Sequence[AnyFrame]
 
 
 class Streams:
@@ -53,8 +47,8 @@ class Streams:
         self._maxlens: OrderedDict[str, int] = OrderedDict()
 
     async def append(
-        self, held: Held, attempt_index: int, frames: Sequence[Frame]
-    ) -> FramesAppended:
+        self, held: Held, attempt_index: int, frames: Sequence[AnyFrame]
+    ) -> attempts.Appended:
         """Append all frames or none, under the lease. The record itself is not written."""
         whole(attempt_index, "attempt_index", 0, MAX_INDEX)
         out = outgoing(frames)
@@ -72,11 +66,21 @@ class Streams:
         else:
             answer = await self._append(item)
         version = answer.summary_version if has_summary(out.frames) else None
-        return FramesAppended(answer.ids, answer.frame_count, version)
+        return attempts.Appended(answer.ids, answer.frame_count, version)
+
+    @implements(attempts.Attempts.append_frames)
+    async def append_frames(
+        self, items: Sequence[attempts.Output]
+    ) -> list[attempts.Appended | FlowFabricError]:
+        held = self._deps.leased.held
+        outputs = [Output(held(one), one.attempt_index, one.frames) for one in items]
+        if len(outputs) == 1:
+            return [await self._answer(outputs[0])]
+        return await self.append_many(outputs)
 
     async def append_many(
         self, outputs: Sequence[Output]
-    ) -> list[FramesAppended | FlowFabricError]:
+    ) -> list[attempts.Appended | FlowFabricError]:
         """Append for several attempts in one call to the store. Each output has its own answer,
         and those of one attempt keep their order."""
         if not 1 <= len(outputs) <= MOST_ITEMS:
@@ -120,14 +124,14 @@ class Streams:
 
     async def _append_in_order(
         self, outputs: Sequence[Output]
-    ) -> list[FramesAppended | FlowFabricError]:
+    ) -> list[attempts.Appended | FlowFabricError]:
         """Outputs of one attempt. A summary is made from the one before, so that with patches
         among them each has to wait for its turn; otherwise all go together."""
         if any(has_summary(output.frames) for output in outputs):
             return [await self._answer(output) for output in outputs]
         return await asyncio.gather(*map(self._answer, outputs))
 
-    async def _answer(self, output: Output) -> FramesAppended | FlowFabricError:
+    async def _answer(self, output: Output) -> attempts.Appended | FlowFabricError:
         try:
             return await self.append(output.held, output.attempt_index, output.frames)
         except FlowFabricError as refusal:
@@ -164,8 +168,6 @@ def _maxlen(record: Record) -> int:
 
 __all__ = [
     "Frame",
-    "FramesAppended",
-    "NewFrame",
     "Output",
     "StreamPage",
     "StreamRange",

@@ -12,13 +12,15 @@ from flowfabric.core.journal import JournalEntry
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspensions import ReceivedSignal
 from flowfabric.core.upstreams import Upstream
-from flowfabric.engine.claims import ClaimOrder, Resumption
-from flowfabric.engine.frames import NewFrame
-from flowfabric.engine.grants import Grant, GrantKind
-from flowfabric.engine.journals import Kept
-from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.operations.workers import ClaimOrder
+from flowfabric.operations.workers import Resumption
+from flowfabric.operations.attempts import NewFrame
+from flowfabric.operations.workers import Grant
+from flowfabric.operations.workers import GrantKind
+from flowfabric.operations.attempts import Kept
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.engine.tails import StreamPage, StreamRange, Tail
-from flowfabric.engine.workers import Registration
+from flowfabric.operations.workers import Registration
 from flowfabric.errors import FlowFabricError, Nondeterminism
 from flowfabric.operations.budgets import Budgets, Usage
 from flowfabric.operations.declaration import AsyncCalls

@@ -14,7 +14,7 @@ from flowfabric.config import Settings, parse_store_url
 from flowfabric.core.journal import JournalEntry
 from flowfabric.engine import Engine
 from flowfabric.engine.deliveries import Delivered
-from flowfabric.engine.journals import Kept
+from flowfabric.operations.attempts import Kept
 from flowfabric.errors import FlowFabricError, Nondeterminism
 from flowfabric.fabric.app import FlowFabric
 from flowfabric.fabric.connecting import connection_on

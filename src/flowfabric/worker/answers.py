@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from flowfabric.core.conditions import Condition, signal_set
-from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.errors import (
     BudgetExceeded,
     ConfigError,

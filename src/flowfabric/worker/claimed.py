@@ -13,10 +13,10 @@ from flowfabric.core.conditions import Condition, signal_set
 from flowfabric.core.policy import ExecutionPolicy, read_policy
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspensions import ReceivedSignal, ResumePolicy
-from flowfabric.engine.frames import NewFrame
-from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.operations.attempts import NewFrame
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.engine.tails import StreamPage, StreamRange, Tail, Visibility
-from flowfabric.engine.workers import Registration
+from flowfabric.operations.workers import Registration
 from flowfabric.errors import (
     AlreadySatisfied,
     ConfigError,

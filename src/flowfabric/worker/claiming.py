@@ -11,8 +11,9 @@ from typing import cast
 
 import msgspec
 
-from flowfabric.engine.claims import MOST_CLAIMED, ClaimOrder
-from flowfabric.engine.grants import GrantKind
+from flowfabric.engine.claims import MOST_CLAIMED
+from flowfabric.operations.workers import ClaimOrder
+from flowfabric.operations.workers import GrantKind
 from flowfabric.errors import (
     ConfigError,
     ExecutionNotReclaimable,

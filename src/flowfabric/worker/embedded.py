@@ -12,18 +12,22 @@ from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspend_outcomes import Satisfied as EngineSatisfied
 from flowfabric.core.upstreams import Upstream
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.finishing import Completion
+from flowfabric.engine.claims import Claimed
+from flowfabric.operations.workers import ClaimOrder
+from flowfabric.operations.workers import Complete
 from flowfabric.engine.finishing import Finish as EngineFinish
-from flowfabric.engine.frames import NewFrame
-from flowfabric.engine.grants import Grant, GrantClaim
-from flowfabric.engine.holding import Held
-from flowfabric.engine.journals import Kept
+from flowfabric.operations.attempts import NewFrame
+from flowfabric.operations.workers import Grant
+from flowfabric.operations.workers import GrantClaim
+from flowfabric.engine.leased import Held
+from flowfabric.operations.attempts import Kept
 from flowfabric.engine.outcomes import Done
-from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.engine.tails import StreamPage, StreamRange, Tail
 from flowfabric.engine.waitpoints import PendingRequest
-from flowfabric.engine.workers import NotRegistered, Registered, Registration
+from flowfabric.operations.workers import NotRegistered
+from flowfabric.operations.workers import Registered
+from flowfabric.operations.workers import Registration
 from flowfabric.errors import FlowFabricError, Nondeterminism
 from flowfabric.operations.budgets import Usage
 from flowfabric.operations.executions import ResumeSignals, Submission
@@ -254,7 +258,7 @@ def _tells(renewal: Renewal) -> bool:
 def _engine_finish(finish: Finish) -> EngineFinish:
     held, outcome = _held(finish.claim), finish.outcome
     if isinstance(outcome, Complete):
-        return EngineFinish(held, Completion(outcome.result, outcome.encoding), finish.op)
+        return EngineFinish(held, Complete(outcome.result, outcome.encoding), finish.op)
     assert isinstance(outcome, Fail)
     failure = Failure(outcome.reason, outcome.category, outcome.retryable)
     return EngineFinish(held, failure, finish.op)

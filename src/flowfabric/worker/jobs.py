@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any, Final, Literal
 
-from flowfabric.engine.frames import NewFrame
-from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.operations.attempts import NewFrame
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.errors import FlowFabricError
 from flowfabric.ports.worker import Claim, Delay, Finish, Outcome, Satisfied
 from flowfabric.worker.answers import (

@@ -5,8 +5,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.workers import Registration
+from flowfabric.operations.workers import ClaimOrder
+from flowfabric.operations.workers import Registration
 from flowfabric.errors import FlowFabricError
 from flowfabric.ports.worker import Claim, Fail, Finish, Finished, FinishReply, Renewal, WorkerPort
 from flowfabric.telemetry.observer import NOBODY, Observer

@@ -8,7 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from flowfabric.core.streams import MAX_FRAME_BYTES
-from flowfabric.engine.frames import NewFrame
+from flowfabric.operations.attempts import NewFrame
 from flowfabric.errors import ConfigError, FlowFabricError
 from flowfabric.worker import codecs
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from flowfabric.engine.workers import Registration
+from flowfabric.operations.workers import Registration
 from flowfabric.errors import FlowFabricError
 from flowfabric.ports.worker import Renewal, WorkerPort
 from flowfabric.worker.jobs import Job

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Final
 
-from flowfabric.engine.claims import ClaimOrder
+from flowfabric.operations.workers import ClaimOrder
 from flowfabric.errors import FlowFabricError
 from flowfabric.ports.worker import Claim, Delay, Finish, FinishReply, WorkerPort
 from flowfabric.worker.answers import unacceptable

@@ -13,7 +13,7 @@ import msgspec
 from flowfabric.core.backoff import Backoff
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.policy import ExecutionPolicy, read_policy
-from flowfabric.engine.frames import NewFrame
+from flowfabric.operations.attempts import NewFrame
 from flowfabric.errors import (
     ConfigError,
     ExecutionNotActive,

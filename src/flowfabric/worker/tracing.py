@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from flowfabric.engine.claims import ClaimOrder
+from flowfabric.operations.workers import ClaimOrder
 from flowfabric.errors import FlowFabricError
 from flowfabric.ports.worker import Claim, Fail, Finish, Finished, FinishReply
 from flowfabric.telemetry.traces import TRACEPARENT, Traces, given_parent

@@ -20,7 +20,7 @@ from flowfabric.core.conditions import (
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspensions import ReceivedSignal
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.errors import ConfigError
 from flowfabric.operations.executions import ResumeSignals
 from flowfabric.ports.worker import Delay, Satisfied

@@ -10,7 +10,7 @@ from uuid import uuid4
 import msgspec
 
 from flowfabric.core.ids import check_lane, check_namespace, check_worker_id
-from flowfabric.engine.workers import Registration
+from flowfabric.operations.workers import Registration
 from flowfabric.errors import ConfigError, InvalidInput
 from flowfabric.worker.handlers import Middleware
 

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from flowfabric.backend.types import Frame, StoredFrame, Trim
-from flowfabric.engine.frames import NewFrame, frame_fields, outgoing
-from flowfabric.engine.holding import Held
+from flowfabric.engine.frames import frame_fields, outgoing
+from flowfabric.operations.attempts import NewFrame
+from flowfabric.engine.leased import Held
 from flowfabric.engine.streams import Streams
 from flowfabric.errors import (
     FlowFabricError,

@@ -9,7 +9,8 @@ from flowfabric.backend.base import lane_bell
 from flowfabric.backend.bells import LocalBells
 from flowfabric.backend.types import ClaimRequest
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.claims import Claimed, ClaimOrder
+from flowfabric.engine.claims import Claimed
+from flowfabric.operations.workers import ClaimOrder
 from flowfabric.operations.executions import Submission
 from tests.unit.engine.recorder import Recorder
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.workers import Registration, Workers
+from flowfabric.engine.workers import Workers
+from flowfabric.operations.workers import Registration
 from flowfabric.errors import FlowFabricError, InvalidCapabilities, InvalidInput, Unavailable
 from tests.unit.engine.nostore import deps_without_store
 

@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from flowfabric.core.rules.attempts import Failure
-from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.finishing import Completion, Finish
-from flowfabric.engine.grants import GrantClaim
-from flowfabric.engine.holding import Held
+from flowfabric.engine.claims import Claimed
+from flowfabric.operations.workers import ClaimOrder
+from flowfabric.engine.finishing import Finish
+from flowfabric.operations.workers import Complete
+from flowfabric.operations.workers import GrantClaim
+from flowfabric.engine.leased import Held
 from flowfabric.engine.leases import Renewed
 from flowfabric.engine.outcomes import Done
-from flowfabric.engine.workers import NotRegistered, Refreshed, Registered, Registration
+from flowfabric.operations.workers import NotRegistered
+from flowfabric.operations.workers import Refreshed
+from flowfabric.operations.workers import Registered
+from flowfabric.operations.workers import Registration
 from flowfabric.errors import (
     ClaimGrantExpired,
     ExecutionNotFound,
@@ -318,7 +323,7 @@ class _Batch:
         if item.execution_id in self._refused:
             return None
         if outcome.complete is not None:
-            completion = Completion(some_bytes(outcome.complete.result), outcome.complete.encoding)
+            completion = Complete(some_bytes(outcome.complete.result), outcome.complete.encoding)
             return Finish(held_of(item), completion, item.op)
         if outcome.fail is not None:
             return Finish(held_of(item), _failure(outcome.fail), item.op)

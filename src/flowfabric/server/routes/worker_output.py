@@ -7,9 +7,11 @@ from flowfabric.core.condition_checks import Binding, Fresh, UsePending
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.suspend_outcomes import Details, Issued, Suspended
 from flowfabric.core.suspensions import ResumePolicy
-from flowfabric.engine.journals import Kept
-from flowfabric.engine.streams import FramesAppended, NewFrame, Output
-from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.operations.attempts import Kept
+from flowfabric.engine.streams import Output
+from flowfabric.operations.attempts import Appended
+from flowfabric.operations.attempts import NewFrame
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.engine.waitpoints import PendingRequest
 from flowfabric.errors import (
     ExecutionNotActive,
@@ -172,7 +174,7 @@ def _frame(asked: wire.NewFrame) -> NewFrame:
     )
 
 
-def _appended(answer: FramesAppended | FlowFabricError) -> Item[wire.Appended]:
+def _appended(answer: Appended | FlowFabricError) -> Item[wire.Appended]:
     if isinstance(answer, FlowFabricError):
         return item_of(answer)
     return Item(
