@@ -14,9 +14,9 @@ from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.event_types import CompletionEvent
 from flowfabric.engine.events import EventScope
 from flowfabric.engine.streams import Tail
+from flowfabric.engine.waits import WITH_RESULT
 from flowfabric.errors import ExecutionNotFound, InvalidInput
 from flowfabric.operations.executions import Executions, Submission
-from flowfabric.ports.ends import WITH_RESULT
 from tests.conformance.driver import Driver
 from tests.conformance.streaming import SOON_S, Waits, append, frame, payloads
 from tests.proofs import proves
