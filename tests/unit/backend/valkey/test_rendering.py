@@ -11,7 +11,7 @@ from flowfabric.backend.valkey.rendering import WORDS, lua, render
 from flowfabric.backend.valkey.verifying import dumping
 from flowfabric.core import settle
 
-# Numbers a file has of its own, which no rule in Python knows: how it asks the server, how it packs.
+# Numbers a file has of its own, which no rule in Python knows: of its queries and its packing.
 OWN_NUMBERS: Final = frozenset(
     {
         ("alike", "0xdc"),
