@@ -94,7 +94,7 @@ class Budgets:
         )
         return await self._spend(item, held)
 
-    @implements(attempts.Attempts.report_usages)
+    @implements(attempts.HeldAttempts.report_usages)
     async def report_usages(self, items: Sequence[UsageReport]) -> list[Usage | FlowFabricError]:
         return await asyncio.gather(*map(self._report, items))
 

@@ -5,11 +5,8 @@ from typing import Final
 import msgspec
 
 from flowfabric.backend.coalesce import MOST_READS
-from flowfabric.backend.types import (
-    MAX_JOURNAL_ENTRIES,
-    MAX_JOURNAL_ENTRY_BYTES,
-    MAX_REPLY_BYTES,
-)
+from flowfabric.backend.types import MAX_REPLY_BYTES
+from flowfabric.core import journal
 from flowfabric.core.merge_patch import MAX_DOCUMENT_BYTES
 from flowfabric.core.rules.operators import MAX_PRIORITY
 from flowfabric.core.settle import BYTES_PER_STEP, EDGES_PER_STEP
@@ -41,8 +38,8 @@ _LIMITS: Final[dict[str, int]] = {
     "frame_bytes": MAX_FRAME_BYTES,
     "signal_bytes": MOST_PAYLOAD_BYTES,
     "summary_bytes": MAX_DOCUMENT_BYTES,
-    "journal_entries": MAX_JOURNAL_ENTRIES,
-    "journal_entry_bytes": MAX_JOURNAL_ENTRY_BYTES,
+    "journal_entries": journal.MAX_ENTRIES,
+    "journal_entry_bytes": journal.MAX_ENTRY_BYTES,
     **{f"{name}_body_bytes": size for name, size in BODY_BYTES.items()},
 }
 

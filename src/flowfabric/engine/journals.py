@@ -45,7 +45,7 @@ class Journals:
         fence = await fence_of(self._deps, held, may_override=False)
         return await self._append(JournalAppend(held.execution_id, fence, checked))
 
-    @implements(attempts.Attempts.append_journal)
+    @implements(attempts.HeldAttempts.append_journal)
     async def append_journal(self, new: NewEntries) -> list[Kept | FlowFabricError]:
         return await self.append_each(self._deps.leased.held(new), new.entries)
 

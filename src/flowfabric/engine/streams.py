@@ -68,7 +68,7 @@ class Streams:
         version = answer.summary_version if has_summary(out.frames) else None
         return attempts.Appended(answer.ids, answer.frame_count, version)
 
-    @implements(attempts.Attempts.append_frames)
+    @implements(attempts.HeldAttempts.append_frames)
     async def append_frames(
         self, items: Sequence[attempts.Output]
     ) -> list[attempts.Appended | FlowFabricError]:

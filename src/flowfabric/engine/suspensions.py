@@ -75,7 +75,7 @@ class Suspensions:
         self._signals = signals
         self._family = backend_name(deps.store.backend.describe().tag)
 
-    @implements(attempts.Attempts.suspend)
+    @implements(attempts.HeldAttempts.suspend)
     async def suspend_attempt(
         self, order: attempts.Suspend
     ) -> attempts.Suspended | attempts.Satisfied:

@@ -62,7 +62,7 @@ class Waitpoints:
         self._deps = deps
         self._keys = keys
 
-    @implements(attempts.Attempts.create_waitpoint)
+    @implements(attempts.HeldAttempts.create_waitpoint)
     async def create_waitpoint(self, new: NewWaitpoint) -> WaitpointIssued:
         request = PendingRequest(expires_in_ms=new.expires_in_ms, waitpoint_key=new.waitpoint_key)
         made = await self.create_pending_waitpoint(self._deps.leased.held(new), request)

@@ -167,7 +167,7 @@ class FlowFabric(Home):
             middleware=tuple(middleware),
             resources=tuple(resources),
         )
-        return Worker(self._worker_port, self._handlers, options)
+        return Worker(self._worker_calls, self._handlers, options)
 
     def claimer(
         self,
@@ -187,7 +187,7 @@ class FlowFabric(Home):
             concurrency=permits,
             lease_ms=milliseconds(lease, "lease"),
         )
-        return Claimer(self._worker_port, options)
+        return Claimer(self._worker_calls, options)
 
     # ---- submitting
 

@@ -15,7 +15,7 @@ from flowfabric.errors import ConfigError, InvalidInput
 from flowfabric.fabric.embedded import EmbeddedSubmitter
 from flowfabric.operations.declaration import Call, Operation, Transport
 from flowfabric.ports.submitter import SubmitterPort
-from flowfabric.ports.worker import WorkerPort
+from flowfabric.ports.worker import WorkerCalls
 from flowfabric.telemetry.observer import NOBODY, Observer
 from flowfabric.worker.embedded import EmbeddedWorker
 from flowfabric.worker.observing import observed_worker
@@ -29,7 +29,7 @@ class Connection(msgspec.Struct, frozen=True):
     those who want more of it than the ports offer."""
 
     submitter: SubmitterPort
-    worker: WorkerPort
+    worker: WorkerCalls
     close: Callable[[], Awaitable[None]]
     # Every operation as a server offers it.
     rest: "Callable[[], Rest]"

@@ -186,7 +186,7 @@ class UsageReport(Fence, frozen=True, kw_only=True):
     dedup_key: str = ""
 
 
-class Attempts:
+class HeldAttempts:
     @operation(
         "POST /v1/worker/suspend",
         WORKER,

@@ -75,6 +75,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     with_last: str = ""
     # No cache keeps the answer.
     no_store: bool = False
+    # The command that calls it from a shell.
+    command: str = ""
     # The answer is a credential: no cache keeps it, and callers must show who they are.
     is_secret: bool = False
 

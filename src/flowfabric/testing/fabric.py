@@ -14,14 +14,14 @@ from flowfabric.config import Settings, parse_store_url
 from flowfabric.core.journal import JournalEntry
 from flowfabric.engine import Engine
 from flowfabric.engine.deliveries import Delivered
-from flowfabric.operations.attempts import Kept
 from flowfabric.errors import FlowFabricError, Nondeterminism
 from flowfabric.fabric.app import FlowFabric
 from flowfabric.fabric.connecting import connection_on
 from flowfabric.fabric.runs import Run
+from flowfabric.operations.attempts import Kept
 from flowfabric.operations.signals import Approval, OpenWaitpoint
 from flowfabric.ports.submitter import SubmitterPort
-from flowfabric.ports.worker import Claim, WorkerPort
+from flowfabric.ports.worker import Claim, WorkerCalls
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.worker import codecs
 from flowfabric.worker.handlers import Middleware
@@ -75,8 +75,8 @@ class Kit(FlowFabric):
         await self.start_workers()
         return await super().submitter()
 
-    async def _worker_port(self) -> WorkerPort:
-        return cast(WorkerPort, _Noting(await super()._worker_port(), self.repeated))
+    async def _worker_calls(self) -> WorkerCalls:
+        return cast(WorkerCalls, _Noting(await super()._worker_calls(), self.repeated))
 
     def silence(self, attempt_id: str) -> None:
         """From now on nothing that this attempt does reaches the engine."""
@@ -88,7 +88,7 @@ class Kit(FlowFabric):
         for lane in self._lanes.keys() - self._workers.keys():
             options = self.worker([lane], middleware=[self._through]).options
             timed = msgspec.structs.replace(options, monotonic=lambda: self.clock() / 1000)
-            worker = Worker(self._worker_port, self._handlers, timed)
+            worker = Worker(self._worker_calls, self._handlers, timed)
             self._workers[lane] = worker
             await worker.start()
 
