@@ -9,8 +9,8 @@ from bench.measure import Cycle
 from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 
 INPUT = b"x" * 256
 RESULT = b"y" * 256

@@ -21,10 +21,9 @@ from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.engine.finishing import Finish
-from flowfabric.operations.workers import Complete
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.valkey_server import ValkeyServer
 
 _OPTIONS = ("--auto-aof-rewrite-percentage", "0", "--hz", "1", "--slowlog-log-slower-than", "-1")

@@ -10,9 +10,9 @@ from bench.cycle import INPUT, RESULT, cycle_of, engine_at
 from bench.measure import Cycle, Measure, measure
 from bench.report import Options, Ratio, Report
 from flowfabric.engine import Engine
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.operations.budgets import NewBudget, NewQuota
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 
 CALLERS = 64
 _PLENTY = 2**40

@@ -14,10 +14,10 @@ from bench.report import Options, Ratio, Report
 from flowfabric.app import running
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.engine.leased import Held
 from flowfabric.engine.streams import Frame, Tail
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 
 CALLERS = 64
 READERS = 1_000

@@ -15,11 +15,11 @@ from bench.report import Options, Ratio, Report
 from flowfabric.core.conditions import signal_set
 from flowfabric.core.suspend_outcomes import Suspended
 from flowfabric.engine import Engine
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.engine.leased import Held
 from flowfabric.engine.signals import SignalRequest
 from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 
 CALLERS = 64
 ONE = ClaimOrder(

@@ -20,11 +20,10 @@ from bench.valkey.baseline import (
 from bench.valkey.rig import Rig, rig
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.engine.finishing import Finish
-from flowfabric.operations.workers import Complete
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder, Complete
 
 CALLERS = 64
 BATCH = 50

@@ -10,10 +10,9 @@ from bench.cycle import RESULT
 from bench.valkey.rig import Rig
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.engine.finishing import Finish
-from flowfabric.operations.workers import Complete
 from flowfabric.errors import FlowFabricError
+from flowfabric.operations.workers import ClaimOrder, Complete
 
 WAITING = ClaimOrder(
     worker_id="bench", worker_instance_id="bench-1", lanes=("bench",), n=64, wait_ms=30_000

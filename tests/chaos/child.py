@@ -6,9 +6,9 @@ import sys
 from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 
 
 def say(*words: str) -> None:

@@ -14,8 +14,8 @@ from flowfabric.config import Settings, StoreUrl
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.chaos.processes import Child, child
 
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "3"))

@@ -10,9 +10,9 @@ import pytest
 
 from flowfabric.config import Settings
 from flowfabric.engine import Engine
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.errors import FlowFabricError, LeaseExpired
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.chaos.valkey_load import (
     Load,
     be_patient,

@@ -9,8 +9,8 @@ from flowfabric.backend.base import lane_bell
 from flowfabric.backend.valkey.keys import BELL
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.errors import AuthFault, InvalidInput, ProtocolFault, TransportFault
+from flowfabric.operations.workers import ClaimOrder
 from tests.chaos.valkey_load import Load, ended_well, engine_at
 from tests.valkey_sentinel import NAME, WatchedPair
 from tests.valkey_server import ValkeyServer, await_server

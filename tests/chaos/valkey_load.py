@@ -14,9 +14,9 @@ from flowfabric.core.tokens import Secret
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.errors import ExecutionNotActive, FlowFabricError, LeaseExpired, StaleLease
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.clock import VirtualClock
 from tests.valkey_server import ValkeyServer
 

@@ -19,10 +19,6 @@ from flowfabric.core.condition_checks import Fresh
 from flowfabric.core.conditions import signal_set
 from flowfabric.core.rules.signals import Accepted
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.operations.workers import ClaimOrder
-from flowfabric.operations.attempts import NewFrame
-from flowfabric.operations.attempts import SuspendOrder
-from flowfabric.operations.workers import Registration
 from flowfabric.errors import (
     BudgetNotFound,
     ExecutionNotFound,
@@ -32,6 +28,7 @@ from flowfabric.errors import (
     NotFound,
 )
 from flowfabric.operations import budgets, flows
+from flowfabric.operations.attempts import NewFrame, Suspended, SuspendOrder
 from flowfabric.operations.declaration import operations_of
 from flowfabric.operations.executions import (
     AlreadySatisfied,
@@ -47,10 +44,12 @@ from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.schedules import Backfill, NewSchedule, Schedules
 from flowfabric.operations.signals import Approval, NewSignal, Signals
 from flowfabric.operations.store import NewSecret, Store
-from flowfabric.ports.worker import Claim, Complete, Fail, Finish, Suspended
+from flowfabric.operations.workers import Claim, ClaimOrder, Complete, Fail, Registration
 from flowfabric.server.router import Router
 from flowfabric.server.routes import ROUTES
 from flowfabric.wire import streams
+from flowfabric.worker.calls import finish_of, suspend_of
+from flowfabric.worker.session import append
 from tests.serving import TOKEN, serving
 
 NOBODY = "{fp:1}:00000000-0000-4000-8000-000000000000"
@@ -95,12 +94,14 @@ class World:
     async def claim(self, lane: str = "default") -> Claim:
         worker = (await self.fabric.open()).worker
         order = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=(lane,))
-        (claim,) = await worker.claim(order)
+        reply = await worker.claim(order)
+        assert reply is not None
+        (claim,) = reply.items
         return claim
 
     async def finish(self, claim: Claim, outcome: Complete | Fail) -> None:
         worker = (await self.fabric.open()).worker
-        (done,) = (await worker.finish([Finish(claim, outcome)], None)).items
+        (done,) = (await worker.finish([finish_of(claim, outcome)])).items
         assert not isinstance(done, Exception)
 
     async def ended(self, outcome: Complete | Fail, lane: str) -> str:
@@ -114,7 +115,7 @@ class World:
         claim = await self.claim(lane)
         condition = signal_set("go")
         order = SuspendOrder(resume_condition=condition, waitpoints=(Fresh(waitpoint_key="k"),))
-        done = await (await self.fabric.open()).worker.suspend(claim, order)
+        done = await (await self.fabric.open()).worker.suspend(suspend_of(claim, order))
         assert isinstance(done, Suspended)
         return claim.execution_id, done
 
@@ -214,7 +215,7 @@ async def _output(world: World) -> None:
     patch = NewFrame(
         frame_type="s", payload=b'{"a":1}', mode="summary", patch_kind="json-merge-patch"
     )
-    await worker.append(claim, [NewFrame(frame_type="t", payload=b"hello", seq=1), patch])
+    await append(worker, claim, [NewFrame(frame_type="t", payload=b"hello", seq=1), patch])
     read = await admin.read_stream(own, 0, streams.RangeQuery(visibility="exclude_best_effort"))
     assert read.frames[0].fields.payload == b"hello"
     tail = await admin.tail_stream(own, 0, streams.TailQuery(after=read.next_after, block_ms=1))
@@ -274,7 +275,7 @@ async def _flows(world: World) -> None:
     apply = flows.StagedEdge(edge_id=staged.edge_id, downstream=ids["c"])
     assert await admin.apply_edge(own, apply) == flows.EdgeApplied(1)
     assert await admin.apply_edge(own, apply) == flows.EdgeAlreadyApplied()
-    await world.finish(await world.claim("flows"), Fail("no", retryable=False))
+    await world.finish(await world.claim("flows"), Fail("no", "handler_error", retryable=False))
     replayed = await admin.replay_flow(own, reason="again")
     assert ids["a"] in [one.execution_id for one in replayed.items]
     cancelled = await admin.cancel_flow(own, reason="enough", wait=True)
@@ -359,13 +360,13 @@ async def _schedules(world: World) -> None:
 async def _service(world: World) -> None:
     admin = world.admin
     worker = (await world.fabric.open()).worker
-    await worker.register(
+    await worker.register_worker(
         Registration(
             worker_id="w",
             worker_instance_id="w-1",
-            lanes=frozenset({"default"}),
-            capabilities=frozenset({"gpu"}),
-            liveness_ttl_ms=60_000,
+            lanes=("default",),
+            capabilities=("gpu",),
+            ttl_ms=60_000,
         )
     )
     (shown,) = (await admin.list_workers()).items

@@ -7,6 +7,7 @@ import pytest
 
 from flowfabric.backend.base import Bells, Listening
 from flowfabric.backend.types import Frame
+from flowfabric.engine.frames import AnyFrame
 from flowfabric.engine.leased import Held
 from flowfabric.engine.streams import StreamPage, StreamRange, Tail
 from flowfabric.operations.attempts import NewFrame
@@ -19,11 +20,11 @@ def frame(payload: bytes = b"x", **fields: Any) -> Frame:
     return Frame(frame_type=fields.pop("frame_type", "stdout"), payload=payload, **fields)
 
 
-def patch(payload: bytes, **fields: Any) -> Frame:
+def patch(payload: bytes, **fields: Any) -> NewFrame:
     return NewFrame(frame_type="summary", payload=payload, mode="summary", **fields)
 
 
-def live(payload: bytes = b"live", **fields: Any) -> Frame:
+def live(payload: bytes = b"live", **fields: Any) -> NewFrame:
     return NewFrame(frame_type="stdout", payload=payload, mode="best_effort", **fields)
 
 
@@ -41,7 +42,7 @@ def payloads(page: StreamPage) -> list[bytes]:
     return [stored.frame.payload for stored in page.frames]
 
 
-async def append(driver: Driver, held: Held, *frames: Frame, attempt: int = 0) -> list[str]:
+async def append(driver: Driver, held: Held, *frames: AnyFrame, attempt: int = 0) -> list[str]:
     return list((await driver.engine.streams.append(held, attempt, frames)).ids)
 
 

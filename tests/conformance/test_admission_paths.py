@@ -11,10 +11,9 @@ from flowfabric.core.limits.gates import quota_gate
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine import claims as claims_module
-from flowfabric.operations.workers import ClaimOrder
-from flowfabric.operations.workers import GrantClaim
 from flowfabric.errors import Corruption, FlowFabricError, TransportFault
 from flowfabric.operations.executions import GrantOrder
+from flowfabric.operations.workers import ClaimOrder, GrantClaim
 from tests.conformance.driver import LEASE_MS, Driver, refused
 from tests.conformance.feeds import SOON_S
 from tests.conformance.limiting import (
@@ -167,7 +166,7 @@ async def test_a_grant_is_admitted_and_its_slot_passes_to_the_lease(driver: Driv
             grant_key=grant.grant_key,
             worker_id="w",
             worker_instance_id="w-1",
-            lease_ttl_ms=LEASE_MS,
+            lease_ms=LEASE_MS,
         )
     )
     driver.clock.advance(20_000)

@@ -12,10 +12,10 @@ from flowfabric.core.ids import compose
 from flowfabric.core.record import Attempt, Record
 from flowfabric.engine.claims import Claimed
 from flowfabric.engine.finishing import Finish
-from flowfabric.operations.workers import Complete
 from flowfabric.engine.outcomes import Done
 from flowfabric.errors import StaleLease
 from flowfabric.operations.executions import Submission, Submitted
+from flowfabric.operations.workers import Complete
 from tests.conformance.driver import LEASE_MS, RETRIES, TRANSIENT, Driver, fenced, stranger
 
 MANY: Final = 20

@@ -6,8 +6,6 @@ from collections import Counter
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.claims import Claimed
-from flowfabric.operations.workers import ClaimOrder
-from flowfabric.operations.workers import Grant
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotEligible,
@@ -19,6 +17,7 @@ from flowfabric.errors import (
     StaleLease,
 )
 from flowfabric.operations.executions import GrantOrder
+from flowfabric.operations.workers import ClaimOrder, Grant
 from tests.conformance.driver import LEASE_MS, RETRIES, TRANSIENT, Driver, unfenced
 from tests.conformance.graphs import Graph
 from tests.stores import SEARCHABLE

@@ -10,9 +10,9 @@ from flowfabric.core.conditions import single
 from flowfabric.core.limits.gates import key_gate
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.claims import Claimed
-from flowfabric.operations.workers import ClaimOrder
-from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.errors import TransportFault
+from flowfabric.operations.attempts import SuspendOrder
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.driver import (
     LEASE_MS,
     PERMANENT,

@@ -8,12 +8,10 @@ import pytest
 from flowfabric.backend.base import Backend
 from flowfabric.core.limits.gates import key_gate, quota_gate
 from flowfabric.engine import Engine, engine_on
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.engine.finishing import Finish
-from flowfabric.operations.workers import Complete
-from flowfabric.operations.workers import GrantClaim
 from flowfabric.errors import FlowFabricError, TransportFault
 from flowfabric.operations.budgets import NewHold
+from flowfabric.operations.workers import ClaimOrder, Complete, GrantClaim
 from tests.conformance.driver import LEASE_MS, Driver
 from tests.conformance.limiting import new_budget, new_quota, slots
 

@@ -4,12 +4,11 @@ import pytest
 
 from flowfabric.core.conditions import signal_set
 from flowfabric.engine import engine_on
-from flowfabric.operations.workers import ClaimOrder
-from flowfabric.operations.attempts import SuspendOrder
-from flowfabric.operations.workers import Registration
 from flowfabric.errors import Corruption, ExecutionNotFound, InvalidInput
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.executions import Executions, GrantOrder
 from flowfabric.operations.explanations import Blocker, Explanation
+from flowfabric.operations.workers import ClaimOrder, Registration
 from tests.conformance.driver import (
     LEASE_MS,
     NOWHERE,
@@ -36,7 +35,7 @@ async def worker(
             worker_instance_id=name,
             lanes=frozenset({lane}),
             capabilities=frozenset(capabilities),
-            liveness_ttl_ms=600_000,
+            ttl_ms=600_000,
         )
     )
 

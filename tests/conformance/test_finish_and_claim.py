@@ -7,9 +7,7 @@ import msgspec
 from flowfabric.core.limits.gates import key_gate
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import engine_on
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.engine.finishing import Finish
-from flowfabric.operations.workers import Complete
 from flowfabric.engine.outcomes import Done
 from flowfabric.errors import (
     Corruption,
@@ -19,6 +17,7 @@ from flowfabric.errors import (
     StaleLease,
     TransportFault,
 )
+from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.conformance.driver import RETRIES, Driver, fenced, refused, stranger, unfenced
 from tests.conformance.limiting import SOME_BUDGET, Watched, new_budget, report, slots
 

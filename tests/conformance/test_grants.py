@@ -8,8 +8,6 @@ import pytest
 from flowfabric.core.ids import partition_of
 from flowfabric.core.rules.flows import cancel_flow
 from flowfabric.engine.claims import Claimed
-from flowfabric.operations.workers import Grant
-from flowfabric.operations.workers import GrantClaim
 from flowfabric.errors import (
     CapabilityMismatch,
     ClaimGrantExpired,
@@ -26,6 +24,7 @@ from flowfabric.errors import (
     NotAResumedExecution,
     UseClaimResumedExecution,
 )
+from flowfabric.operations.workers import Grant, GrantClaim
 from tests.conformance.driver import EVERYWHERE, NOWHERE, Driver, refused, stranger
 from tests.conformance.granting import GPU, cancelled_flow, claim_of, issue, order
 from tests.conformance.graphs import Graph, Member
@@ -214,7 +213,7 @@ async def test_a_bad_grant_request_is_refused(driver: Driver, fields: dict[str, 
 async def test_consuming_a_grant_leases_and_uses_it_up(driver: Driver) -> None:
     execution_id = await driver.submit(input=b"x")
     grant = await issue(driver, execution_id)
-    claimed = await driver.engine.grants.claim_execution(claim_of(grant, lease_ttl_ms=4_000))
+    claimed = await driver.engine.grants.claim_execution(claim_of(grant, lease_ms=4_000))
     record = claimed.record
     assert (claimed.kind, claimed.input) == ("fresh", b"x")
     assert (record.state, record.attempt_type, record.lease_epoch) == ("active", "initial", 1)

@@ -4,10 +4,10 @@ import pytest
 
 from flowfabric.backend.types import ClaimRequest
 from flowfabric.engine import Engine, engine_on
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.errors import InvalidInput, LaneNotAccepting
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.lanes import Lanes
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.driver import Driver, refused
 from tests.conformance.limiting import Watched
 from tests.proofs import proves

@@ -4,9 +4,7 @@ import asyncio
 from typing import Any, Final
 
 from flowfabric.engine import engine_on
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.engine.finishing import Finish
-from flowfabric.operations.workers import Complete
 from flowfabric.engine.outcomes import Done
 from flowfabric.errors import (
     FenceRequired,
@@ -17,6 +15,7 @@ from flowfabric.errors import (
     TransportFault,
 )
 from flowfabric.operations.executions import ExecutionDuplicate, Submission, Submitted
+from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.conformance.driver import Driver, fenced, stranger, unfenced
 from tests.conformance.limiting import Watched
 

@@ -5,8 +5,7 @@ from typing import Final
 
 from flowfabric.core.ids import compose
 from flowfabric.engine import engine_on
-from flowfabric.operations.workers import ClaimOrder
-from flowfabric.operations.workers import Registration
+from flowfabric.operations.workers import ClaimOrder, Registration
 from tests.conformance.driver import Driver, stranger
 from tests.conformance.limiting import Watched, flood
 
@@ -60,7 +59,7 @@ async def _register(driver: Driver, instance: str, *capabilities: str) -> None:
             worker_instance_id=instance,
             lanes=frozenset({"default"}),
             capabilities=frozenset(capabilities),
-            liveness_ttl_ms=60_000,
+            ttl_ms=60_000,
         )
     )
 

@@ -4,7 +4,6 @@ import pytest
 
 from flowfabric.engine import engine_on
 from flowfabric.engine.streams import Frame, Output, StreamPage, frame_fields
-from flowfabric.operations.attempts import Appended
 from flowfabric.errors import (
     ExecutionNotFound,
     FenceRequired,
@@ -15,6 +14,7 @@ from flowfabric.errors import (
     StaleOwnerCannotAppend,
     StreamClosed,
 )
+from flowfabric.operations.attempts import Appended
 from tests.conformance.driver import (
     FINAL,
     LEASE_MS,

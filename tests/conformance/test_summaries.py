@@ -221,7 +221,7 @@ async def test_a_document_that_cannot_be_read_is_left_alone(driver: Driver) -> N
         execution_id=held.execution_id,
         attempt_index=0,
         fence=fence(held),
-        frames=(patch(b"{}"),),
+        frames=(frame(b"{}", frame_type="summary", mode="summary"),),
         summary=SummaryPut(0, b"{nonsense"),
     )
     await driver.engine.deps.store.append(item)

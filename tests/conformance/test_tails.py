@@ -12,8 +12,8 @@ from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Limits, engine_on
 from flowfabric.engine import tails as tails_module
 from flowfabric.engine.streams import StreamPage
-from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.errors import InvalidInput, ResourceExhausted, Unavailable
+from flowfabric.operations.attempts import SuspendOrder
 from tests.conformance.driver import LEASE_MS, Driver, refused, unfenced
 from tests.conformance.streaming import (
     SOON_S,

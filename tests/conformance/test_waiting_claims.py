@@ -9,9 +9,9 @@ import pytest
 from flowfabric.engine import claims as claims_module
 from flowfabric.engine import engine_on
 from flowfabric.engine.claims import Claimed
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.errors import TransportFault
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.driver import Driver
 from tests.conformance.feeds import SOON_S
 from tests.conformance.limiting import Watched

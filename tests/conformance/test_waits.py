@@ -10,13 +10,13 @@ from flowfabric.backend.base import end_bell
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import events as events_module
 from flowfabric.engine import waits as waits_module
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.engine.event_types import CompletionEvent
 from flowfabric.engine.events import EventScope
 from flowfabric.engine.streams import Tail
 from flowfabric.engine.waits import WITH_RESULT
 from flowfabric.errors import ExecutionNotFound, InvalidInput
 from flowfabric.operations.executions import Executions, Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.driver import Driver
 from tests.conformance.streaming import SOON_S, Waits, append, frame, payloads
 from tests.proofs import proves

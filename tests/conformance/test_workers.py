@@ -4,13 +4,9 @@ from typing import Any
 
 import pytest
 
-from flowfabric.operations.workers import Left
-from flowfabric.operations.workers import NotRegistered
-from flowfabric.operations.workers import Refreshed
-from flowfabric.operations.workers import Registered
-from flowfabric.operations.workers import Registration
 from flowfabric.errors import InvalidInput
 from flowfabric.operations.lanes import Lanes, WorkerEntry
+from flowfabric.operations.workers import Left, NotRegistered, Refreshed, Registered, Registration
 from tests.conformance.driver import Driver, refused
 from tests.proofs import proves
 
@@ -22,7 +18,7 @@ def worker(instance: str = "pool-1", **fields: Any) -> Registration:
         "worker_id": "pool",
         "worker_instance_id": instance,
         "lanes": frozenset({"default"}),
-        "liveness_ttl_ms": TTL_MS,
+        "ttl_ms": TTL_MS,
     }
     return Registration(**(defaults | fields))
 

@@ -16,8 +16,8 @@ from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.claims import Claimed
 from flowfabric.engine.leased import Held
 from flowfabric.engine.signals import ApprovalRequest, SignalRequest
-from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.engine.waitpoints import PendingRequest
+from flowfabric.operations.attempts import SuspendOrder
 from tests.conformance.driver import Driver, stranger
 
 GO: Final = one_signal(matcher=ByName("go"))

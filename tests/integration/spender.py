@@ -7,8 +7,8 @@ from pathlib import Path
 from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.operations.budgets import NewHold, Reserved
+from flowfabric.operations.workers import ClaimOrder
 
 REPORTS = 60
 HOLDS = 15

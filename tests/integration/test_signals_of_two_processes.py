@@ -16,9 +16,9 @@ from flowfabric.core.conditions import Count, composite
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspension_documents import read_signal
 from flowfabric.engine import Engine
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.integration.signaller import deliver, request_to
 
 REPOSITORY = Path(__file__).resolve().parents[2]

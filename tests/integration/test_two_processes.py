@@ -15,10 +15,10 @@ from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine, events, tails
 from flowfabric.engine.claims import Claimed
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.engine.event_types import CompletionEvent
 from flowfabric.engine.streams import StreamPage, Tail
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.streaming import SOON_S, Waits
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -8,9 +8,9 @@ import pytest
 from flowfabric.config import Settings
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.tokens import Secret
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.errors import AuthFault, FlowFabricError, PartitionMismatch, ProtocolFault
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.chaos.valkey_load import engine_at, settings_for
 from tests.valkey_server import ValkeyCluster
 

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from flowfabric.engine import Engine
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.errors import ResourceExhausted
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.chaos.agent_worker import fabric_at
 from tests.chaos.valkey_load import engine_at, settings_for
 from tests.valkey_server import ValkeyServer, await_server

@@ -10,9 +10,9 @@ import pytest
 from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.errors import AuthFault, FlowFabricError, ProtocolFault
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.tls_doors import make_certificates, tls_door
 from tests.valkey_server import ValkeyCluster, ValkeyServer, await_server
 

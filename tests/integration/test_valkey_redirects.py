@@ -11,8 +11,8 @@ from flowfabric.backend.valkey.keys import partition_key, slot_of
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.ids import partition_of
 from flowfabric.core.tokens import Secret
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.valkey_server import ValkeyCluster
 
 SOON_S = 20.0

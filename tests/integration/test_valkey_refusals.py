@@ -10,10 +10,10 @@ import pytest
 from flowfabric.backend.valkey.connection import Login, connect
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.engine.leased import Held
 from flowfabric.errors import ResourceExhausted, TransportFault
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.chaos.valkey_load import be_patient, engine_at, settings_for
 from tests.clock import VirtualClock
 from tests.conformance.driver import RETRIES, TRANSIENT, Driver, unfenced

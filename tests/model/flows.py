@@ -13,7 +13,6 @@ from flowfabric.core.ids import for_flow
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.core.states import FINAL, OUTCOMES
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.engine.leased import Held
 from flowfabric.engine.outcomes import Done
 from flowfabric.operations.executions import Submission
@@ -26,6 +25,7 @@ from flowfabric.operations.flows import (
     NewEdge,
     StagedEdge,
 )
+from flowfabric.operations.workers import ClaimOrder
 from tests.model.flowbook import FlowBook, Rule
 from tests.model.sides import COUNTS, Side, agree
 from tests.model.world import Open, World

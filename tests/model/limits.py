@@ -13,12 +13,11 @@ from flowfabric.backend.types import Filter
 from flowfabric.core.limits.gates import key_gate, quota_gate
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.engine.finishing import Finish
-from flowfabric.operations.workers import Complete
 from flowfabric.engine.leased import Held
 from flowfabric.operations.budgets import NewBudget, NewHold, NewQuota
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.model import bookkeeping
 from tests.model.bookkeeping import DIMENSIONS, Books, Level
 from tests.model.comparing import walk

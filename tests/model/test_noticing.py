@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.engine.leased import Held
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.clock import VirtualClock
 from tests.model.comparing import Known, compare
 from tests.model.faults import FAULTS, Sound, with_fault

@@ -27,8 +27,8 @@ from flowfabric.core.suspensions import ReceivedSignal, ResumePolicy
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.leased import Held
 from flowfabric.engine.signals import ApprovalRequest, SignalRequest
-from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.engine.waitpoints import PendingRequest
+from flowfabric.operations.attempts import SuspendOrder
 from tests.conditions import KEYS, NAMES, trees
 from tests.judging import is_met
 from tests.model import strategies as some

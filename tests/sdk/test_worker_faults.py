@@ -8,7 +8,7 @@ import pytest
 
 from flowfabric import Context, FlowFabric
 from flowfabric.errors import Bug, RetryExhausted, TransportFault
-from flowfabric.ports.worker import Finish, FinishReply
+from flowfabric.operations.workers import Finish, FinishReply
 from tests.sdk.meddling import long_leased, meddling
 
 
@@ -21,14 +21,14 @@ async def test_one_that_spoils_a_batch_is_left_to_its_lease_and_the_others_end(
 
     async def finish(found: Any, args: tuple[Any, ...]) -> Any:
         finishes: list[Finish] = args[0]
-        if any(one.claim.lease_id in poison for one in finishes):
+        if any(one.lease_id in poison for one in finishes):
             if len(finishes) == 1:
                 is_left.set()
             raise fault
         return await found(*args)
 
     async def renew(found: Any, args: tuple[Any, ...]) -> Any:
-        leases = {one.claim.lease_id for one in args[1]}
+        leases = {one.lease_id for one in args[1]}
         if is_left.is_set() and leases.isdisjoint(poison):
             is_not_renewed.set()
         return await found(*args)
@@ -64,8 +64,8 @@ async def test_an_answer_that_may_pass_is_asked_for_again(fabric: FlowFabric) ->
         finishes: list[Finish] = args[0]
         if refused:
             return await found(*args)
-        refused.append(finishes[0].claim.execution_id)
-        return FinishReply([RetryExhausted("crowded") for _ in finishes], [])
+        refused.append(finishes[0].execution_id)
+        return FinishReply(items=[RetryExhausted("crowded") for _ in finishes], claimed=[], now=0)
 
     broken = await meddling(fabric, "finish", finish)
 

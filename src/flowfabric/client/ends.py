@@ -13,8 +13,7 @@ from flowfabric.client.questions import execution, waiting
 from flowfabric.client.rest import BACKOFF, Rest
 from flowfabric.errors import ExecutionNotFound, FlowFabricError, NotFound, Unavailable
 from flowfabric.operations.ends import ENDS, Ended
-from flowfabric.operations.executions import ExecutionInfo
-from flowfabric.ports.worker import ExecutionCalls
+from flowfabric.operations.executions import ExecutionCalls, ExecutionInfo
 from flowfabric.wire.results import ATTEMPT_HEADER, ENCODING_HEADER
 
 _log = logging.getLogger("flowfabric.client")

@@ -25,7 +25,7 @@ from flowfabric.fabric.admin import admin_of
 from flowfabric.fabric.connecting import Connect, connector, lazy, settings_for
 from flowfabric.fabric.flows import Flow
 from flowfabric.fabric.home import Home
-from flowfabric.fabric.limits import Budget, BudgetTerms, Quota, quota_of
+from flowfabric.fabric.limits import Budget, BudgetTerms, Limits, Quota, quota_of
 from flowfabric.fabric.options import Options, names_in, settled
 from flowfabric.fabric.runs import Run, result_of
 from flowfabric.fabric.schedules import ScheduleTerms, TaskSchedule, new_schedule
@@ -33,7 +33,6 @@ from flowfabric.fabric.signalling import SignalCall, deliver
 from flowfabric.fabric.tasks import Declare, Task
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.schedules import ScheduleInfo
-from flowfabric.ports.worker import Limits
 from flowfabric.worker import codecs
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.claiming import Claimer

@@ -13,11 +13,11 @@ from flowfabric.core.tokens import Secret
 from flowfabric.engine import Engine
 from flowfabric.errors import ConfigError, InvalidInput
 from flowfabric.fabric.embedded import EmbeddedSubmitter
+from flowfabric.fabric.worker_reads import EngineReads
 from flowfabric.operations.declaration import Call, Operation, Transport
 from flowfabric.ports.submitter import SubmitterPort
-from flowfabric.ports.worker import WorkerCalls
 from flowfabric.telemetry.observer import NOBODY, Observer
-from flowfabric.worker.embedded import EmbeddedWorker
+from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.observing import observed_worker
 
 if TYPE_CHECKING:
@@ -90,14 +90,16 @@ async def connect_http(url: str, token: Secret, observer: Observer = NOBODY) -> 
     try:
         from flowfabric.client.connecting import connect
         from flowfabric.client.operations import over
+        from flowfabric.client.reads import persistent
     except ModuleNotFoundError as fault:
         raise ConfigError(
             f"url: a server is reached with the package {fault.name}: install flowfabric[http]"
         ) from None
     client = await connect(url, token)
+    worker = WorkerCalls(persistent(over(client.rest)), client.worker_reads)
     return Connection(
         client.submitter,
-        observed_worker(client.worker, observer),
+        observed_worker(worker, observer),
         client.rest.close,
         lambda: client.rest,
         over(client.rest),
@@ -134,7 +136,7 @@ def connection_on(engine: Engine, settings: Settings | None = None) -> Connectio
     def rest() -> "Rest":
         return _rest_over(engine, settings or Settings())
 
-    worker = EmbeddedWorker(engine)
+    worker = WorkerCalls(engine.use_case, EngineReads(engine))
     return Connection(submitter, worker, _nothing_to_close, rest, engine.use_case, engine)
 
 

@@ -35,7 +35,7 @@ class FlowRun:
         executions: Mapping[str, str],
     ) -> None:
         self.id = flow_id
-        self._calls = port
+        self._port = port
         self._nodes = nodes
         self._executions = executions
         self._names = {execution_id: name for name, execution_id in executions.items()}
@@ -47,7 +47,7 @@ class FlowRun:
         """The run of one node."""
         if self._nodes.get(node.name) is not node:
             raise ConfigError(f"flow: {node.name} is no node of this flow")
-        return Run(self._executions[node.name], self._calls, node.call.result_type)
+        return Run(self._executions[node.name], self._port, node.call.result_type)
 
     async def result(self, node: Node[R], timeout: Duration | None = None) -> R:
         """The decoded result of a node as soon as it is there; how else it ended is raised."""
@@ -66,11 +66,11 @@ class FlowRun:
         return (await self.info()).public_flow_state
 
     async def info(self) -> FlowSnapshot:
-        return await (await self._calls()).describe_flow(self.id)
+        return await (await self._port()).describe_flow(self.id)
 
     async def members(self) -> list[FlowMember]:
         """Every member with its state, by creation."""
-        port, cursor = await self._calls(), ""
+        port, cursor = await self._port(), ""
         members: list[FlowMember] = []
         while True:
             page = await port.list_members(self.id, cursor, _PAGE)
@@ -93,7 +93,7 @@ class FlowRun:
     ) -> FlowCancelled:
         """Cancel all members, those that nobody runs (`cancel_pending`), or only the flow
         (`flow_only`). With `wait`, a time or True, it returns when those have ended."""
-        answer = await (await self._calls()).cancel_flow(self.id, policy, reason)
+        answer = await (await self._port()).cancel_flow(self.id, policy, reason)
         if wait is None or wait is False:
             return answer
         limit = _LONGEST_CANCEL_S if wait is True else _seconds(wait)
@@ -111,7 +111,7 @@ class FlowRun:
         skipped behind them."""
         chosen = [from_] if isinstance(from_, Node) else from_
         ids = None if chosen is None else [self.run(one).id for one in chosen]
-        return (await (await self._calls()).replay_flow(self.id, ids, reason)).items
+        return (await (await self._port()).replay_flow(self.id, ids, reason)).items
 
     def draw(self, style: Style = "text") -> str:
         """The graph as it was submitted."""
@@ -122,7 +122,7 @@ class FlowRun:
             await self._ended(one.execution_id for one in live)
 
     async def _ended(self, execution_ids: Iterable[str]) -> None:
-        port = await self._calls()
+        port = await self._port()
         await asyncio.gather(*(port.wait_ended(one) for one in execution_ids))
 
 

@@ -35,7 +35,7 @@ class Flow:
         tags: Mapping[str, str],
     ) -> None:
         self.kind = kind
-        self._calls = port
+        self._port = port
         self._namespace = namespace
         self._key = idempotency_key
         self._tags = tags
@@ -114,11 +114,11 @@ class Flow:
     async def submit(self) -> FlowRun:
         """The whole graph in one call. With an idempotency key a repeat finds the same flow."""
         check_graph(self._graph(0))
-        port = await self._calls()
+        port = await self._port()
         delayed = any(node.call.delay_ms for node in self._nodes.values())
         graph = self._graph(await port.now() if delayed else 0)
         made = await port.submit_graph(graph)
-        return FlowRun(made.flow_id, self._calls, dict(self._nodes), made.executions)
+        return FlowRun(made.flow_id, self._port, dict(self._nodes), made.executions)
 
     def _graph(self, now: int) -> GraphSubmission:
         nodes = self._nodes.values()

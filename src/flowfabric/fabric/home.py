@@ -8,8 +8,8 @@ from flowfabric.errors import ConfigError
 from flowfabric.fabric.connecting import Connect, Connection
 from flowfabric.fabric.tracing import traced
 from flowfabric.ports.submitter import SubmitterPort
-from flowfabric.ports.worker import WorkerCalls
 from flowfabric.telemetry.observer import NOBODY, Observer
+from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.layers import Hook, layered
 
 

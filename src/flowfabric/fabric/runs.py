@@ -74,13 +74,13 @@ class Run(Generic[R]):
     async def result(self, timeout: Duration | None = None) -> R:
         """The decoded result as soon as it is there; how else it ended is raised."""
         ended = await self.wait(timeout)
-        value: R = await result_of(await self._calls(), ended, self._result_type())
+        value: R = await result_of(await self._port(), ended, self._result_type())
         return value
 
     async def wait(self, timeout: Duration | None = None) -> Ended:
         """How it ended, as soon as it has; `ResultTimeout` when that takes too long."""
         seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
-        port = await self._calls()
+        port = await self._port()
         ended = await port.wait_ended(self.id, seconds)
         if ended is None:
             if not await port.is_known(self.id):
@@ -102,20 +102,20 @@ class Run(Generic[R]):
         return (await self.info()).public_state
 
     async def info(self) -> ExecutionInfo:
-        found = await (await self._calls()).info(self.id)
+        found = await (await self._port()).info(self.id)
         if found is None:
             raise ExecutionNotFound(self.id)
         return found
 
     async def explain(self) -> Explanation:
         """Why it is not running, with every reason at once."""
-        return await (await self._calls()).explain(self.id)
+        return await (await self._port()).explain(self.id)
 
     async def attempts(self) -> tuple[Attempt, ...]:
-        return (await (await self._calls()).attempts(self.id)).attempts
+        return (await (await self._port()).attempts(self.id)).attempts
 
     async def history(self) -> tuple[HistoryEntry, ...]:
-        port, cursor = await self._calls(), ""
+        port, cursor = await self._port(), ""
         entries: list[HistoryEntry] = []
         while True:
             page = await port.history(self.id, cursor)
@@ -127,14 +127,14 @@ class Run(Generic[R]):
     async def summary(self) -> Any:
         """The rolling document of the current attempt; None before its first patch."""
         index = (await self.info()).current_attempt_index
-        found = await (await self._calls()).summary(self.id, index)
+        found = await (await self._port()).summary(self.id, index)
         return None if found is None else msgspec.json.decode(found.document)
 
     async def stream(
         self, after: str | None = None, visibility: Visibility = "all"
     ) -> AsyncIterator[Frame]:
         """Frames as they come, of one attempt after the other, until the last one has ended."""
-        port, index, position = await self._calls(), 0, after or "0-0"
+        port, index, position = await self._port(), 0, after or "0-0"
         # Of an attempt that has ended, what came between the last look and its end.
         is_last_look = False
         while True:
@@ -191,7 +191,7 @@ class Run(Generic[R]):
     ) -> Delivered:
         """Send a signal. Without a token the open waitpoint that awaits it is looked up, which
         only those may do who could cancel the execution as well."""
-        port = await self._calls()
+        port = await self._port()
         if token is None:
             waitpoint_id, token = await self._address(port, name, waitpoint_id)
         call = SignalCall(
@@ -218,18 +218,18 @@ class Run(Generic[R]):
         raise WaitpointNotFound(f"{self.id} waits for no signal")
 
     async def cancel(self, reason: str = "") -> None:
-        await (await self._calls()).cancel(self.id, reason)
+        await (await self._port()).cancel(self.id, reason)
 
     async def replay(self, reason: str = "") -> None:
         """Run it again from the beginning; only what has ended can be replayed."""
-        await (await self._calls()).replay(self.id, reason)
+        await (await self._port()).replay(self.id, reason)
 
     async def set_tags(self, tags: Mapping[str, str]) -> None:
-        await (await self._calls()).set_execution_tags(self.id, tags)
+        await (await self._port()).set_execution_tags(self.id, tags)
 
     async def traceback(self) -> str:
         """Where its handler failed; nothing unless it has failed."""
-        port = await self._calls()
+        port = await self._port()
         ended = await port.wait_ended(self.id, 0)
         return "" if ended is None else await _traceback(port, ended)
 

@@ -38,6 +38,7 @@ from flowfabric.operations.declaration import (
     READ_OR_WORKER,
     SUBMIT,
     SUBMIT_OR_WORKER,
+    AsyncCalls,
     operation,
 )
 from flowfabric.operations.explanations import Explanation
@@ -532,3 +533,7 @@ class Executions:
         self, execution_id: ExecutionId, order: Reclaim
     ) -> ReclaimGranted | NotReclaimable | ReclaimCapExceeded:
         """Reserve lost work for one worker."""
+
+
+class ExecutionCalls(AsyncCalls, Executions):
+    """Executions, whoever is asked."""

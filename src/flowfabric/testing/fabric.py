@@ -11,19 +11,18 @@ import msgspec
 from flowfabric.app import close_engine, open_engine
 from flowfabric.backend.types import Filter
 from flowfabric.config import Settings, parse_store_url
-from flowfabric.core.journal import JournalEntry
 from flowfabric.engine import Engine
 from flowfabric.engine.deliveries import Delivered
-from flowfabric.errors import FlowFabricError, Nondeterminism
+from flowfabric.errors import FlowFabricError
 from flowfabric.fabric.app import FlowFabric
 from flowfabric.fabric.connecting import connection_on
 from flowfabric.fabric.runs import Run
-from flowfabric.operations.attempts import Kept
+from flowfabric.operations.attempts import Kept, NewEntries
 from flowfabric.operations.signals import Approval, OpenWaitpoint
 from flowfabric.ports.submitter import SubmitterPort
-from flowfabric.ports.worker import Claim, WorkerCalls
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.worker import codecs
+from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.handlers import Middleware
 from flowfabric.worker.runtime import Worker
 from flowfabric.worker.waits import APPROVED, REJECTED
@@ -224,11 +223,9 @@ class _Noting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def record(
-        self, claim: Claim, entries: Sequence[JournalEntry]
-    ) -> list[Kept | Nondeterminism]:
-        answers: list[Kept | Nondeterminism] = await self._inner.record(claim, entries)
-        for entry, answer in zip(entries, answers, strict=True):
+    async def append_journal(self, new: NewEntries) -> list[Kept | FlowFabricError]:
+        answers: list[Kept | FlowFabricError] = await self._inner.append_journal(new)
+        for entry, answer in zip(new.entries, answers, strict=True):
             if isinstance(answer, Kept) and not answer.stored:
                 self._repeated.append(f"{entry.name} (use {entry.seq})")
         return answers

@@ -9,8 +9,8 @@ import msgspec
 from flowfabric.core.journal import JournalEntry
 from flowfabric.engine.tails import StreamPage, StreamRange, Tail
 from flowfabric.errors import FlowFabricError
-from flowfabric.operations.attempts import HeldAttempts, Suspend, SuspendOrder
-from flowfabric.operations.budgets import Budgets
+from flowfabric.operations.attempts import HeldAttempts, Suspend, SuspendOrder, UsageReport
+from flowfabric.operations.budgets import Budgets, Usage
 from flowfabric.operations.declaration import AsyncCalls, Transport
 from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import Executions, Submission
@@ -104,6 +104,14 @@ def suspend_of(claim: Claim, order: SuspendOrder) -> Suspend:
     given = msgspec.structs.asdict(order)
     op = order.op or order.idempotency_key.encode()[:_OP_BYTES].decode(errors="ignore")
     return Suspend(**given | fence_of(claim) | {"op": op or uuid4().hex})
+
+
+async def spend(calls: WorkerCalls, report: UsageReport) -> Usage:
+    """What became of one report."""
+    (usage,) = await calls.report_usages([report])
+    if isinstance(usage, FlowFabricError):
+        raise usage
+    return usage
 
 
 def only(answers: Sequence[T | FlowFabricError]) -> T:

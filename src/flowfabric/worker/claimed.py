@@ -42,7 +42,7 @@ from flowfabric.operations.workers import (
     Renewal,
     WaitChildren,
 )
-from flowfabric.worker.calls import WorkerCalls, fence_of, finish_of, only, suspend_of
+from flowfabric.worker.calls import WorkerCalls, fence_of, finish_of, only, spend, suspend_of
 from flowfabric.worker.durations import Duration, instant_ms, milliseconds
 from flowfabric.worker.jobs import Job
 from flowfabric.worker.session import LEASE_IS_GONE, Session, append, policy_of
@@ -250,7 +250,7 @@ class ClaimedTask:
             dimensions=dict(amounts),
             dedup_key=dedup_key,
         )
-        return only(await self._calls.report_usages([report]))
+        return await spend(self._calls, report)
 
     async def create_pending_waitpoint(self, key: str, expires_in: Duration) -> Issued:
         self._check()

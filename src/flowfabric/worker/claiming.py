@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from types import TracebackType
 
+from flowfabric.core.lease import GrantKind
 from flowfabric.engine.claims import MOST_CLAIMED
 from flowfabric.errors import (
     ConfigError,
@@ -23,7 +24,6 @@ from flowfabric.operations.workers import (
     Claim,
     ClaimOrder,
     GrantClaim,
-    GrantKind,
     NewGrant,
     Registered,
 )

@@ -16,6 +16,7 @@ from flowfabric.operations.workers import (
     Finish,
     Finished,
     FinishReply,
+    GrantClaim,
     Renewal,
     RenewReply,
 )
@@ -49,6 +50,11 @@ class _Observed:
         self._observer.claimed(order.lanes[0], time.perf_counter() - started)
         self._remember(reply.items if reply else ())
         return reply
+
+    async def claim_granted(self, granted: GrantClaim) -> Claim:
+        claim = await self._calls.claim_granted(granted)
+        self._remember((claim,))
+        return claim
 
     async def renew(
         self,

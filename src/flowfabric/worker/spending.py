@@ -11,7 +11,7 @@ from flowfabric.errors import BudgetExceeded, ConfigError
 from flowfabric.operations.answers import Answers, encode
 from flowfabric.operations.attempts import UsageReport
 from flowfabric.operations.budgets import HardBreach, NewHold, Usage
-from flowfabric.worker.calls import WorkerCalls, fence_of, only
+from flowfabric.worker.calls import fence_of, spend
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.session import Address, Paused, Recorded, Session, again
 from flowfabric.worker.steps import describe, recorded
@@ -45,7 +45,7 @@ class Spending:
                 dimensions=dict(_checked(amounts)),
                 dedup_key=self._key(at),
             )
-            usage = await session.held(again(lambda: _spend(session.calls, report)))
+            usage = await session.held(again(lambda: spend(session.calls, report)))
             if usage.attempt_failed:
                 session.lose()
                 raise Paused
@@ -117,10 +117,6 @@ class Reservation:
         # A pause keeps the hold: the block is entered again and goes on.
         if self._committed is None and not isinstance(fault, Paused):
             await self._calls.cancel_reservation(self._budget_id, self._hold.reservation_id)
-
-
-async def _spend(calls: WorkerCalls, report: UsageReport) -> Usage:
-    return only(await calls.report_usages([report]))
 
 
 def _checked(amounts: Mapping[str, int]) -> Mapping[str, int]:

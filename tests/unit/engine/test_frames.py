@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from flowfabric.backend.types import Frame, StoredFrame, Trim
-from flowfabric.engine.frames import frame_fields, outgoing
-from flowfabric.operations.attempts import NewFrame
+from flowfabric.engine.frames import AnyFrame, frame_fields, outgoing
 from flowfabric.engine.leased import Held
 from flowfabric.engine.streams import Streams
 from flowfabric.errors import (
@@ -15,6 +14,7 @@ from flowfabric.errors import (
     PayloadTooLarge,
     RetentionLimitExceeded,
 )
+from flowfabric.operations.attempts import NewFrame
 from tests.unit.engine.nostore import deps_without_store
 
 _ID = "{fp:7}:00000000-0000-4000-8000-000000000001"
@@ -37,7 +37,7 @@ def test_bytes_that_are_no_text_are_marked_as_base64() -> None:
 
 
 def test_what_the_store_gives_or_does_not_keep_is_taken_off() -> None:
-    frames = [
+    frames: list[AnyFrame] = [
         frame(b"a", ttl_ms=5, summary_version=7),
         NewFrame(frame_type="t", payload=b"b", ttl_ms=5, live_maxlen=3, mode="best_effort"),
         NewFrame(frame_type="t", payload=bytearray(b"{}"), mode="summary"),  # type: ignore[arg-type]

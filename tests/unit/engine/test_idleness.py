@@ -10,8 +10,8 @@ from flowfabric.backend.bells import LocalBells
 from flowfabric.backend.types import ClaimRequest
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.claims import Claimed
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.unit.engine.recorder import Recorder
 
 BELL = lane_bell("default", "default")

@@ -7,9 +7,9 @@ import pytest
 
 from flowfabric.engine import Engine, Limits, engine_on, summaries
 from flowfabric.engine.claims import Claimed
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.engine.streams import Frame, Output, Tail
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.streaming import Waits
 from tests.unit.engine.recorder import Recorder
 

@@ -3,6 +3,7 @@
 from typing import Final
 
 from flowfabric.operations.nouns import DECLARED
+from flowfabric.operations.workers import Workers
 from flowfabric.server.operations import route_of
 from flowfabric.server.route import Route
 from flowfabric.server.routes import (
@@ -11,15 +12,12 @@ from flowfabric.server.routes import (
     service,
     streams,
     worker,
-    worker_output,
 )
 
 ROUTES: Final[tuple[Route, ...]] = (
-    *map(route_of, DECLARED),
+    *(worker.ROUTE if one is Workers.claim else route_of(one) for one in DECLARED),
     *reading.routes,
     *streams.routes,
     *events.routes,
-    *worker.routes,
-    *worker_output.routes,
     *service.routes,
 )

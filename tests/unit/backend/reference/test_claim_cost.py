@@ -10,8 +10,8 @@ from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.record import Record
 from flowfabric.engine import engine_on
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.limiting import flood
 
 CROWD = 3_000

@@ -1,8 +1,8 @@
 """A claim of many is asked for in portions that hold no server up."""
 
 from flowfabric.backend.valkey.calls import MOST_ITEMS
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.driver import Driver
 
 MANY = MOST_ITEMS + 25

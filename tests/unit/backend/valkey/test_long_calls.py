@@ -8,11 +8,10 @@ import pytest
 
 from flowfabric.backend.valkey import library
 from flowfabric.backend.valkey.calls import Calls
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.engine.finishing import Finish
-from flowfabric.operations.workers import Complete
 from flowfabric.engine.outcomes import Done
 from flowfabric.errors import TransportFault
+from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.conformance.driver import Driver
 from tests.conformance.graphs import Graph, chain, quorum
 

@@ -3,9 +3,8 @@
 import msgspec
 
 from flowfabric.backend.base import end_bell
-from flowfabric.operations.workers import ClaimOrder
 from flowfabric.engine.finishing import Finish
-from flowfabric.operations.workers import Complete
+from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.conformance.driver import Driver
 from tests.conformance.graphs import chain
 from tests.valkey_server import ValkeyServer
