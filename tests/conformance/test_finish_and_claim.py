@@ -32,7 +32,7 @@ async def test_the_next_execution_comes_with_the_answer(driver: Driver) -> None:
     first = await driver.started()
     second = await driver.submit()
     answer = await driver.engine.finishing.finish_and_claim([done(first)], ORDER)
-    assert answer.done == [Done(first.execution_id, "completed", was="active")]
+    assert answer.done == [Done(first.execution_id, "completed", was="active", now=driver.clock())]
     assert [one.execution_id for one in answer.claimed] == [second]
     assert answer.fault is None
     assert await driver.result(first.execution_id) == b"result"

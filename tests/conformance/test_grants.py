@@ -302,8 +302,8 @@ async def granted(driver: Driver, kind: str) -> Grant:
 
 
 CONSUME_FAULTS: list[tuple[str, dict[str, Any], type[FlowFabricError]]] = [
-    ("ttl", {"lease_ttl_ms": "long"}, InvalidInput),
-    ("ttl zero", {"lease_ttl_ms": 0}, InvalidInput),
+    ("ttl", {"lease_ms": "long"}, InvalidInput),
+    ("ttl zero", {"lease_ms": 0}, InvalidInput),
     ("missing", {"execution_id": NOWHERE}, ExecutionNotFound),
     ("malformed id", {"execution_id": "7"}, InvalidInput),
     ("other key", {"grant_key": stranger()}, InvalidClaimGrant),

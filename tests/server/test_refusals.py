@@ -268,7 +268,7 @@ async def test_a_grant_is_used_once_by_whom_it_is_for(still: Served, clock: Virt
     ]
     for changes, expected in refused:
         assert await still.refused(line, {**body, **changes}) == expected, changes
-    (claimed,) = (await still.done(line, body))["items"]
+    claimed = await still.done(line, body)
     assert (claimed["execution_id"], claimed["attempt_type"]) == (own, "initial")
     assert await still.refused(line, body) == (409, "execution_not_leaseable")
     late = await still.submit()

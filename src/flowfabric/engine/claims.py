@@ -31,7 +31,6 @@ from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.operations import workers as declared
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.workers import (
-    NO_POLICY,
     Claim,
     ClaimOrder,
     ClaimReply,
@@ -373,7 +372,7 @@ def claim_from(claimed: Claimed) -> Claim:
         payload_encoding=record.payload_encoding,
         upstreams=claimed.upstreams,
         tags=record.tags,
-        policy=msgspec.Raw(record.policy) if record.policy else NO_POLICY,
+        policy=msgspec.Raw(record.policy) if record.policy else msgspec.UNSET,
         retry_count=record.retry_count,
         replay_count=record.replay_count,
         journal_length=claimed.journal_length,

@@ -38,8 +38,11 @@ from flowfabric.operations.types import (
 
 ClaimedAs = Literal["initial", "retry", "reclaim", "replay", "resumed"]
 DEFAULT_LEASE_MS: Final = 30_000
-NO_POLICY: Final = msgspec.Raw(b"")
 
+StoredPolicy = Annotated[
+    msgspec.Raw,
+    msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/ExecutionPolicy"}),
+]
 # Its form is checked by the engine, so that one malformed id spoils no other item of a batch.
 HeldExecution = Annotated[str, Owned("execution")]
 GrantKey = Annotated[str, Free("the proof of a grant, which is checked with its execution")]
@@ -150,7 +153,7 @@ class Claim(Answer, frozen=True, gc=False, kw_only=True):
     upstreams: tuple[Upstream, ...] = ()
     tags: Mapping[str, str]
     # The frozen policy as it is stored.
-    policy: msgspec.Raw = NO_POLICY
+    policy: StoredPolicy | msgspec.UnsetType = msgspec.UNSET
     retry_count: int
     replay_count: int = 0
     journal_length: int

@@ -267,7 +267,7 @@ class Session:
 
 
 def policy_of(claim: Claim) -> ExecutionPolicy:
-    return read_policy(bytes(claim.policy).decode())
+    return read_policy(bytes(claim.policy).decode() if claim.policy else "")
 
 
 async def append(calls: WorkerCalls, claim: Claim, frames: Sequence[NewFrame]) -> Appended:

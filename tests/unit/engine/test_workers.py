@@ -24,7 +24,8 @@ from tests.unit.engine.nostore import deps_without_store
             InvalidCapabilities,
             "worker:too_many_tokens",
         ),
-        ({"ttl_ms": 0}, InvalidInput, "ttl_ms"),
+        ({"ttl_ms": 999}, InvalidInput, "ttl_ms"),
+        ({"ttl_ms": 600_001}, InvalidInput, "ttl_ms"),
         ({"ttl_ms": 1.5}, InvalidInput, "ttl_ms"),
     ],
 )
@@ -35,6 +36,7 @@ async def test_a_registration_is_checked(
         "worker_id": "pool",
         "worker_instance_id": "pool-1",
         "ttl_ms": 1_000,
+        "lanes": ("default",),
     }
     with pytest.raises(error, match=match):
         await Workers(deps_without_store()).register_worker(Registration(**(defaults | fields)))
