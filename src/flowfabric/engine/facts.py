@@ -10,12 +10,22 @@ from flowfabric.backend.types import (
     MAX_JOURNAL_ENTRY_BYTES,
     MAX_REPLY_BYTES,
 )
+from flowfabric.core.bounds import (
+    MAX_CONDITION_BYTES,
+    MAX_LANES,
+    MAX_LIMIT_IDS,
+    MAX_NAMED,
+    MAX_POLICY_BYTES,
+    MAX_TAG_BYTES,
+    MAX_TAGS,
+    MAX_WAITPOINTS,
+)
 from flowfabric.core.merge_patch import MAX_DOCUMENT_BYTES
 from flowfabric.core.rules.operators import MAX_PRIORITY
 from flowfabric.core.settle import BYTES_PER_STEP, EDGES_PER_STEP
 from flowfabric.core.streams import MAX_FRAME_BYTES
 from flowfabric.engine.amounts import MOST_DIMENSIONS
-from flowfabric.engine.claims import MOST_CLAIMED, MOST_LANES, MOST_WAIT_MS
+from flowfabric.engine.claims import MOST_CLAIMED, MOST_WAIT_MS
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.graph_checks import MOST_EDGES, MOST_NODES
 from flowfabric.engine.listings import MOST_LISTED
@@ -30,7 +40,14 @@ _LIMITS: Final[dict[str, int]] = {
     "ids_per_read": MOST_READS,
     "page": MOST_LISTED,
     "claims_per_call": MOST_CLAIMED,
-    "lanes_per_claim": MOST_LANES,
+    "lanes_per_claim": MAX_LANES,
+    "tags": MAX_TAGS,
+    "tag_bytes": MAX_TAG_BYTES,
+    "policy_bytes": MAX_POLICY_BYTES,
+    "limits_per_execution": MAX_LIMIT_IDS,
+    "waitpoints_per_suspension": MAX_WAITPOINTS,
+    "condition_bytes": MAX_CONDITION_BYTES,
+    "executions_per_call": MAX_NAMED,
     "wait_ms": MOST_WAIT_MS,
     "dimensions": MOST_DIMENSIONS,
     "graph_nodes": MOST_NODES,
