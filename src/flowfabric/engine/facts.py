@@ -5,21 +5,8 @@ from typing import Final
 import msgspec
 
 from flowfabric.backend.coalesce import MOST_READS
-from flowfabric.backend.types import (
-    MAX_JOURNAL_ENTRIES,
-    MAX_JOURNAL_ENTRY_BYTES,
-    MAX_REPLY_BYTES,
-)
-from flowfabric.core.bounds import (
-    MAX_CONDITION_BYTES,
-    MAX_LANES,
-    MAX_LIMIT_IDS,
-    MAX_NAMED,
-    MAX_POLICY_BYTES,
-    MAX_TAG_BYTES,
-    MAX_TAGS,
-    MAX_WAITPOINTS,
-)
+from flowfabric.backend.types import MAX_REPLY_BYTES
+from flowfabric.core import bounds, journal
 from flowfabric.core.merge_patch import MAX_DOCUMENT_BYTES
 from flowfabric.core.rules.operators import MAX_PRIORITY
 from flowfabric.core.settle import BYTES_PER_STEP, EDGES_PER_STEP
@@ -40,14 +27,14 @@ _LIMITS: Final[dict[str, int]] = {
     "ids_per_read": MOST_READS,
     "page": MOST_LISTED,
     "claims_per_call": MOST_CLAIMED,
-    "lanes_per_claim": MAX_LANES,
-    "tags": MAX_TAGS,
-    "tag_bytes": MAX_TAG_BYTES,
-    "policy_bytes": MAX_POLICY_BYTES,
-    "limits_per_execution": MAX_LIMIT_IDS,
-    "waitpoints_per_suspension": MAX_WAITPOINTS,
-    "condition_bytes": MAX_CONDITION_BYTES,
-    "executions_per_call": MAX_NAMED,
+    "lanes_per_claim": bounds.MAX_LANES,
+    "tags": bounds.MAX_TAGS,
+    "tag_bytes": bounds.MAX_TAG_BYTES,
+    "policy_bytes": bounds.MAX_POLICY_BYTES,
+    "limits_per_execution": bounds.MAX_LIMIT_IDS,
+    "waitpoints_per_suspension": bounds.MAX_WAITPOINTS,
+    "condition_bytes": bounds.MAX_CONDITION_BYTES,
+    "executions_per_call": bounds.MAX_NAMED,
     "wait_ms": MOST_WAIT_MS,
     "dimensions": MOST_DIMENSIONS,
     "graph_nodes": MOST_NODES,
@@ -58,8 +45,8 @@ _LIMITS: Final[dict[str, int]] = {
     "frame_bytes": MAX_FRAME_BYTES,
     "signal_bytes": MOST_PAYLOAD_BYTES,
     "summary_bytes": MAX_DOCUMENT_BYTES,
-    "journal_entries": MAX_JOURNAL_ENTRIES,
-    "journal_entry_bytes": MAX_JOURNAL_ENTRY_BYTES,
+    "journal_entries": journal.MAX_ENTRIES,
+    "journal_entry_bytes": journal.MAX_ENTRY_BYTES,
     **{f"{name}_body_bytes": size for name, size in BODY_BYTES.items()},
 }
 
