@@ -76,6 +76,7 @@ FILES: Final = (
     "due",
     "presence",
     "config",
+    "commit",
     "version",
 )
 
@@ -101,6 +102,8 @@ LONG: Final = {
     "walk": (0.0015, 16),
     "cut": (0.0015, 50),
 }
+# A decision that is older when it arrives is made again, by a newer clock.
+DECISION_MS: Final = 1_000
 _COMMENT: Final = re.compile(r"^ *--.*\n", re.MULTILINE)
 _PLACE: Final = re.compile(r"@(?:([a-z])\.)?([a-z_]+)")
 
@@ -175,6 +178,7 @@ def _tables(*, test_mode: bool) -> str:
         "RESUME_CLEARED": _at(_LEFT),
         "OWN_PAUSES": frozenset(OWN_PAUSES),
         "ENDINGS": events.ENDINGS,
+        "DECISION_MS": DECISION_MS,
         **graph_tables(),
     }
     return "\n".join(f"local {name} = {lua(value)}" for name, value in tables.items())
