@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check format bench bench-instructions bench-peers valkey chaos model clean
+.PHONY: help run test check format bench bench-instructions bench-peers pages valkey chaos model clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,10 @@ check: $(VENV)/.installed-dev ## Formatting, lint, types and import arrows
 format: $(VENV)/.installed-dev ## Format the code and apply the safe fixes
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
+
+pages: $(VENV)/.installed-dev ## Write the reference pages that follow from the declarations
+	$(BIN)/python -m tests.server.rest_page
+	$(BIN)/python -m tests.operations_page
 
 bench: $(VENV)/.installed-dev ## Measure the stores against raw statements: a table and JSON
 	@$(BIN)/python -m bench $(ARGS)

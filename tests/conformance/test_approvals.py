@@ -15,8 +15,10 @@ from flowfabric.errors import (
     SignalLimitExceeded,
     TargetNotSignalable,
 )
+from flowfabric.operations.signals import Signals
 from tests.conformance.driver import NOWHERE, Driver, refused, stranger
 from tests.conformance.waiting import Paused, count, on, pause, pending, signals
+from tests.proofs import proves
 
 SATISFIED = "resume_condition_satisfied"
 DECISION = composite(
@@ -28,6 +30,7 @@ async def asked(driver: Driver, **fields: Any) -> Paused:
     return await pause(driver, DECISION, reason_code="waiting_for_approval", **fields)
 
 
+@proves(Signals.approve)
 async def test_two_people_approve_and_one_counts_once(driver: Driver) -> None:
     paused = await asked(driver)
     first = await paused.approve(source_identity="ada", payload=b"fine")

@@ -23,6 +23,7 @@ from flowfabric.errors import (
     PayloadTooLarge,
     StaleLease,
 )
+from flowfabric.operations.executions import Executions
 from tests.conformance.driver import (
     NOWHERE,
     PERMANENT,
@@ -33,6 +34,7 @@ from tests.conformance.driver import (
     unfenced,
 )
 from tests.conformance.graphs import chain
+from tests.proofs import proves
 
 MANY = 200
 TOO_LARGE = bytes(1024 * 1024 + 1)
@@ -105,6 +107,7 @@ async def test_every_fifth_of_two_hundred_finishes_is_refused_for_its_own_reason
     assert counts["completed"] == 160
 
 
+@proves(Executions.submit_many)
 async def test_every_fifth_of_two_hundred_submissions_is_refused_for_its_own_reason(
     driver: Driver,
 ) -> None:

@@ -8,9 +8,10 @@ from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.budget_types import UsageAndLimits
 from flowfabric.errors import BudgetNotFound, Corruption
-from flowfabric.operations.budgets import Ok
+from flowfabric.operations.budgets import Budgets, Ok
 from tests.conformance.driver import Driver, refused, unfenced
 from tests.conformance.limiting import SOME_BUDGET, Watched, new_budget, report, usage
+from tests.proofs import proves
 
 DAY_MS = 86_400_000
 OK = Ok()
@@ -97,6 +98,7 @@ async def test_attached_executions_are_listed_by_page(driver: Driver) -> None:
 # ---- periods
 
 
+@proves(Budgets.reset_budget)
 async def test_a_reset_by_hand_begins_a_period_now(driver: Driver) -> None:
     engine = driver.engine
     budget_id = await new_budget(engine, {"t": 5}, reset_interval_ms=10_000)

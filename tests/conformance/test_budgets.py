@@ -9,9 +9,10 @@ from flowfabric.backend.types import EventFilter
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.event_types import OperatorEvent, events_of
 from flowfabric.errors import FenceRequired, InvalidInput
-from flowfabric.operations.budgets import HardBreach, NewBudget, Ok, SoftBreach
+from flowfabric.operations.budgets import Budgets, HardBreach, NewBudget, Ok, SoftBreach
 from tests.conformance.driver import LEASE_MS, RETRIES, Driver, fenced, refused, unfenced
 from tests.conformance.limiting import SOME_BUDGET, new_budget, report, usage
+from tests.proofs import proves
 
 DAY_MS = 86_400_000
 OK = Ok()
@@ -20,6 +21,7 @@ OK = Ok()
 # ---- definition
 
 
+@proves(Budgets.create_budget)
 async def test_a_budget_is_created_once_and_keeps_its_limits(engine: Engine) -> None:
     new = NewBudget(budget_id=SOME_BUDGET, dimensions=["t"], hard_limits=[5], soft_limits=[0])
     assert (await engine.budgets.create_budget(new)).is_new
@@ -29,6 +31,7 @@ async def test_a_budget_is_created_once_and_keeps_its_limits(engine: Engine) -> 
     assert status.hard_limits == {"t": 5}
 
 
+@proves(Budgets.describe_budget)
 async def test_a_new_budget_shows_what_it_was_given(driver: Driver) -> None:
     budget_id = await new_budget(
         driver.engine,
@@ -89,6 +92,7 @@ async def test_a_bad_definition_is_refused_with_its_reason(
 # ---- reports
 
 
+@proves(Budgets.report_usage)
 async def test_a_report_counts_warns_and_refuses(engine: Engine) -> None:
     budget_id = await new_budget(engine, {"t": 10}, {"t": 5})
     assert await report(engine, budget_id, t=5) == OK

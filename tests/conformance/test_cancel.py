@@ -15,7 +15,7 @@ from flowfabric.errors import (
     LeaseRevoked,
     PartialFenceTriple,
 )
-from flowfabric.operations.executions import GrantOrder
+from flowfabric.operations.executions import Executions, GrantOrder
 from tests.conformance.driver import (
     FINAL,
     HELD,
@@ -28,11 +28,13 @@ from tests.conformance.driver import (
     refused,
     unfenced,
 )
+from tests.proofs import proves
 
 PRIVILEGED = ("", "operator_override", "flow_cascade", "system_timeout")
 UNPRIVILEGED = ("lease_holder", "worker", "custom")
 
 
+@proves(Executions.cancel)
 @pytest.mark.parametrize("source", PRIVILEGED)
 @pytest.mark.parametrize("situation", LIVE)
 async def test_the_privileged_cancel_from_every_live_state(

@@ -13,11 +13,13 @@ from flowfabric.errors import (
 from flowfabric.operations.executions import (
     ExecutionCreated,
     ExecutionDuplicate,
+    Executions,
     Submission,
     Submitted,
 )
 from tests.conformance.driver import Driver, refused
 from tests.conformance.graphs import Graph, Member
+from tests.proofs import proves
 
 DAY_MS = 86_400_000
 
@@ -26,6 +28,7 @@ async def create(driver: Driver, **fields: Any) -> Submitted:
     return await driver.engine.executions.create(Submission(**({"kind": "work"} | fields)))
 
 
+@proves(Executions.submit)
 async def test_a_new_execution_waits_for_its_first_claim(driver: Driver) -> None:
     answer = await create(driver, kind="send", creator="ada", tags={"team": "blue", "size": 3})
     record = await driver.record(answer.execution_id)

@@ -8,7 +8,7 @@ from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.engine.workers import Registration
 from flowfabric.errors import Corruption, ExecutionNotFound, InvalidInput
-from flowfabric.operations.executions import GrantOrder
+from flowfabric.operations.executions import Executions, GrantOrder
 from flowfabric.operations.explanations import Blocker, Explanation
 from tests.conformance.driver import (
     LEASE_MS,
@@ -22,6 +22,7 @@ from tests.conformance.driver import (
 )
 from tests.conformance.graphs import chain
 from tests.conformance.limiting import SOME_BUDGET, Watched, new_budget, new_quota, report
+from tests.proofs import proves
 
 GPU = {"routing_requirements": {"required_capabilities": ["cuda", "gpu"]}}
 
@@ -109,6 +110,7 @@ async def test_a_paused_lane(driver: Driver) -> None:
     assert await only(driver, own) == Blocker("lane_state", "lane default is paused")
 
 
+@proves(Executions.explain)
 async def test_all_reasons_come_together(driver: Driver) -> None:
     engine = driver.engine
     budget_id = await new_budget(engine, {"t": 1})

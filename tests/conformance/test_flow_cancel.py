@@ -28,6 +28,7 @@ from flowfabric.operations.executions import GrantOrder
 from flowfabric.operations.flows import (
     CancellationScheduled,
     FlowCancelled,
+    Flows,
     MembersCancelled,
     PartiallyCancelled,
 )
@@ -36,6 +37,7 @@ from tests.conformance.driver import RETRIES, TRANSIENT, Driver, refused, strang
 from tests.conformance.editing import LATER, EditedFlow, new_flow
 from tests.conformance.graphs import Arrow, FlowUnderTest, Graph, Member
 from tests.conformance.unreadable import unreadable
+from tests.proofs import proves
 
 BOUND = MEMBERS_PER_STEP
 """How many members one step cancels."""
@@ -72,6 +74,7 @@ SPARED = {
 # ---- policies
 
 
+@proves(Flows.cancel_flow)
 @pytest.mark.parametrize("policy", SPARED)
 async def test_exactly_the_covered_members_are_cancelled(driver: Driver, policy: str) -> None:
     flow = await mixed(driver)

@@ -29,12 +29,14 @@ from flowfabric.operations.flows import (
     EdgeAlreadyApplied,
     EdgeApplied,
     EdgeStaged,
+    Flows,
     NewEdgePolicy,
     StagedEdge,
 )
 from tests.conformance.driver import Driver, refused, unfenced
 from tests.conformance.editing import LATER, EditedFlow, new_flow
 from tests.conformance.graphs import Graph, Member
+from tests.proofs import proves
 
 
 async def stored(driver: Driver, flow: EditedFlow) -> object:
@@ -185,6 +187,7 @@ async def test_a_graph_too_large_to_search_is_refused(driver: Driver) -> None:
         await flow.stage("above", "top")
 
 
+@proves(Flows.stage_edge)
 async def test_the_order_of_the_checks(driver: Driver) -> None:
     """Everything is wrong at once, and is put right from the first check to the last."""
     flow = await new_flow(driver.engine, "a", "b")
@@ -255,6 +258,7 @@ async def test_a_malformed_edge_is_refused_before_the_store_is_asked(
 # ---- applying
 
 
+@proves(Flows.apply_edge)
 async def test_an_applied_edge_holds_its_downstream_back(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "a", "c")
     await flow.add("b")

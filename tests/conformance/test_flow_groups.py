@@ -12,9 +12,10 @@ from flowfabric.errors import (
     FlowNotFound,
     InvalidInput,
 )
-from flowfabric.operations.flows import NewEdgePolicy
+from flowfabric.operations.flows import Flows, NewEdgePolicy
 from tests.conformance.driver import Driver, refused, stranger
 from tests.conformance.editing import EditedFlow, new_flow
+from tests.proofs import proves
 
 ALL_OF: dict[str, Any] = {"kind": "all_of"}
 ANY_OF: dict[str, Any] = {"kind": "any_of", "on_satisfied": "cancel_remaining"}
@@ -40,6 +41,7 @@ async def test_a_policy_is_set_once(driver: Driver, policy: dict[str, Any]) -> N
     assert (await flow.flow()).graph_revision == before.graph_revision
 
 
+@proves(Flows.set_edge_group_policy)
 async def test_a_policy_may_be_changed_until_an_edge_is_applied(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "a", "b", "t")
     for policy in (

@@ -14,10 +14,11 @@ from flowfabric.errors import (
     InvalidInput,
     MaxReplaysExhausted,
 )
-from flowfabric.operations.flows import FlowReplayed, ReplayedMember
+from flowfabric.operations.flows import FlowReplayed, Flows, ReplayedMember
 from tests.conformance.driver import Driver, refused, stranger, unfenced
 from tests.conformance.editing import LATER, new_flow
 from tests.conformance.graphs import Arrow, FlowUnderTest, Graph, Member, chain
+from tests.proofs import proves
 
 DIAMOND = Graph(arrows=[("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", "e")])
 
@@ -34,6 +35,7 @@ def by_name(flow: FlowUnderTest, items: list[ReplayedMember]) -> list[tuple[str,
     return [(names[item.execution_id], item.public_state) for item in items]
 
 
+@proves(Flows.replay_flow)
 async def test_what_failed_and_what_was_skipped_for_it_runs_again(driver: Driver) -> None:
     flow = await driver.graph(DIAMOND)
     await flow.complete("a", "b")

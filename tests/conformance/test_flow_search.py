@@ -7,8 +7,9 @@ import pytest
 
 from flowfabric.engine import flow_search
 from flowfabric.errors import Forbidden, InvalidInput
-from flowfabric.operations.flows import FlowOrder, FlowSearch
+from flowfabric.operations.flows import FlowOrder, Flows, FlowSearch
 from tests.conformance.driver import Driver, refused
+from tests.proofs import proves
 
 
 async def make(driver: Driver, count: int, **fields: Any) -> list[str]:
@@ -42,6 +43,7 @@ async def found(
             return ids
 
 
+@proves(Flows.search_flows)
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 50])
 async def test_flows_come_by_age_in_pages(driver: Driver, limit: int) -> None:
     made = await make(driver, 7)

@@ -22,11 +22,13 @@ from flowfabric.operations.flows import (
     AlreadyMember,
     FlowCreated,
     FlowExists,
+    Flows,
     FlowTagsUpdated,
     MemberAdded,
 )
 from tests.conformance.driver import Driver, elsewhere, refused, unfenced
 from tests.conformance.editing import LATER, new_flow
+from tests.proofs import proves
 
 
 def flow_id() -> str:
@@ -42,6 +44,7 @@ async def standalone(driver: Driver, flow: str, **fields: object) -> str:
 # ---- create
 
 
+@proves(Flows.create_flow)
 async def test_a_flow_begins_empty(driver: Driver) -> None:
     own = flow_id()
     assert await driver.engine.flows.create_flow(own, "etl") == FlowCreated(own)
@@ -100,6 +103,7 @@ async def test_a_flow_without_an_id_gets_one(driver: Driver) -> None:
 # ---- members
 
 
+@proves(Flows.add_member)
 async def test_a_member_shows_on_both_sides(driver: Driver) -> None:
     flow = await new_flow(driver.engine)
     member = await standalone(driver, flow.flow_id)
@@ -265,6 +269,7 @@ async def test_a_finished_flow_takes_members_and_is_open_again(driver: Driver) -
 # ---- tags
 
 
+@proves(Flows.set_flow_tags)
 async def test_tags_are_written_over_and_read_back(driver: Driver) -> None:
     flows = driver.engine.flows
     flow = await new_flow(driver.engine)

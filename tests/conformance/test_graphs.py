@@ -33,6 +33,7 @@ from flowfabric.errors import (
     TransportFault,
 )
 from flowfabric.operations.flows import (
+    Flows,
     GraphEdge,
     GraphGroup,
     GraphNode,
@@ -42,6 +43,7 @@ from flowfabric.operations.flows import (
 from tests.conformance.driver import Driver, refused, unfenced
 from tests.conformance.feeds import SOON_S
 from tests.conformance.graphs import FlowUnderTest
+from tests.proofs import proves
 
 MINUTE = 60_000
 ANY_OF = {"kind": "any_of", "on_satisfied": "cancel_remaining"}
@@ -90,6 +92,7 @@ async def counted(backend: Backend, method: str) -> AsyncIterator[list[Any]]:
 # ---- one step
 
 
+@proves(Flows.submit_graph)
 async def test_a_whole_graph_is_created_in_one_step(driver: Driver, backend: Backend) -> None:
     async with counted(backend, "create_graph") as calls:
         submitted, flow = await submit(driver, chain(10, flow_kind="etl"))

@@ -8,9 +8,10 @@ from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.engine.grants import Grant, GrantClaim
 from flowfabric.engine.holding import Held
 from flowfabric.engine.leases import Revocation
-from flowfabric.operations.executions import GrantOrder
+from flowfabric.operations.executions import Executions, GrantOrder
 from tests.conformance.driver import PERMANENT, RETRIES, TRANSIENT, Driver, fenced, unfenced
 from tests.conformance.graphs import Graph, Member, chain
+from tests.proofs import proves
 
 WORKER: dict[str, Any] = {"worker_id": "pool", "worker_instance_id": "pool-1"}
 
@@ -312,6 +313,7 @@ async def test_a_repeated_call_is_told_once(driver: Driver) -> None:
     assert len(await history(driver, held.execution_id)) == 2
 
 
+@proves(Executions.history)
 async def test_the_log_tells_the_same_with_who_and_where(driver: Driver) -> None:
     await driver.submit(tags={"app.team": "red", "unsearched": "x"})
     first = (await driver.claim(lease_ms=1_000)).held

@@ -9,6 +9,7 @@ from flowfabric.engine import Engine, engine_on
 from flowfabric.errors import BudgetNotFound, InvalidInput
 from flowfabric.operations.budgets import (
     AlreadyApplied,
+    Budgets,
     HardBreach,
     NewHold,
     Ok,
@@ -17,6 +18,7 @@ from flowfabric.operations.budgets import (
 )
 from tests.conformance.driver import Driver, refused
 from tests.conformance.limiting import SOME_BUDGET, new_budget, report, usage
+from tests.proofs import proves
 
 DAY_MS = 86_400_000
 TTL_MS = 10_000
@@ -33,6 +35,7 @@ async def reserved(engine: Engine, budget_id: str) -> dict[str, int]:
     return (await engine.budgets.get_budget_status(budget_id)).reserved
 
 
+@proves(Budgets.reserve)
 async def test_what_is_held_counts_against_reports_but_is_not_used(driver: Driver) -> None:
     engine = driver.engine
     budget_id = await new_budget(engine, {"t": 10})
@@ -60,6 +63,7 @@ async def test_a_repeated_reserve_holds_once(engine: Engine) -> None:
     assert await reserved(engine, budget_id) == {"t": 7}
 
 
+@proves(Budgets.commit_reservation)
 @pytest.mark.parametrize(("actual", "used"), [(7, 7), (3, 3), (0, 0), (10, 10)])
 async def test_a_commit_counts_what_was_really_spent(
     engine: Engine, actual: int, used: int
@@ -100,6 +104,7 @@ async def test_a_commit_warns_like_a_report(engine: Engine) -> None:
     assert (answer.current_usage, answer.soft_limit) == (4, 3)
 
 
+@proves(Budgets.cancel_reservation)
 async def test_a_cancelled_hold_is_gone_and_stays_gone(engine: Engine) -> None:
     budget_id = await new_budget(engine, {"t": 10})
     await engine.holds.reserve(*asked(budget_id, t=7))

@@ -19,6 +19,7 @@ from flowfabric.errors import (
     ResourceExhausted,
     StaleLease,
 )
+from flowfabric.operations.executions import Executions
 from tests.conformance.driver import (
     FINAL,
     NOWHERE,
@@ -31,6 +32,7 @@ from tests.conformance.driver import (
     stranger,
     unfenced,
 )
+from tests.proofs import proves
 
 FETCH = JournalEntry("fetch", 0, "d1", b"\x00\xff")
 STORE = JournalEntry("store", 0, "d2", b"")
@@ -102,6 +104,7 @@ async def test_a_replay_begins_with_an_empty_journal(driver: Driver) -> None:
     assert await journals.append(again.held, [other]) == [Kept(True, b"new")]
 
 
+@proves(Executions.journal)
 async def test_reading_in_pages(driver: Driver) -> None:
     held = (await driver.started()).held
     journals = driver.engine.journals

@@ -27,9 +27,11 @@ from flowfabric.errors import (
     RotationConflict,
     TokenExpired,
 )
+from flowfabric.operations.store import Store
 from tests.clock import VirtualClock
 from tests.conformance.driver import Driver, refused
 from tests.conformance.waiting import pause
+from tests.proofs import proves
 
 A, B, C = "aa" * 32, "bb" * 32, "cc" * 32
 DAY_MS = 86_400_000
@@ -110,6 +112,7 @@ async def test_a_seed_installs_once(keys: Keys) -> None:
 # ---- rotation
 
 
+@proves(Store.rotate_waitpoint_hmac_secret)
 async def test_a_rotation_is_repeated_refused_and_undone(keys: Keys, clock: VirtualClock) -> None:
     await keys.boot(Secret(A))
     rotate = keys.rotate_waitpoint_hmac_secret

@@ -6,13 +6,15 @@ from flowfabric.backend.base import Backend
 from flowfabric.backend.types import ConfigPut
 from flowfabric.engine.lanes import Lane
 from flowfabric.errors import Corruption, InvalidInput
-from flowfabric.operations.lanes import LaneInfo
+from flowfabric.operations.lanes import LaneInfo, Lanes
 from flowfabric.operations.types import Page
 from tests.conformance.driver import Driver, refused
+from tests.proofs import proves
 
 GPU = {"routing_requirements": {"required_capabilities": ["gpu"]}}
 
 
+@proves(Lanes.list_lanes)
 async def test_lanes_are_listed_by_name_with_their_state(driver: Driver) -> None:
     lanes = driver.engine.lanes
     for name in "cab":
@@ -52,6 +54,7 @@ async def test_a_stored_lane_nobody_could_have_named_is_corrupt(
         await driver.engine.lanes.list_lanes("default", "", 10)
 
 
+@proves(Lanes.lane_queues)
 async def test_queues_tell_what_waits_and_for_whom(driver: Driver) -> None:
     await driver.submit()
     driver.clock.advance(500)

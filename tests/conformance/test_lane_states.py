@@ -7,8 +7,10 @@ from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.claims import ClaimOrder
 from flowfabric.errors import InvalidInput, LaneNotAccepting
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.lanes import Lanes
 from tests.conformance.driver import Driver, refused
 from tests.conformance.limiting import Watched
+from tests.proofs import proves
 
 ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1")
 # state: (takes new work, gives work out)
@@ -20,6 +22,7 @@ STATES = {
 }
 
 
+@proves(Lanes.set_lane)
 @pytest.mark.parametrize("state", STATES)
 async def test_a_state_says_who_may_submit_and_who_may_claim(driver: Driver, state: str) -> None:
     takes, gives = STATES[state]

@@ -15,7 +15,7 @@ from flowfabric.errors import (
     NoLeaseToRevoke,
     StaleLease,
 )
-from flowfabric.operations.executions import AlreadySatisfied, Revoked
+from flowfabric.operations.executions import AlreadySatisfied, Executions, Revoked
 from tests.conformance.driver import (
     FINAL,
     NOWHERE,
@@ -27,6 +27,7 @@ from tests.conformance.driver import (
     stranger,
     unfenced,
 )
+from tests.proofs import proves
 
 # ---- renew
 
@@ -145,6 +146,7 @@ async def test_progress_is_a_percentage(driver: Driver, percent: Any) -> None:
 # ---- revoke
 
 
+@proves(Executions.revoke_lease)
 @pytest.mark.parametrize(
     "asked", [None, "lease", "instance", "both"], ids=["blind", "lease", "instance", "both"]
 )

@@ -9,10 +9,11 @@ from flowfabric.core.limits.gates import quota_gate
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.quotas import AdmissionCheck, AdmissionVerdict, QuotaLimits
 from flowfabric.errors import Corruption, InvalidInput, InvalidQuotaSpec, NotFound
-from flowfabric.operations.budgets import NewQuota
+from flowfabric.operations.budgets import Budgets, NewQuota
 from tests.conformance.driver import Driver, refused, stranger
 from tests.conformance.limiting import SOME_BUDGET as SOME_QUOTA
 from tests.conformance.limiting import Watched, entries, new_quota, slots
+from tests.proofs import proves
 
 HOLD_MS = 30_000
 ALREADY = AdmissionVerdict(outcome="ALREADY_ADMITTED")
@@ -41,6 +42,7 @@ def admitted(*, slot: bool = False, entry: bool = False) -> AdmissionVerdict:
 # ---- definition
 
 
+@proves(Budgets.create_quota)
 async def test_a_policy_is_created_once_and_keeps_its_limits(engine: Engine) -> None:
     new = NewQuota(
         quota_policy_id=SOME_QUOTA,

@@ -5,6 +5,7 @@ import pytest
 from flowfabric.core.states import public_state
 from flowfabric.engine.reads import ExecutionContext
 from flowfabric.errors import ExecutionNotFound, InvalidInput
+from flowfabric.operations.executions import Executions
 from tests.conformance.driver import (
     EVERYWHERE,
     HELD,
@@ -16,6 +17,7 @@ from tests.conformance.driver import (
     refused,
 )
 from tests.conformance.graphs import chain
+from tests.proofs import proves
 
 BROKEN_IDS = ["", "x", "00000000-0000-4000-8000-000000000000", NOWHERE.replace("7", "256")]
 
@@ -100,6 +102,7 @@ async def test_info_tells_what_was_submitted(driver: Driver) -> None:
     assert snapshot.tags == {"app.a": "1"}
 
 
+@proves(Executions.describe_execution)
 async def test_a_lease_is_described_as_it_stands(driver: Driver) -> None:
     claimed = await driver.started()
     driver.clock.advance(1_000)
@@ -154,6 +157,7 @@ async def test_context_is_what_a_handler_needs(driver: Driver) -> None:
     assert await reads.read_execution_context(bare) == ExecutionContext(b"", "", {})
 
 
+@proves(Executions.attempts)
 async def test_attempts_are_counted_and_kept(driver: Driver) -> None:
     reads = driver.engine.reads
     first = await driver.started(policy=RETRIES)

@@ -11,11 +11,13 @@ from flowfabric.errors import (
     InvalidInput,
     MaxRetriesExhausted,
 )
-from flowfabric.operations.executions import NotReclaimable, ReclaimCapExceeded
+from flowfabric.operations.executions import Executions, NotReclaimable, ReclaimCapExceeded
 from tests.conformance.driver import EVERYWHERE, NOWHERE, Driver, refused
 from tests.conformance.granting import GPU, claim_of, order
+from tests.proofs import proves
 
 
+@proves(Executions.reclaim)
 @pytest.mark.parametrize("situation", EVERYWHERE)
 async def test_only_lost_work_gets_a_reclaim_grant(driver: Driver, situation: str) -> None:
     held = await driver.reach(situation)

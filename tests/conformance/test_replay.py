@@ -12,6 +12,7 @@ from flowfabric.errors import (
     InvalidInput,
     MaxReplaysExhausted,
 )
+from flowfabric.operations.executions import Executions
 from tests.conformance.driver import (
     FINAL,
     LIVE,
@@ -24,6 +25,7 @@ from tests.conformance.driver import (
     unfenced,
 )
 from tests.conformance.graphs import Graph, Member, chain
+from tests.proofs import proves
 
 ENDED = [situation for situation in FINAL if situation != "skipped"]
 
@@ -32,6 +34,7 @@ async def replay(driver: Driver, execution_id: str, **fields: Any) -> str:
     return await driver.engine.replays.replay(execution_id, ReplayRequest(**fields))
 
 
+@proves(Executions.replay)
 @pytest.mark.parametrize("situation", ENDED)
 async def test_a_finished_execution_waits_again(driver: Driver, situation: str) -> None:
     held = await driver.reach(situation)

@@ -15,10 +15,11 @@ from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
 from flowfabric.errors import InvalidInput, NotFound, PayloadTooLarge
 from flowfabric.operations.executions import Submission, Submitted
-from flowfabric.operations.schedules import Backfill, NewSchedule, ScheduleInfo
+from flowfabric.operations.schedules import Backfill, NewSchedule, ScheduleInfo, Schedules
 from tests.clock import VirtualClock
 from tests.conformance.driver import Driver, refused
 from tests.conformance.dying import Died, Dying
+from tests.proofs import proves
 
 SECOND: Final = 1_000
 HOUR: Final = 3_600_000
@@ -68,6 +69,7 @@ async def times(driver: Driver) -> list[int]:
 # ---- firing
 
 
+@proves(Schedules.describe_schedule)
 async def test_a_due_schedule_submits_what_it_was_given(driver: Driver) -> None:
     start = driver.clock()
     made = await put(
@@ -262,6 +264,7 @@ async def test_a_start_that_is_now_fires_now(driver: Driver) -> None:
     assert await times(driver) == [now]
 
 
+@proves(Schedules.put_schedule)
 async def test_putting_the_same_again_moves_no_time(driver: Driver) -> None:
     start = driver.clock()
     await put(driver)
@@ -290,6 +293,7 @@ async def test_other_times_begin_anew_and_keep_the_history(driver: Driver) -> No
 # ---- pause, trigger, backfill, delete
 
 
+@proves(Schedules.pause_schedule)
 async def test_a_paused_schedule_moves_on_and_fires_nothing(driver: Driver) -> None:
     start = driver.clock()
     await put(driver, catch_up="all")
@@ -312,6 +316,7 @@ async def test_a_pause_survives_the_next_put_unless_it_says_otherwise(driver: Dr
     assert (again.paused, again.next_at) == (False, start + 3 * HOUR)
 
 
+@proves(Schedules.resume_schedule)
 async def test_resuming_what_is_not_paused_loses_no_time(driver: Driver) -> None:
     start = driver.clock()
     await put(driver)
@@ -321,6 +326,7 @@ async def test_resuming_what_is_not_paused_loses_no_time(driver: Driver) -> None
     assert await times(driver) == [start + HOUR]
 
 
+@proves(Schedules.trigger_schedule)
 async def test_a_trigger_submits_now_and_leaves_the_times_alone(driver: Driver) -> None:
     made = await put(driver, paused=True, overlap="skip")
     first = (await driver.engine.schedules.trigger("tick")).execution_id
@@ -350,6 +356,7 @@ async def test_a_trigger_of_what_is_deleted_meanwhile_still_submits(
         await schedules.get("tick")
 
 
+@proves(Schedules.backfill_schedule)
 async def test_a_backfill_submits_each_time_once(driver: Driver) -> None:
     await put(driver, cron="0 * * * *")
     noon = at("2023-11-01T12:00+00:00")
@@ -388,6 +395,7 @@ async def test_a_backfill_has_a_thousand_times_at_most(driver: Driver) -> None:
     assert len(set(many)) == 1_000
 
 
+@proves(Schedules.delete_schedule)
 async def test_a_deleted_schedule_fires_no_more_and_may_come_back(driver: Driver) -> None:
     await put(driver)
     await driver.engine.schedules.delete("tick")
@@ -425,6 +433,7 @@ async def test_what_is_not_there_cannot_be_acted_on(driver: Driver, act: str) ->
 # ---- listing
 
 
+@proves(Schedules.list_schedules)
 async def test_schedules_are_listed_by_id_and_namespace(driver: Driver) -> None:
     for number in range(6):
         await put(driver, f"s{number}", namespace="other" if number % 3 else "default")

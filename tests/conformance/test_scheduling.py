@@ -15,7 +15,7 @@ from flowfabric.errors import (
     NotBlockedByDeps,
     NotRunnable,
 )
-from flowfabric.operations.executions import GrantOrder
+from flowfabric.operations.executions import Executions, GrantOrder
 from tests.conformance.driver import (
     EVERYWHERE,
     FINAL,
@@ -30,6 +30,7 @@ from tests.conformance.driver import (
     unfenced,
 )
 from tests.conformance.graphs import Graph, Member, chain
+from tests.proofs import proves
 
 # (reason asked for, reason stored, public state, when the timer looks again)
 BLOCKS = [
@@ -313,6 +314,7 @@ async def test_what_is_not_runnable_is_not_eligible(driver: Driver, situation: s
 # ---- change priority
 
 
+@proves(Executions.set_priority)
 @pytest.mark.parametrize("situation", RUNNABLE)
 async def test_priority_changes_in_every_runnable_state(driver: Driver, situation: str) -> None:
     held = await driver.reach(situation)

@@ -36,7 +36,8 @@ from flowfabric.errors import (
     TokenExpired,
     WaitpointClosed,
 )
-from flowfabric.operations.executions import ResumeSignals
+from flowfabric.operations.executions import Executions, ResumeSignals
+from flowfabric.operations.signals import Signals
 from tests.conformance.driver import FINAL, NOWHERE, Driver, refused, stranger, unfenced
 from tests.conformance.waiting import (
     all_of,
@@ -50,12 +51,14 @@ from tests.conformance.waiting import (
     signals,
     tampered,
 )
+from tests.proofs import proves
 
 SATISFIED = "resume_condition_satisfied"
 APPENDED = "appended_to_waitpoint"
 EVERY_BYTE = bytes(range(256))
 
 
+@proves(Signals.signal)
 async def test_the_matching_signal_resumes_the_same_attempt(driver: Driver) -> None:
     policy = {"timeout_policy": {"attempt_timeout_ms": 9_000}}
     claimed = await driver.started(policy=policy)
@@ -93,6 +96,7 @@ async def resume_signals(driver: Driver, execution_id: str, index: int = 0) -> R
     return await driver.engine.signals.resume_signals(execution_id, index)
 
 
+@proves(Executions.resume_signals)
 @pytest.mark.parametrize("payload", [EVERY_BYTE, b"", None, b"\xff\xfe", b"x" * 65_536])
 async def test_the_resumed_attempt_reads_the_signal_as_it_was_sent(
     driver: Driver, payload: bytes | None

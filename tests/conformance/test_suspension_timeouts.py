@@ -18,6 +18,7 @@ from flowfabric.errors import (
     InvalidInput,
     WaitpointClosed,
 )
+from flowfabric.operations.executions import Executions
 from tests.conformance.driver import EVERYWHERE, NOWHERE, Driver, refused
 from tests.conformance.waiting import (
     Paused,
@@ -27,6 +28,7 @@ from tests.conformance.waiting import (
     pause_claimed,
     signals,
 )
+from tests.proofs import proves
 
 AUTO = "auto_resume_with_timeout_signal"
 
@@ -235,6 +237,7 @@ async def test_the_answer_names_the_behaviour(
 # ---- an operator's resume
 
 
+@proves(Executions.resume)
 async def test_an_operator_resumes_whatever_the_condition_says(driver: Driver) -> None:
     bindings = (Fresh("", "a"), Fresh("", "b"))
     paused = await pause(driver, composite(all_of("a", "b")), waitpoints=bindings, timeout_ms=9_000)

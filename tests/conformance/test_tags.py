@@ -5,10 +5,12 @@ import asyncio
 import pytest
 
 from flowfabric.errors import ExecutionNotFound, InvalidInput, InvalidTagKey
-from flowfabric.operations.executions import TagsUpdated
+from flowfabric.operations.executions import Executions, TagsUpdated
 from tests.conformance.driver import EVERYWHERE, NOWHERE, Driver, refused
+from tests.proofs import proves
 
 
+@proves(Executions.set_execution_tags)
 async def test_tags_are_added_and_overwritten(driver: Driver) -> None:
     execution_id = await driver.submit(tags={"plain": "kept", "app.a": "old"})
     tags = driver.engine.tags

@@ -44,7 +44,7 @@ from flowfabric.errors import (
     WaitpointNotPending,
     WaitpointNotTokenBound,
 )
-from flowfabric.operations.signals import OpenWaitpoint
+from flowfabric.operations.signals import OpenWaitpoint, Signals
 from tests.conformance.driver import (
     EVERYWHERE,
     NOWHERE,
@@ -72,6 +72,7 @@ from tests.conformance.waiting import (
     signals,
     try_suspend,
 )
+from tests.proofs import proves
 
 BUFFERED = "buffered_for_pending_waitpoint"
 
@@ -574,6 +575,7 @@ async def listed(driver: Driver, execution_id: str, **fields: Any) -> list[OpenW
     return page.items
 
 
+@proves(Signals.list_pending_waitpoints)
 async def test_open_waitpoints_are_listed_without_their_tokens(driver: Driver) -> None:
     claimed = await driver.started()
     early = await pending(driver, claimed.held, 5_000)
@@ -651,6 +653,7 @@ async def test_nothing_open_is_an_empty_page_and_nobody_an_error(driver: Driver)
 # ---- tokens
 
 
+@proves(Signals.waitpoint_token)
 async def test_the_token_of_an_open_waitpoint_is_read_and_audited(
     driver: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,11 +14,12 @@ from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.event_types import CompletionEvent
 from flowfabric.engine.events import EventScope
 from flowfabric.engine.streams import Tail
+from flowfabric.engine.waits import WITH_RESULT
 from flowfabric.errors import ExecutionNotFound, InvalidInput
-from flowfabric.operations.executions import Submission
-from flowfabric.ports.ends import WITH_RESULT
+from flowfabric.operations.executions import Executions, Submission
 from tests.conformance.driver import Driver
 from tests.conformance.streaming import SOON_S, Waits, append, frame, payloads
+from tests.proofs import proves
 
 PATIENT: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1", wait_ms=30_000)
 NOBODY = "{fp:3}:11111111-2222-4333-8444-555555555555"
@@ -31,6 +32,7 @@ def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events_module, "SAFETY_NET_S", 600.0)
 
 
+@proves(Executions.state)
 async def test_a_wait_ends_with_the_execution(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,8 +12,9 @@ from flowfabric.engine.workers import (
     Registration,
 )
 from flowfabric.errors import InvalidInput
-from flowfabric.operations.lanes import WorkerEntry
+from flowfabric.operations.lanes import Lanes, WorkerEntry
 from tests.conformance.driver import Driver, refused
+from tests.proofs import proves
 
 TTL_MS = 10_000
 
@@ -121,6 +122,7 @@ async def test_a_dead_workers_leases_are_untouched(driver: Driver) -> None:
     assert (await driver.record(claimed.execution_id)).state == "active"
 
 
+@proves(Lanes.list_workers)
 async def test_listing_pages_by_instance_within_one_namespace(driver: Driver) -> None:
     workers = driver.engine.workers
     for n in (3, 1, 2, 0, 4):

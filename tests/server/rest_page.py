@@ -1,6 +1,6 @@
 """The reference page of the routes, written from their declarations.
 
-`python -m tests.server.rest_page` writes it anew; a test compares.
+`make pages` writes it anew; a test compares.
 """
 
 import json
@@ -55,7 +55,7 @@ def _is_body(name: str) -> bool:
 
 def _route(route: Route, operation: dict[str, Any], schemas: dict[str, Any]) -> Iterator[str]:
     yield from ("", f"### `{route.method} {route.path}`", "", operation["summary"], "")
-    yield f"- scope: {_scope(route)}"
+    yield f"- scope: {scope_text(route)}"
     queries = [one for one in operation["parameters"] if one["in"] == "query"]
     if queries:
         yield f"- query: {', '.join(_query(one) for one in queries)}"
@@ -70,7 +70,7 @@ def _route(route: Route, operation: dict[str, Any], schemas: dict[str, Any]) -> 
         yield from _body(route, schemas)
 
 
-def _scope(route: Route) -> str:
+def scope_text(route: Route) -> str:
     if route.scopes is None:
         return "none, open to everybody"
     return " or ".join(f"`{one}`" for one in sorted(route.scopes)) or "any token"

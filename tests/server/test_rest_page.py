@@ -5,7 +5,7 @@ from tests.server.rest_page import PAGE, page_text
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == page_text(), "run python -m tests.server.rest_page"
+    assert PAGE.read_text() == page_text(), "run make pages"
 
 
 def test_every_route_is_on_the_page() -> None:

@@ -12,9 +12,9 @@ from flowfabric.client.operations import over
 from flowfabric.client.questions import execution, waiting
 from flowfabric.client.rest import BACKOFF, Rest
 from flowfabric.errors import ExecutionNotFound, FlowFabricError, NotFound, Unavailable
+from flowfabric.operations.ends import ENDS, Ended
 from flowfabric.operations.executions import ExecutionInfo
-from flowfabric.ports.ends import ENDS
-from flowfabric.ports.worker import Ended, ExecutionCalls
+from flowfabric.ports.worker import ExecutionCalls
 from flowfabric.wire.results import ATTEMPT_HEADER, ENCODING_HEADER
 
 _log = logging.getLogger("flowfabric.client")

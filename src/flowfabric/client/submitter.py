@@ -17,9 +17,9 @@ from flowfabric.engine.streams import StreamPage, Tail
 from flowfabric.errors import (
     NotFound,
 )
+from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import Submission
 from flowfabric.ports.submitter import SubmitterPort
-from flowfabric.ports.worker import Ended
 from flowfabric.wire import streams
 
 _PAGE: Final = 1_000

@@ -59,11 +59,11 @@ from flowfabric.errors import (
     Unreachable,
 )
 from flowfabric.operations.budgets import Budgets, Usage
+from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import ResumeSignals, Submission
 from flowfabric.ports.worker import (
     Appended,
     Claim,
-    Ended,
     ExecutionCalls,
     Finish,
     Finished,

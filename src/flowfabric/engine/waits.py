@@ -14,9 +14,11 @@ from flowfabric.engine.executions import Executions
 from flowfabric.engine.snapshots import stored_public_state
 from flowfabric.operations import executions as declared
 from flowfabric.operations.declaration import implements
+from flowfabric.operations.ends import ENDS, Ended
 from flowfabric.operations.executions import Submission
 
 MOST_WAIT_MS: Final = 30_000
+WITH_RESULT: Final = frozenset[With]({"result"})
 # How often a wait looks although no bell rang.
 SAFETY_NET_S: Final = 5.0
 _BEGUN_S: Final = 1.0
@@ -82,3 +84,23 @@ class Waits:
             if seen.record.state in FINAL or left <= 0:
                 return seen
             await listening.wait(min(left, SAFETY_NET_S))
+
+
+def end_of(seen: Seen | None) -> Ended | None:
+    """None while the execution is live, or unknown."""
+    state = ENDS.get(seen.record.state) if seen else None
+    if seen is None or state is None:
+        return None
+    record = seen.record
+    reason, category = record.failure_reason, record.failure_category
+    if state == "cancelled":
+        reason, category = record.cancellation_reason, "cancelled"
+    return Ended(
+        execution_id=record.execution_id,
+        state=state,
+        attempt_index=record.attempt_index,
+        result=seen.result,
+        result_encoding=record.result_encoding,
+        reason=reason,
+        category=category,
+    )

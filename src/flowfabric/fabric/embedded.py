@@ -8,10 +8,10 @@ from flowfabric.core.plan import Family
 from flowfabric.engine import Engine
 from flowfabric.engine.events import Cursor, EventScope, Subscription
 from flowfabric.engine.streams import StreamPage, Tail
+from flowfabric.engine.waits import WITH_RESULT, end_of
+from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import Submission
-from flowfabric.ports.ends import WITH_RESULT, end_of
 from flowfabric.ports.submitter import SubmitterPort
-from flowfabric.ports.worker import Ended
 
 
 class EmbeddedSubmitter(SubmitterPort):

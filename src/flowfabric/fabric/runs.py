@@ -23,10 +23,10 @@ from flowfabric.errors import (
     WaitpointNotFound,
 )
 from flowfabric.fabric.signalling import SignalCall, deliver
+from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import Attempt, ExecutionInfo
 from flowfabric.operations.explanations import Explanation
 from flowfabric.ports.submitter import SubmitterPort
-from flowfabric.ports.worker import Ended
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.ends import TRACEBACK, value_of_end
 

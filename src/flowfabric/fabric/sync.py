@@ -19,7 +19,7 @@ from flowfabric.fabric.flows import Flow
 from flowfabric.fabric.nodes import Node
 from flowfabric.fabric.options import Options
 from flowfabric.fabric.runs import Frame, Run
-from flowfabric.ports.worker import Ended
+from flowfabric.operations.ends import Ended
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.durations import Duration
 from flowfabric.worker.runtime import Worker

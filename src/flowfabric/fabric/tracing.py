@@ -6,9 +6,10 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from flowfabric.errors import FlowFabricError
+from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import Submission, Submitted
 from flowfabric.operations.flows import GraphSubmission, SubmittedGraph
-from flowfabric.ports.worker import Claim, Ended
+from flowfabric.ports.worker import Claim
 from flowfabric.telemetry.traces import TRACEPARENT, Traces
 
 P = TypeVar("P")

@@ -11,13 +11,13 @@ from flowfabric.engine.streams import StreamPage, Tail
 from flowfabric.errors import ExecutionNotFound
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import AsyncCalls
+from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import ExecutionInfo, Executions, Submission
 from flowfabric.operations.flows import Flows
 from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.schedules import Schedules
 from flowfabric.operations.signals import OpenWaitpoint, Signals
 from flowfabric.operations.store import Store
-from flowfabric.ports.worker import Ended
 
 _MOST_WAITPOINTS: Final = 1_000
 

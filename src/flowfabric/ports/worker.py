@@ -22,10 +22,10 @@ from flowfabric.engine.workers import Registration
 from flowfabric.errors import FlowFabricError, Nondeterminism
 from flowfabric.operations.budgets import Budgets, Usage
 from flowfabric.operations.declaration import AsyncCalls
+from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import Executions, ResumeSignals, Submission
 
 ClaimedAs = Literal["initial", "retry", "reclaim", "replay", "resumed"]
-End = Literal["completed", "failed", "cancelled", "expired", "skipped"]
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False, kw_only=True, repr_omit_defaults=True):
@@ -250,17 +250,5 @@ class WorkerPort(Protocol):
     async def submit_child(self, claim: Claim, submission: Submission) -> str:
         """Create a child in the parent's flow, or find the one its key stands for; its id."""
 
-    async def ended(self, execution_ids: Sequence[str]) -> list["Ended | None"]:
+    async def ended(self, execution_ids: Sequence[str]) -> list[Ended | None]:
         """How executions ended; None for one that has not."""
-
-
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of an execution, whatever it was."""
-
-    execution_id: str
-    state: End
-    attempt_index: int = 0
-    result: bytes | None = None
-    result_encoding: str = ""
-    reason: str = ""
-    category: str = ""

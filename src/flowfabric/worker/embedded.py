@@ -23,11 +23,12 @@ from flowfabric.engine.outcomes import Done
 from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.engine.tails import StreamPage, StreamRange, Tail
 from flowfabric.engine.waitpoints import PendingRequest
+from flowfabric.engine.waits import WITH_RESULT, end_of
 from flowfabric.engine.workers import NotRegistered, Registered, Registration
 from flowfabric.errors import FlowFabricError, Nondeterminism
 from flowfabric.operations.budgets import Usage
+from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import ResumeSignals, Submission
-from flowfabric.ports.ends import WITH_RESULT, end_of
 from flowfabric.ports.worker import (
     Appended,
     Cancel,
@@ -35,7 +36,6 @@ from flowfabric.ports.worker import (
     ClaimedAs,
     Complete,
     Delay,
-    Ended,
     Fail,
     Finish,
     Finished,

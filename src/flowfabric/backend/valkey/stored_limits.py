@@ -16,6 +16,7 @@ from flowfabric.backend.reference.limit_tables import (
     WAITERS,
     WINDOW,
 )
+from flowfabric.backend.valkey.keys import stored_key
 from flowfabric.backend.valkey.limit_layout import (
     budget_of,
     budget_row,
@@ -27,12 +28,12 @@ from flowfabric.backend.valkey.limit_layout import (
 from flowfabric.backend.valkey.packing import Args, decode, encode
 from flowfabric.backend.valkey.snapshots import Read, Snapshot
 from flowfabric.backend.valkey.stored_tables import SortedSet, Stored, StoredTables, Writing
+from flowfabric.core.ids import UUID_LENGTH
 from flowfabric.core.limits.budgets import Budget
-from flowfabric.core.limits.gates import Entry, Gate, Quota, Slot
+from flowfabric.core.limits.gates import QUOTA, Entry, Gate, Quota, Slot
 from flowfabric.core.views import Key
 from flowfabric.errors import Corruption
 
-_UUID_SIZE: Final = 36
 _UNREADABLE: Final = (msgspec.MsgspecError, TypeError, ValueError)
 
 
@@ -49,44 +50,46 @@ class StoredLimits:
                 BUDGETS: Stored(self._budget_reads, _budget, _put_budget),
                 HOLDS: Stored(self._hold_reads, _hold, _drop_hold),
                 GATES: Stored(self._gate_reads, _gate, _put_gate),
-                SLOTS: Stored(lambda key: self._standing_reads("s", key), _slot, _drop_slot),
-                ENTRIES: Stored(lambda key: self._standing_reads("e", key), _entry, _drop_entry),
+                SLOTS: Stored(lambda key: self._standing_reads("slots", key), _slot, _drop_slot),
+                ENTRIES: Stored(
+                    lambda key: self._standing_reads("entries", key), _entry, _drop_entry
+                ),
                 WAITERS: Stored(self._waiter_reads, _waiter, _drop_waiter),
             },
             {
-                HOLD_ENDS: SortedSet(lambda shelf: self._name("be", shelf[0]), _hold_key),
-                SLOT_ENDS: SortedSet(lambda shelf: self._name("qs", shelf[0]), _owned),
-                WINDOW: SortedSet(lambda shelf: self._name("qe", shelf[0]), _owned),
-                WAITER_RANKS: SortedSet(lambda shelf: self._name("wr", shelf[0]), _owned),
+                HOLD_ENDS: SortedSet(lambda shelf: self._key("hold_ends", shelf[0]), _hold_key),
+                SLOT_ENDS: SortedSet(lambda shelf: self._key("slots", shelf[0]), _owned),
+                WINDOW: SortedSet(lambda shelf: self._key("entries", shelf[0]), _owned),
+                WAITER_RANKS: SortedSet(lambda shelf: self._key("waiter_ranks", shelf[0]), _owned),
             },
         )
 
-    def _name(self, kind: str, rest: object) -> str:
-        return f"ff:{kind}:{self._tag}:{rest}"
+    def _key(self, kind: str, rest: object) -> str:
+        return stored_key(kind, self._tag, str(rest))
 
     def _budget_reads(self, budget_id: str) -> list[Read]:
-        return [("GET", self._name("b", budget_id))]
+        return [("GET", self._key("budget", budget_id))]
 
     def _hold_reads(self, key: tuple[str, str]) -> list[Read]:
-        return [("HGET", self._name("bh", key[0]), key[1])]
+        return [("HGET", self._key("holds", key[0]), key[1])]
 
     def _gate_reads(self, name: str) -> list[Read]:
         return [
-            ("GET", self._name("q", name)),
-            ("ZSCORE", f"ff:qt:{self._tag}", name),
-            ("ZCARD", self._name("qs", name)),
-            ("ZCARD", self._name("qe", name)),
+            ("GET", self._key("quota", name)),
+            ("ZSCORE", stored_key("gate_ends", self._tag), name),
+            ("ZCARD", self._key("slots", name)),
+            ("ZCARD", self._key("entries", name)),
         ]
 
     def _standing_reads(self, kind: str, key: tuple[str, str]) -> list[Read]:
         gate, execution_id = key
         return [
-            ("ZSCORE", self._name(f"q{kind}", gate), execution_id),
-            ("HGET", self._name("qh", gate), f"{kind}{execution_id}"),
+            ("ZSCORE", self._key(kind, gate), execution_id),
+            ("HGET", self._key("holders", gate), f"{kind[0]}{execution_id}"),
         ]
 
     def _waiter_reads(self, key: tuple[str, str]) -> list[Read]:
-        return [("HGET", self._name("wd", key[0]), key[1])]
+        return [("HGET", self._key("waiters", key[0]), key[1])]
 
 
 def _owned(shelf: Key, member: str) -> tuple[Any, str]:
@@ -111,7 +114,7 @@ def _put_budget(writing: Writing, args: Args) -> list[Any]:
 
 
 def _hold_key(_: Key, member: str) -> tuple[str, str]:
-    return member[:_UUID_SIZE], member[_UUID_SIZE:]
+    return member[:UUID_LENGTH], member[UUID_LENGTH:]
 
 
 def _hold(_: Any, replies: list[bytes | None]) -> Any:
@@ -136,9 +139,9 @@ def _gate(name: str, replies: list[Any]) -> Gate | None:
 
 def _quota(name: str, row: bytes) -> Quota:
     try:
-        return quota_of(name[2:], decode(row))
+        return quota_of(name.removeprefix(QUOTA), decode(row))
     except _UNREADABLE as fault:
-        raise Corruption(f"quota {name[2:]}: cannot be read") from fault
+        raise Corruption(f"quota {name.removeprefix(QUOTA)}: cannot be read") from fault
 
 
 def _put_gate(writing: Writing, args: Args) -> list[Any]:

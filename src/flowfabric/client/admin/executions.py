@@ -4,9 +4,9 @@ from flowfabric.client.admin.asking import Asking
 from flowfabric.client.ends import Ends
 from flowfabric.client.questions import execution, get
 from flowfabric.errors import NotFound
+from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import Executions, FoundExecution, Search
 from flowfabric.operations.types import Page
-from flowfabric.ports.worker import Ended
 from flowfabric.wire import executions as wire
 
 

@@ -1,15 +1,8 @@
-"""Every route, one module per noun."""
+"""Every route: those of the declared operations, and those written by hand."""
 
 from typing import Final
 
-from flowfabric.operations.budgets import Budgets
-from flowfabric.operations.declaration import operations_of
-from flowfabric.operations.executions import Executions
-from flowfabric.operations.flows import Flows
-from flowfabric.operations.lanes import Lanes
-from flowfabric.operations.schedules import Schedules
-from flowfabric.operations.signals import Signals
-from flowfabric.operations.store import Store
+from flowfabric.operations.nouns import DECLARED
 from flowfabric.server.operations import route_of
 from flowfabric.server.route import Route
 from flowfabric.server.routes import (
@@ -22,17 +15,11 @@ from flowfabric.server.routes import (
 )
 
 ROUTES: Final[tuple[Route, ...]] = (
-    *map(route_of, operations_of(Executions)),
+    *map(route_of, DECLARED),
     *reading.routes,
-    *map(route_of, operations_of(Signals)),
     *streams.routes,
     *events.routes,
-    *map(route_of, operations_of(Flows)),
-    *map(route_of, operations_of(Budgets)),
-    *map(route_of, operations_of(Lanes)),
-    *map(route_of, operations_of(Schedules)),
     *worker.routes,
     *worker_output.routes,
-    *map(route_of, operations_of(Store)),
     *service.routes,
 )

@@ -4,8 +4,8 @@ from typing import Final
 from urllib.parse import quote
 
 from flowfabric.core.record import Record
+from flowfabric.engine.waits import WITH_RESULT
 from flowfabric.errors import ExecutionNotFound, NotFound
-from flowfabric.ports.ends import WITH_RESULT
 from flowfabric.server.call import Call
 from flowfabric.server.replies import Headers, Reply, raw
 from flowfabric.server.route import READ_OR_WORKER, Routes

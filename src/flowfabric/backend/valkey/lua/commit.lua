@@ -52,8 +52,8 @@ end
 
 -- {gate, row of the quota or 0, the instant its last slot or entry ends or 0}
 function WRITERS.gate(c, tag, put)
-  if put[3] > 0 then call('SET', 'ff:q:' .. tag .. ':' .. put[2], c.args[put[3]]) end
-  if put[4] > 0 then call('ZADD', 'ff:qt:' .. tag, put[4], put[2]) end
+  if put[3] > 0 then call('SET', $key.quota .. tag .. ':' .. put[2], c.args[put[3]]) end
+  if put[4] > 0 then call('ZADD', $key.gate_ends .. tag, put[4], put[2]) end
 end
 
 -- {gate, 's' for a slot or 'e' for an entry, execution}: an ended one goes.
