@@ -11,7 +11,7 @@ from flowfabric.app import backend_of
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine, engine_on
 from flowfabric.operations.declaration import Operation, operations_of
-from flowfabric.operations.nouns import NOUNS
+from flowfabric.operations.nouns import DECLARED, NOUNS
 from flowfabric.server.operations import route_of
 from tests.proofs import proofs
 from tests.server.rest_page import scope_text
@@ -19,6 +19,7 @@ from tests.server.rest_page import scope_text
 _REFERENCE: Final = Path(__file__).parents[1] / "docs" / "reference"
 OPERATIONS: Final = _REFERENCE / "operations.md"
 CLIENT: Final = _REFERENCE / "client.md"
+CLI: Final = _REFERENCE / "cli.md"
 BEGIN: Final = "<!-- written from the declarations -->\n"
 END: Final = "<!-- end of what is written from the declarations -->\n"
 
@@ -29,6 +30,10 @@ def operations_text() -> str:
 
 def client_text() -> str:
     return _replaced(CLIENT, "\n".join(_methods()))
+
+
+def cli_text() -> str:
+    return _replaced(CLI, "\n".join(_commands()))
 
 
 def _replaced(page: Path, lines: str) -> str:
@@ -59,6 +64,19 @@ def _methods() -> Iterator[str]:
         yield f"| {noun.__name__.lower()} | `{names}` |"
 
 
+def _commands() -> Iterator[str]:
+    yield from ("| command | what it does |", "|---|---|")
+    for one in DECLARED:
+        if one.terms.command:
+            yield f"| `{' '.join([one.terms.command, *_words(one)])}` | {one.summary} |"
+
+
+def _words(declared: Operation[..., Any]) -> Iterator[str]:
+    for name, one in declared.signature.parameters.items():
+        is_needed = one.default is one.empty
+        yield name.upper() if is_needed else f"[--{name.replace('_', '-')}]"
+
+
 def _use_case(engine: Engine, declared: Operation[..., Any]) -> str:
     """The function that implements an operation, as `module:Class.function`."""
     method = engine.use_case(declared)
@@ -68,3 +86,4 @@ def _use_case(engine: Engine, declared: Operation[..., Any]) -> str:
 if __name__ == "__main__":
     OPERATIONS.write_text(operations_text())
     CLIENT.write_text(client_text())
+    CLI.write_text(cli_text())

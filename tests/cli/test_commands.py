@@ -135,6 +135,15 @@ def test_cancel_and_replay(shell: Shell, submitted: Submit) -> None:
     shell.ok("cancel", one)
 
 
+def test_a_declared_operation_is_a_command(shell: Shell, submitted: Submit) -> None:
+    one = submitted("greet", "--lane", "nobody-works-here")
+    assert shell.ok("priority", one, "7") == f"changed {one}\n"
+    assert shell.json("priority", one, "8") == {"outcome": "changed", "execution_id": one}
+    assert "execution_not_found" in shell.run("priority", NOWHERE, "7").output
+    assert shell.run("priority", one, "high").exit_code == 2
+    shell.ok("cancel", one)
+
+
 def test_lanes_are_paused_and_go_on(shell: Shell, submitted: Submit) -> None:
     submitted("greet", "--lane", "side")
     assert "side is paused" in shell.ok("lanes", "side", "--state", "paused")

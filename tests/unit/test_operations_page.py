@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flowfabric.operations.nouns import DECLARED
-from tests.operations_page import CLIENT, OPERATIONS, client_text, operations_text
+from tests.operations_page import CLI, CLIENT, OPERATIONS, cli_text, client_text, operations_text
 from tests.proofs import proofs
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +28,7 @@ def rows() -> list[tuple[str, str, str, str]]:
 def test_the_tables_are_up_to_date() -> None:
     assert OPERATIONS.read_text() == operations_text(), "run make pages"
     assert CLIENT.read_text() == client_text(), "run make pages"
+    assert CLI.read_text() == cli_text(), "run make pages"
 
 
 def test_every_operation_is_proven_on_every_store() -> None:

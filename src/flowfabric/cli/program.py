@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from flowfabric.cli import executions, flows, limits, live, operations, people, serving
+from flowfabric.cli import declared, executions, flows, limits, live, operations, people, serving
 
 app = typer.Typer(
     name="flowfabric",
@@ -14,7 +14,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for part in (serving, executions, people, live, flows, limits, operations):
+for part in (serving, executions, people, live, flows, limits, operations, declared):
     app.registered_commands += part.app.registered_commands
 
 

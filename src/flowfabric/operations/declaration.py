@@ -71,6 +71,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     # The event in the audit log.
     audit: str = ""
+    # The command that calls it from a shell.
+    command: str = ""
     # The answer is a credential: no cache keeps it, and callers must show who they are.
     is_secret: bool = False
 

@@ -473,6 +473,7 @@ class Executions:
         ExecutionNotFound,
         ExecutionNotEligible,
         audit="priority_changed",
+        command="priority",
     )
     async def set_priority(self, execution_id: ExecutionId, new_priority: int) -> PriorityChanged:
         """Move runnable work in its queue."""
