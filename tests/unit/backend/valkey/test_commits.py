@@ -21,12 +21,10 @@ from flowfabric.core.limits.asks import (
 )
 from flowfabric.core.limits.budgets import Budget, Closed
 from flowfabric.core.limits.gates import Quota, Woken
-from flowfabric.core.partitions import PartitionCounts
 from flowfabric.errors import RetryExhausted
 from tests.clock import VirtualClock
-from tests.stores import stores_of
+from tests.stores import STORES
 
-STORES = stores_of(PartitionCounts(), ("valkey", "valkey-cluster"))
 BUDGET = "11111111-2222-4333-8444-555555555555"
 QUOTA = "22222222-2222-4333-8444-555555555555"
 SOMEBODY = "{fp:3}:33333333-2222-4333-8444-555555555555"
@@ -34,7 +32,7 @@ SOMEBODY = "{fp:3}:33333333-2222-4333-8444-555555555555"
 Action = Callable[[], Awaitable[object]]
 
 
-@pytest.fixture(params=sorted(STORES))
+@pytest.fixture(params=["valkey", "valkey-cluster"])
 async def backend(
     request: pytest.FixtureRequest, clock: VirtualClock, tmp_path: Path
 ) -> AsyncIterator[Backend]:
