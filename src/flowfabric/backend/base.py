@@ -50,7 +50,10 @@ from flowfabric.core.plan import Answer, Plan, Refused
 
 __all__ = [
     "CONFIG_BELL",
+    "END_TOPICS",
+    "LANE_TOPICS",
     "LOG_BELL",
+    "STREAM_TOPICS",
     "Answered",
     "Backend",
     "Bells",
@@ -198,17 +201,21 @@ class Listening(Protocol):
     def close(self) -> None: ...
 
 
+# Topics of notifications, or how their names begin.
+LANE_TOPICS: Final = "lane:"
+END_TOPICS: Final = "end:"
+STREAM_TOPICS: Final = "stream:"
+LOG_BELL: Final = "log"
+CONFIG_BELL: Final = "config"
+
+
 def lane_bell(namespace: str, lane: str) -> str:
-    return f"lane:{namespace}:{lane}"
+    return f"{LANE_TOPICS}{namespace}:{lane}"
 
 
 def end_bell(execution_id: str) -> str:
-    return f"end:{execution_id}"
+    return END_TOPICS + execution_id
 
 
 def stream_bell(execution_id: str, attempt: int) -> str:
-    return f"stream:{execution_id}:{attempt}"
-
-
-LOG_BELL: Final = "log"
-CONFIG_BELL: Final = "config"
+    return f"{STREAM_TOPICS}{execution_id}:{attempt}"

@@ -18,9 +18,6 @@ from flowfabric.core.states import State
 from flowfabric.core.upstreams import Upstream
 from flowfabric.errors import FlowFabricError
 
-# Of every store the same, told to whoever asks what it may hand in.
-MAX_JOURNAL_ENTRIES: Final = 10_000
-MAX_JOURNAL_ENTRY_BYTES: Final = 1024 * 1024
 # Behind so many bytes the items of a claim come without their input.
 MAX_REPLY_BYTES: Final = 4 * 1024 * 1024
 
@@ -78,6 +75,9 @@ class NamedClaim(msgspec.Struct, frozen=True, kw_only=True):
     upstreams: bool = False
 
 
+Fate = Literal["leased", "reserved", "exhausted", "covered"]
+
+
 class Offer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One record a claim came upon, and what became of it.
 
@@ -85,7 +85,7 @@ class Offer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     belongs to a cancelled flow: the engine ends both.
     """
 
-    fate: Literal["leased", "reserved", "exhausted", "covered"]
+    fate: Fate
     record: Record
     input: bytes | None = None
     input_deferred: bool = False

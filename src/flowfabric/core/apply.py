@@ -12,9 +12,8 @@ from flowfabric.core.plan import Answer, Applied, Brief, Plan, Refused
 from flowfabric.core.record import Record
 from flowfabric.core.rows import Rows
 from flowfabric.core.settle import release_if_open, settle_edges, settle_from
-from flowfabric.core.states import FINAL, is_move
+from flowfabric.core.states import FINAL, is_move, not_a_move
 from flowfabric.core.step import Step, fits, is_repeat, step
-from flowfabric.errors import Bug
 
 
 def apply(rows: Rows, plan: Plan) -> Answer:
@@ -28,7 +27,7 @@ def apply(rows: Rows, plan: Plan) -> Answer:
         return Refused(record, rows.now)
     target = plan.set.get("state", record.state)
     if not is_move(plan.rule, record.state, target):
-        raise Bug(f"{plan.rule}: {record.state} -> {target} is not a move")
+        raise not_a_move(plan.rule, record.state, target)
     return _perform(rows, plan, step(record, plan, rows.now))
 
 

@@ -17,11 +17,12 @@ class Document(Redacted, frozen=True):
 
 
 SUSPENSION: Final = "susp"
-WAITPOINTS: Final = "wp/*"
+WAITPOINT: Final = "wp/"
+WAITPOINTS: Final = f"{WAITPOINT}*"
 
 
 def waitpoint_name(waitpoint_id: str) -> str:
-    return f"wp/{waitpoint_id}"
+    return WAITPOINT + waitpoint_id
 
 
 def signal_name(waitpoint_id: str, signal_id: str) -> str:

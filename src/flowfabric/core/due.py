@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from flowfabric.core.documents import Document
+from flowfabric.core.events import EXPIRED
 from flowfabric.core.plan import EndAttempt, Event, Guard, Plan, Timer
 from flowfabric.core.policy import read_policy
 from flowfabric.core.record import Record, counting_instants
@@ -108,7 +109,7 @@ def expire(record: Record, reason: str) -> Plan:
         event=Event(
             "released",
             ("completion", "lease"),
-            {"outcome": "expired", "reason": f"expired:{reason}"},
+            {"outcome": "expired", "reason": EXPIRED + reason},
         ),
     )
 

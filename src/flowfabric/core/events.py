@@ -83,14 +83,20 @@ ENDINGS: Final = frozenset(
 )
 
 
+# How the reason of a release begins by which an execution expired, and how that of an acquisition
+# ends which resumed an attempt.
+EXPIRED: Final = "expired:"
+RESUMED: Final = "_resumed"
+
+
 def is_ending(reason: str) -> bool:
-    return reason in ENDINGS or reason.startswith("expired:")
+    return reason in ENDINGS or reason.startswith(EXPIRED)
 
 
 def is_kept(entry: LogEntry) -> bool:
     """Whether the entry is stored beside the record, because no attempt will tell it."""
     if entry.kind == "acquired":
-        return entry.details.get("reason", "").endswith("_resumed")
+        return entry.details.get("reason", "").endswith(RESUMED)
     if entry.kind == "released":
         return not is_ending(entry.details.get("reason", ""))
     return "lease" in entry.families

@@ -14,9 +14,8 @@ from flowfabric.core.members import finish_flow, flow_entry, keep_flow, move_mem
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.rows import Rows
 from flowfabric.core.settle import settle_edges
-from flowfabric.core.states import is_move
+from flowfabric.core.states import is_move, not_a_move
 from flowfabric.core.step import guard_holds, step
-from flowfabric.errors import Bug
 
 _replace = msgspec.structs.replace
 
@@ -76,9 +75,10 @@ def _write_flow(rows: Rows, plan: FlowPlan, flow: Flow) -> None:
 
 def _write_member(rows: Rows, plan: Plan) -> None:
     record = rows.record(plan.target)
-    target = plan.set.get("state", record.state if record else "")
-    if record is None or not is_move(plan.rule, record.state, target):
-        raise Bug(f"{plan.rule}: {plan.target} -> {target} is not a move")
+    state = record.state if record else ""
+    target = plan.set.get("state", state)
+    if record is None or not is_move(plan.rule, state, target):
+        raise not_a_move(plan.rule, state, target)
     done = step(record, plan, rows.now)
     rows.write(done)
     move_member(rows, done)

@@ -13,6 +13,7 @@ EdgeState = Literal["staged", "open", "satisfied", "impossible"]
 GroupState = Literal["pending", "satisfied", "impossible"]
 GroupPolicy = Literal["all_of", "any_of", "quorum"]
 OnSatisfied = Literal["", "cancel_remaining", "let_run"]
+Work = Literal["settle", "gather", "cut"]
 CancelPolicy = Literal["", "cancel_all", "cancel_pending", "flow_only"]
 
 # Edges made by a parent that parks on its children: every outcome satisfies one.
@@ -79,7 +80,7 @@ class Unsettled(msgspec.Struct, frozen=True, gc=False, array_like=True):
     `within` is how far the edges of the next source to cut have been looked at.
     """
 
-    work: Literal["settle", "gather", "cut"]
+    work: Work
     execution_id: str
     after: str = ""
     note: str = ""
@@ -263,10 +264,15 @@ def resolved_edges(group: Group) -> int:
     return group.succeeded + group.failed + group.skipped
 
 
+def overfull(target: str, edges: int) -> InvariantViolation:
+    """Stored data contradicts itself: a group is told more outcomes than it has edges."""
+    return InvariantViolation(f"group of {target}: more outcomes than its {edges} edges")
+
+
 def count_outcome(group: Group, edge: Edge, outcome: str) -> Group:
     """The group after one of its edges was resolved."""
     if resolved_edges(group) >= group.n:
-        raise InvariantViolation(f"group of {group.target}: more outcomes than its {group.n} edges")
+        raise overfull(group.target, group.n)
     if edge.state == "satisfied":
         return msgspec.structs.replace(group, succeeded=group.succeeded + 1)
     if outcome == "skipped":

@@ -1,9 +1,15 @@
 """Idempotency keys: where a key is unique, and how long it stands for its execution."""
 
+from typing import Final
+
 import msgspec
 
 from flowfabric.core.birth import Birth
 from flowfabric.core.record import Record
+
+# How the name of a scope begins.
+IN_FLOW: Final = "flow:"
+IN_NAMESPACE: Final = "namespace:"
 
 
 class KeyEntry(msgspec.Struct, frozen=True):
@@ -16,7 +22,7 @@ class KeyEntry(msgspec.Struct, frozen=True):
 def scoped_key(record: Record) -> tuple[str, str]:
     """The scope of the record's key, and the key: a member's is unique in its flow, any other in
     its namespace."""
-    scope = f"flow:{record.flow_id}" if record.flow_id else f"namespace:{record.namespace}"
+    scope = IN_FLOW + record.flow_id if record.flow_id else IN_NAMESPACE + record.namespace
     return scope, record.idempotency_key
 
 

@@ -17,9 +17,10 @@ MAX_LANE_BYTES: Final = 64
 MAX_NAMESPACE_BYTES: Final = 128
 MAX_WORKER_ID_BYTES: Final = 256
 
-_TAG: Final = "{fp:"
-_UUID_PART: Final = slice(-36, None)
-_INDEX_PART: Final = slice(len(_TAG), -36 - len("}:"))
+TAG: Final = "{fp:"
+UUID_LENGTH: Final = 36
+_UUID_PART: Final = slice(-UUID_LENGTH, None)
+_INDEX_PART: Final = slice(len(TAG), -UUID_LENGTH - len("}:"))
 _UUID_PATTERN: Final = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _NOT_UUID: Final = "expected a lower-case UUID with hyphens"
 
@@ -46,8 +47,8 @@ def parse_execution_id(text: object, counts: PartitionCounts | None = None) -> E
 def _why_no_execution_id(text: object) -> str:
     if not isinstance(text, str):
         return _not_text(text)
-    index, closing, uuid = text.removeprefix(_TAG).partition("}:")
-    if not text.startswith(_TAG) or not closing:
+    index, closing, uuid = text.removeprefix(TAG).partition("}:")
+    if not text.startswith(TAG) or not closing:
         return "missing tag, expected {fp:N}:<uuid>"
     if parse_index(index) is None:
         return f"invalid partition index, expected 0 to {MAX_INDEX}"

@@ -1,18 +1,30 @@
 """What a claim writes: the lease on a record, and the reservation that may come before it."""
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
+from flowfabric.core import events
 from flowfabric.core.events import entry_of
 from flowfabric.core.plan import OWN_PAUSES, Event
-from flowfabric.core.record import UNGRANTED, UNLINEAGED, Attempt, Record
+from flowfabric.core.record import BEGUN, CLAIMED, RESUMED, Attempt, Record
 from flowfabric.core.states import ATTEMPT_TYPES, CLAIMABLE
 from flowfabric.core.step import Step, settled_record
 
 _replace = msgspec.structs.replace
 
 GrantKind = Literal["claim", "resume", "reclaim"]
+
+# What the history says of a resume that nobody gave a reason for.
+CLAIM: Final = "claim"
+# Why the stream of an attempt was closed whose lease was lost.
+RECLAIMED: Final = "reclaimed"
+# How long a claim keeps a record whose limits have to be asked first.
+RESERVATION_MS: Final = 2_000
+# How many more records than it may take a claim looks at.
+SPARE_LOOKS: Final = 32
+# How many records of a queue are read at once.
+QUEUE_PAGE: Final = 64
 
 
 class LeaseTerms(msgspec.Struct, frozen=True):
@@ -79,7 +91,6 @@ def lease(record: Record, terms: LeaseTerms, now: int) -> Step:
         "state": "active",
         "reason": "",
         "next": "",
-        "detail": "",
         "moved_at": now,
         "started_at": record.started_at or now,
         "lease_epoch": epoch,
@@ -90,10 +101,7 @@ def lease(record: Record, terms: LeaseTerms, now: int) -> Step:
         "lease_renewed_at": now,
         "worker_id": terms.worker_id,
         "worker_instance_id": terms.worker_instance_id,
-        "lost_at": 0,
-        "revoke_reason": "",
-        "wake_at": 0,
-        **UNGRANTED,
+        **CLAIMED,
     }
     if record.next == "resume":
         return _resume(record, terms, changes, now)
@@ -123,9 +131,9 @@ def _resume(record: Record, terms: LeaseTerms, changes: dict[str, Any], now: int
         )
     if record.attempt_timeout_ms:
         changes["attempt_until"] = now + record.attempt_left_ms
-    changes["attempt_left_ms"] = 0
+    changes.update(RESUMED)
     after = settled_record(record, changes, now)
-    reason = f"{terms.reason}_resumed" if terms.reason else "claim_resumed"
+    reason = (terms.reason or CLAIM) + events.RESUMED
     event = Event("acquired", ("lease",), {"reason": reason})
     return Step(record, after, None, entry_of(event, after, after, now))
 
@@ -152,9 +160,8 @@ def _begin(record: Record, terms: LeaseTerms, changes: dict[str, Any], now: int)
         attempt_id=attempt.attempt_id,
         attempt_type=attempt.type,
         attempt_count=record.attempt_count + 1,
-        attempt_left_ms=0,
         attempt_until=now + record.attempt_timeout_ms if record.attempt_timeout_ms else 0,
-        **UNLINEAGED,
+        **BEGUN,
     )
     if reclaiming:
         changes["reclaim_count"] = record.reclaim_count + 1
@@ -202,5 +209,5 @@ def _interrupted(record: Record, now: int) -> Attempt | None:
         ended_at=now,
         failure_reason=record.reason,
         closed_at=record.attempt.closed_at or now,
-        closed_reason="reclaimed",
+        closed_reason=RECLAIMED,
     )

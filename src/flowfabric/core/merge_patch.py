@@ -82,6 +82,11 @@ def size_fault(encoded: bytes) -> RetentionLimitExceeded | None:
     )
 
 
+def summary_too_large(size: int) -> RetentionLimitExceeded:
+    """A store's word for a document that nobody has checked before."""
+    return RetentionLimitExceeded(f"summary of {size} bytes, at most {MAX_DOCUMENT_BYTES}")
+
+
 def merge_all(document: Object, patches: Iterable[Object]) -> Object:
     for patch in patches:
         document = merge(document, patch)

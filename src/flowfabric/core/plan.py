@@ -16,6 +16,19 @@ from flowfabric.core.redaction import Redacted
 from flowfabric.core.states import MOVES, STATES, AttemptState, public_state
 
 Family = Literal["completion", "lease", "signal", "operator", "flow"]
+EventKind = Literal[
+    "acquired",
+    "released",
+    "reclaimed",
+    "expired",
+    "revoked",
+    "signal",
+    "priority_changed",
+    "replay_initiated",
+    "flow_cancel_requested",
+    "finished",
+    "budget_soft_breach",
+]
 Blob = Literal["input", "result"]
 
 
@@ -63,7 +76,7 @@ OWN_PAUSES: Final = ("worker_delay", "waiting_children")
 class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One entry for the log. The store adds who held the record before the write."""
 
-    kind: str
+    kind: EventKind
     families: tuple[Family, ...]
     details: Mapping[str, str] = msgspec.field(default_factory=dict)
 

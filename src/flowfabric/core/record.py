@@ -171,6 +171,18 @@ GRANT_FIELDS: Final = (
 )
 SUSPENSION_FIELDS: Final = ("suspension_id", "waitpoint_id")
 LINEAGE_FIELDS: Final = ("retry_reason", "replay_reason", "replay_requested_by", "previous_attempt")
+# What the end of an execution clears, and what a claim of it.
+FINAL_FIELDS: Final = (
+    *LEASE_FIELDS,
+    *SUSPENSION_FIELDS,
+    *GRANT_FIELDS,
+    "wake_at",
+    "pending_until",
+)
+CLAIM_FIELDS: Final = (*GRANT_FIELDS, "detail", "lost_at", "revoke_reason", "wake_at")
+# What the first claim of an attempt clears besides, and what a resume of it.
+RESUME_FIELDS: Final = ("attempt_left_ms",)
+BEGIN_FIELDS: Final = (*LINEAGE_FIELDS, *RESUME_FIELDS)
 
 # Which instants count in which states: the least of them is the record's one timer.
 DUE: Final[dict[str, frozenset[str]]] = {
@@ -198,20 +210,23 @@ def cleared(*names: str) -> dict[str, object]:
 RELEASED: Final = cleared(*LEASE_FIELDS)
 UNGRANTED: Final = cleared(*GRANT_FIELDS)
 UNSUSPENDED: Final = cleared(*SUSPENSION_FIELDS)
-UNLINEAGED: Final = cleared(*LINEAGE_FIELDS)
+ENDED: Final = cleared(*FINAL_FIELDS)
+CLAIMED: Final = cleared(*CLAIM_FIELDS)
+BEGUN: Final = cleared(*BEGIN_FIELDS)
+RESUMED: Final = cleared(*RESUME_FIELDS)
 
-_PRIORITY_STEP: Final = 10**12
+PRIORITY_STEP: Final = 10**12
 
 
 def rank_of(priority: int, created_at: int, rank_shift: int) -> int:
     """Lowest first. Exact in a double for every priority up to 9000."""
-    return created_at + rank_shift - priority * _PRIORITY_STEP
+    return created_at + rank_shift - priority * PRIORITY_STEP
 
 
 def queued_since(rank: int, now: int) -> int:
     """When the record of a rank was created, but for its fairness shift: no priority but one puts
     that into the last decades."""
-    return now - (now - rank) % _PRIORITY_STEP
+    return now - (now - rank) % PRIORITY_STEP
 
 
 _COUNTING: Final[dict[str, tuple[str, ...]]] = {

@@ -39,7 +39,13 @@ BYTES_PER_STEP: Final = 4 * 1024 * 1024
 # Edges a step may look at and leave alone, on its way to those it settles.
 LOOKS_PER_STEP: Final = 1_000
 PAGE: Final = EDGES_PER_STEP
-_REPLAYED: Final = "replayed"
+# The note of a member that waits again because it was replayed.
+REPLAYED: Final = "replayed"
+# How the reason begins for which siblings are cut.
+SIBLING_QUORUM: Final = "sibling_quorum_"
+# What became of siblings that were to be cut and were not.
+ALREADY_TERMINAL: Final = "already_terminal"
+NOT_FOUND: Final = "not_found"
 
 _replace = msgspec.structs.replace
 
@@ -57,7 +63,7 @@ def settle_edges(
     A replayed member waits again for sources that did not succeed: they may be replayed too.
     """
     targets = dict.fromkeys(edge.target for edge in edges if edge.state == "open")
-    note = _REPLAYED if replayed else ""
+    note = REPLAYED if replayed else ""
     return _Walk(rows, flow_id, [Unsettled("gather", one, note=note) for one in targets]).run()
 
 
@@ -192,7 +198,7 @@ class _Walk:
         self._go_on_behind(work, edges, after)
 
     def _gather(self, work: Unsettled) -> None:
-        replayed = work.note == _REPLAYED
+        replayed = work.note == REPLAYED
         limit = min(PAGE, self._looks_left)
         edges = self._rows.incoming(work.execution_id, work.after, limit + 1)
         self._rows.expect([edge.source for edge in edges[:limit] if edge.state == "open"])
@@ -252,7 +258,7 @@ class _Walk:
     def _fire(self, group: Group) -> None:
         rows = self._rows
         if group.on_satisfied == "cancel_remaining":
-            reason = f"sibling_quorum_{group.state}"
+            reason = SIBLING_QUORUM + group.state
             group = _replace(group, cancel_reason=reason)
             self._cuts.append(Unsettled("cut", group.target, note=reason))
         rows.put_group(group)
@@ -322,7 +328,7 @@ class _Walk:
     def _count_missed(self, edge: Edge, source: Record | None) -> None:
         """Of an edge that is settled the source has had its say; it was no sibling to cut."""
         if edge.state == "open":
-            self._rows.count_sibling("already_terminal" if source else "not_found")
+            self._rows.count_sibling(ALREADY_TERMINAL if source else NOT_FOUND)
 
     def _is_needed_for(self, edge: Edge) -> bool:
         """Whether the group this edge leads to has not fired and still waits for it."""

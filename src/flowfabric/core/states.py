@@ -6,6 +6,8 @@ three words by `facets`; nothing else about an execution's situation is stored.
 
 from typing import Final, Literal
 
+from flowfabric.errors import Bug
+
 State = Literal[
     "waiting",
     "delayed",
@@ -144,3 +146,7 @@ MOVES: Final[dict[str, frozenset[tuple[str, str]]]] = {
 
 def is_move(rule: str, source: str, target: str) -> bool:
     return (source, target) in MOVES.get(rule, frozenset())
+
+
+def not_a_move(rule: str, source: str, target: str) -> Bug:
+    return Bug(f"{rule}: {source} -> {target} is not a move")

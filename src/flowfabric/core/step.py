@@ -13,6 +13,7 @@ from flowfabric.core.fence import Fence
 from flowfabric.core.plan import EndAttempt, Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.record import (
     DUE,
+    ENDED,
     RELEASED,
     UNGRANTED,
     UNSUSPENDED,
@@ -115,7 +116,8 @@ def settled_record(record: Record, changes: dict[str, Any], now: int) -> Record:
     return _replace(record, **changes)
 
 
-_TIMERS: Final = (
+# Durations of a timer with the instants they become, and instants as they are given.
+TIMERS: Final = (
     ("lease_for", "lease_until"),
     ("attempt_for", "attempt_until"),
     ("wake_in", "wake_at"),
@@ -123,7 +125,7 @@ _TIMERS: Final = (
     ("pending_in", "pending_until"),
     ("grant_for", "grant_until"),
 )
-_NAMED: Final = (
+NAMED: Final = (
     ("wake_at", "wake_at"),
     ("deadline_at", "deadline_at"),
     ("pending_at", "pending_until"),
@@ -131,12 +133,12 @@ _NAMED: Final = (
 
 
 def _arm(changes: dict[str, Any], timer: Timer, now: int) -> None:
-    for duration, instant in _TIMERS:
+    for duration, instant in TIMERS:
         length = getattr(timer, duration)
         if length is not None:
             changes[instant] = now + length
     # 0 is "unset" in a record, so an instant somebody named is never stored as 0.
-    for named, instant in _NAMED:
+    for named, instant in NAMED:
         given = getattr(timer, named)
         if given is not None:
             changes[instant] = max(1, given)
@@ -147,16 +149,15 @@ def _enter(changes: dict[str, Any], record: Record, state: str, now: int) -> Non
     changes["moved_at"] = now
     changes.setdefault("reason", "")
     changes.setdefault("detail", "")
+    if state in FINAL:
+        changes.update(ENDED)
+        changes["completed_at"] = now
+        changes["purge_at"] = now + record.retention_ms
+        return
     if state not in HELD:
         changes.update(RELEASED)
     if state != "suspended":
         changes.update(UNSUSPENDED)
-    if state in FINAL:
-        changes.update(UNGRANTED)
-        changes.update(wake_at=0, pending_until=0)
-        changes["completed_at"] = now
-        changes["purge_at"] = now + record.retention_ms
-        return
     # A state that counts it keeps it: a delay is remembered while dependencies block.
     if state not in DUE["wake_at"]:
         changes["wake_at"] = 0

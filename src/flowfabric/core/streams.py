@@ -10,6 +10,7 @@ from flowfabric.errors import (
     ExecutionNotFound,
     FlowFabricError,
     InvalidInput,
+    RetentionLimitExceeded,
     StaleOwnerCannotAppend,
     StreamClosed,
 )
@@ -19,6 +20,14 @@ MAX_FRAME_BYTES: Final = 65_536
 DEFAULT_MAXLEN: Final = 10_000
 DEFAULT_LIVE_MAXLEN: Final = 1_000
 SUMMARY_MAXLEN: Final = 64
+
+# An approximate trim waits until it is worth the while: a part in so many of what is kept.
+TRIM_SLACK: Final = 10
+# How many of a writer's own numbers are remembered. A repeat follows a lost answer at once, so
+# this is far more than any writer has under way.
+NUMBERS_KEPT: Final = 1_024
+# The id of a frame whose number was seen too long ago to know it.
+FORGOTTEN: Final = ""
 
 # Exact in a double and beyond every real id, so that larger numbers mean the same.
 _TOP: Final = 2**53 - 1
@@ -74,6 +83,10 @@ def _parse(cursor: object, field: str, seq: int) -> Position:
         raise InvalidInput(f"{field}: expected start, end, <ms> or <ms>-<seq>")
     ms, number = match.groups()
     return Position(min(int(ms), _TOP), seq if number is None else min(int(number), _TOP))
+
+
+def frame_too_large(size: int) -> RetentionLimitExceeded:
+    return RetentionLimitExceeded(f"frame of {size} bytes, at most {MAX_FRAME_BYTES}")
 
 
 def explain_append(

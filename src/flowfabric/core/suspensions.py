@@ -6,6 +6,7 @@ import msgspec
 
 from flowfabric.core.conditions import Condition
 from flowfabric.core.evaluation import Evaluation, Satisfier, SignalFacts
+from flowfabric.core.events import EXPIRED
 from flowfabric.core.record import Record
 from flowfabric.core.redaction import Redacted
 from flowfabric.core.states import FINAL
@@ -175,7 +176,7 @@ def as_closed(record: Record, suspension: Suspension) -> Suspension:
         return suspension
     reasons = {
         "cancelled": "cancelled",
-        "expired": f"expired:{record.failure_reason}",
+        "expired": EXPIRED + record.failure_reason,
         "skipped": "dependency_impossible",
     }
     return msgspec.structs.replace(

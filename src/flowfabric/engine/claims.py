@@ -10,6 +10,7 @@ import msgspec
 
 from flowfabric.backend.base import Listening, lane_bell
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offer
+from flowfabric.core.bounds import MAX_LANES
 from flowfabric.core.capabilities import worker_capabilities
 from flowfabric.core.fence import Fence
 from flowfabric.core.handles import BACKEND_TAGS, Backend, Handle, HandleKind
@@ -32,7 +33,6 @@ from flowfabric.errors import FlowFabricError, InvalidInput
 _log = logging.getLogger("flowfabric.claims")
 
 MOST_CLAIMED: Final = 100
-MOST_LANES: Final = 64
 MOST_WAIT_MS: Final = 30_000
 DEFAULT_LEASE_MS: Final = 30_000
 # How often an idle claim looks although no bell rang; chance spreads the looks of many.
@@ -368,8 +368,8 @@ def _with_checked_names(order: ClaimOrder) -> ClaimOrder:
     check_worker_id(order.worker_id)
     check_worker_id(order.worker_instance_id, "worker_instance_id")
     check_namespace(order.namespace)
-    if not 1 <= len(order.lanes) <= MOST_LANES:
-        raise InvalidInput(f"lanes: expected 1..{MOST_LANES}, got {len(order.lanes)}")
+    if not 1 <= len(order.lanes) <= MAX_LANES:
+        raise InvalidInput(f"lanes: expected 1..{MAX_LANES}, got {len(order.lanes)}")
     for lane in order.lanes:
         check_lane(lane)
     if not order.capabilities:

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from flowfabric.backend import types
+from flowfabric.core.bounds import MAX_LANES, check_number
 from flowfabric.core.capabilities import worker_capabilities
 from flowfabric.core.ids import check_lane, check_namespace, check_text, check_worker_id
 from flowfabric.core.rules.operators import unblock
@@ -177,6 +178,7 @@ class Workers:
 
 def _checked(asked: Registration) -> types.Worker:
     check_worker_id(asked.worker_id)
+    check_number(asked.lanes, "lanes", MAX_LANES)
     namespace, instance = _name(asked.namespace, asked.worker_instance_id)
     return types.Worker(
         namespace=namespace,

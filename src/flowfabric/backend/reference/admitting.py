@@ -36,6 +36,7 @@ from flowfabric.core.limits.gates import (
     bid_of,
     budget_list,
     enter,
+    listed_until,
 )
 from flowfabric.errors import Bug
 
@@ -127,7 +128,7 @@ class _Admitting:
             return
         waiter = Waiter(
             rank=item.rank,
-            until=self._tx.now + 2 * max(1, look_ms),
+            until=listed_until(look_ms, self._tx.now),
             needs_entry=item.rate,
             cap=cap,
             grant_id=item.grant_id,

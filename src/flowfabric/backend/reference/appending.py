@@ -1,7 +1,6 @@
 """Mechanism `append`: frames of an attempt's stream, under the fence of its lease holder."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import msgspec
 
@@ -34,16 +33,16 @@ from flowfabric.backend.types import (
     SummaryPut,
     Trim,
 )
-from flowfabric.core.merge_patch import MAX_DOCUMENT_BYTES
+from flowfabric.core.merge_patch import MAX_DOCUMENT_BYTES, summary_too_large
 from flowfabric.core.record import Record
-from flowfabric.core.streams import MAX_FRAME_BYTES, Position
-from flowfabric.errors import RetentionLimitExceeded
-
-# How many of a writer's own numbers are remembered. A repeat follows a lost answer at once, so
-# this is far more than any writer has under way.
-NUMBERS_KEPT: Final = 1_024
-# The id of a frame whose number was seen too long ago to know it.
-FORGOTTEN: Final = ""
+from flowfabric.core.streams import (
+    FORGOTTEN,
+    MAX_FRAME_BYTES,
+    NUMBERS_KEPT,
+    TRIM_SLACK,
+    Position,
+    frame_too_large,
+)
 
 _replace = msgspec.structs.replace
 
@@ -166,7 +165,7 @@ class _Appending:
         """Keep the newest of one mode. An approximate trim waits until it is worth the while."""
         kept = meta.retained.get(trim.mode, 0)
         excess = kept - max(0, trim.length)
-        slack = 0 if trim.exact else trim.length // 10
+        slack = 0 if trim.exact else trim.length // TRIM_SLACK
         if excess <= slack:
             return meta
         frames = self._frames_of(stream, trim.mode)
@@ -202,13 +201,9 @@ def _may_append(record: Record, item: Append, now: int) -> bool:
 def _check_sizes(item: Append) -> None:
     for frame in item.frames:
         if len(frame.payload) > MAX_FRAME_BYTES:
-            raise RetentionLimitExceeded(
-                f"frame of {len(frame.payload)} bytes, at most {MAX_FRAME_BYTES}"
-            )
+            raise frame_too_large(len(frame.payload))
     if item.summary is not None and len(item.summary.document) > MAX_DOCUMENT_BYTES:
-        raise RetentionLimitExceeded(
-            f"summary of {len(item.summary.document)} bytes, at most {MAX_DOCUMENT_BYTES}"
-        )
+        raise summary_too_large(len(item.summary.document))
 
 
 def _answer(meta: StreamMeta, ids: Sequence[str], now: int, *, replayed: bool = False) -> Appended:

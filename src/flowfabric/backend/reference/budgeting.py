@@ -2,17 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final
 
 import msgspec
 
 from flowfabric.backend.reference.limit_tables import BUDGETS, HOLD_ENDS, HOLDS
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.core.limits.budgets import Budget, Chain, unhold
-from flowfabric.errors import BudgetNotFound, Corruption, FlowFabricError
-
-# One step drops no more ended holds than this; the next one goes on.
-MOST_ENDED: Final = 1_000
+from flowfabric.core.limits.budgets import Budget, Chain, ancestor_missing, unhold
+from flowfabric.core.limits.gates import MOST_ENDED
+from flowfabric.errors import BudgetNotFound, FlowFabricError
 
 
 class Budgets:
@@ -60,7 +57,7 @@ class Budgets:
     def _ancestor(self, budget: Budget, name: str) -> Budget:
         found = self.tx.get(BUDGETS, name)
         if found is None:
-            raise Corruption(f"budget {budget.budget_id}: its ancestor {name} is missing")
+            raise ancestor_missing(budget.budget_id, name)
         return found
 
     def _trim(self, budget_id: str) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
 
 from flowfabric.backend.reference.tables import BLOBS, DOCUMENTS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
@@ -11,6 +10,9 @@ from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offe
 from flowfabric.core.documents import SUSPENSION, Document
 from flowfabric.core.graph import Flow, is_covered
 from flowfabric.core.lease import (
+    QUEUE_PAGE,
+    RESERVATION_MS,
+    SPARE_LOOKS,
     GrantTerms,
     LeaseTerms,
     is_exhausted,
@@ -23,10 +25,6 @@ from flowfabric.core.plan import Refused
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import grant
 from flowfabric.core.step import Step, step
-
-RESERVATION_MS: Final = 2_000
-_SPARE: Final = 32
-_PAGE: Final = 64
 
 
 class Queues:
@@ -92,7 +90,7 @@ class _Queue:
             if self._head is None:
                 if self._is_read:
                     return None
-                self._turn_page(min(wanted, _PAGE))
+                self._turn_page(min(wanted, QUEUE_PAGE))
         return self._head
 
     def pop(self) -> Record | None:
@@ -128,7 +126,7 @@ def start_lease(
 
 def claim(tx: Transaction, queues: Queues, request: ClaimRequest) -> ClaimAnswer:
     reply = _Reply(tx, request)
-    looks = len(request.ids) + _SPARE
+    looks = len(request.ids) + SPARE_LOOKS
     for lane in request.lanes:
         while not reply.full() and looks:
             looks -= 1

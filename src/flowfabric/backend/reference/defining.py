@@ -19,8 +19,7 @@ from flowfabric.core.limits.asks import (
     LimitQuota,
 )
 from flowfabric.core.limits.budgets import defined, relimited
-from flowfabric.core.limits.gates import Gate, quota_gate
-from flowfabric.errors import NotFound
+from flowfabric.core.limits.gates import Gate, quota_gate, quota_missing
 
 _replace = msgspec.structs.replace
 
@@ -84,7 +83,7 @@ def _limit_quota(tx: Transaction, item: LimitQuota) -> Defined:
     name = quota_gate(item.quota.quota_policy_id)
     gate = tx.get(GATES, name)
     if gate is None or gate.quota is None:
-        raise NotFound(f"quota policy {item.quota.quota_policy_id}")
+        raise quota_missing(item.quota.quota_policy_id)
     quota = _replace(item.quota, created_at=gate.quota.created_at)
     # Entries made under a shorter window may count for longer now.
     ends_at = max(gate.ends_at, tx.now + quota.window_ms) if gate.entries else gate.ends_at

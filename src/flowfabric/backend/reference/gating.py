@@ -2,19 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final
 
 import msgspec
 
 from flowfabric.backend.reference.limit_tables import ENTRIES, GATES, SLOT_ENDS, SLOTS, WINDOW
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.core.limits.asks import GateSeen
-from flowfabric.core.limits.gates import Gate, Standing
+from flowfabric.core.limits.gates import MOST_ENDED, Gate, Standing
 from flowfabric.errors import FlowFabricError
 
 _replace = msgspec.structs.replace
-# One step drops no more of what has ended than this; what is left still counts, until the next.
-MOST_ENDED: Final = 1_000
 
 
 class Gates:

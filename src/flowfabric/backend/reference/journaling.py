@@ -5,15 +5,16 @@ from collections.abc import Callable, Sequence
 from flowfabric.backend.reference.fencing import is_held
 from flowfabric.backend.reference.tables import JOURNAL, RECORDS, JournalRow
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.types import (
-    MAX_JOURNAL_ENTRIES,
-    MAX_JOURNAL_ENTRY_BYTES,
-    JournalAppend,
-    Journaled,
+from flowfabric.backend.types import JournalAppend, Journaled
+from flowfabric.core.journal import (
+    MAX_ENTRIES,
+    MAX_ENTRY_BYTES,
+    JournalEntry,
+    entry_too_large,
+    journal_full,
+    other_step,
 )
-from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Refused
-from flowfabric.errors import Nondeterminism, PayloadTooLarge, ResourceExhausted
 
 _Key = tuple[str, str, int]
 
@@ -55,12 +56,7 @@ class _Journaling:
             _check_size(entry)
             new[key] = entry
         elif stored.digest != entry.digest:
-            raise Nondeterminism(
-                f"step {entry.name!r}, use {entry.seq}: recorded {stored.digest},"
-                f" now {entry.digest}",
-                recorded=stored.digest,
-                given=entry.digest,
-            )
+            raise other_step(entry, stored.digest)
         return stored
 
     def _write(self, execution_id: str, new: dict[_Key, JournalEntry]) -> None:
@@ -69,20 +65,16 @@ class _Journaling:
         length = self._lengths.get(execution_id)
         if length is None:
             length = self._tx.tables.journal_length(execution_id)
-        if length + len(new) > MAX_JOURNAL_ENTRIES:
-            raise ResourceExhausted(
-                f"journal: {execution_id} has {length} of {MAX_JOURNAL_ENTRIES}", resource="journal"
-            )
+        if length + len(new) > MAX_ENTRIES:
+            raise journal_full(execution_id, length)
         for number, (key, entry) in enumerate(new.items(), start=length + 1):
             self._tx.insert(JOURNAL, key, JournalRow(number, entry))
         self._lengths[execution_id] = length + len(new)
 
 
 def _check_size(entry: JournalEntry) -> None:
-    if len(entry.outcome) > MAX_JOURNAL_ENTRY_BYTES:
-        raise PayloadTooLarge(
-            f"journal entry of {len(entry.outcome)} bytes, at most {MAX_JOURNAL_ENTRY_BYTES}"
-        )
+    if len(entry.outcome) > MAX_ENTRY_BYTES:
+        raise entry_too_large(entry)
 
 
 def read_journal(

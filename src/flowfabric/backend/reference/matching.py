@@ -7,6 +7,7 @@ from flowfabric.backend.types import Filter
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
 from flowfabric.core.states import BLOCK_REASONS, FINAL, STATES, public_state
+from flowfabric.errors import InvalidInput
 
 # Stands for all five final states.
 TERMINAL: Final = "terminal"
@@ -62,8 +63,10 @@ def is_state_wanted(wanted: Filter, state: str, reason: str) -> bool:
     return not wanted.state or state == wanted.state
 
 
-def wanted_buckets(wanted: Filter) -> list[str]:
+def lane_buckets(wanted: Filter) -> list[str]:
     """The states (and reasons) under which a lane lists what the filter asks for."""
+    if not (wanted.namespace and wanted.lane and (wanted.state or wanted.public_state)):
+        raise InvalidInput("order: a lane's own order needs namespace, lane and state")
     return [bucket for bucket in _BUCKETS if _is_bucket_wanted(wanted, bucket)]
 
 

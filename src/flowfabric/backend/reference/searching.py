@@ -6,7 +6,7 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
-from flowfabric.backend.reference.matching import matcher, wanted_buckets
+from flowfabric.backend.reference.matching import lane_buckets, matcher
 from flowfabric.backend.reference.tables import RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.types import Filter, ListRequest, Order, Page
@@ -176,11 +176,10 @@ def _by_age(tx: Transaction, wanted: Filter, *, newest: bool) -> Read:
 
 
 def _by_state(tx: Transaction, wanted: Filter) -> Read:
-    if not (wanted.namespace and wanted.lane and (wanted.state or wanted.public_state)):
-        raise InvalidInput("order: a lane's own order needs namespace, lane and state")
     lane = (wanted.namespace, wanted.lane)
-    buckets = wanted_buckets(wanted)
-    reads = [partial(tx.tables.view, "by_state", (*lane, bucket)) for bucket in buckets]
+    reads = [
+        partial(tx.tables.view, "by_state", (*lane, bucket)) for bucket in lane_buckets(wanted)
+    ]
     return _merged(reads, PLACES["view"], newest=False)
 
 

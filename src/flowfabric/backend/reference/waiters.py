@@ -1,11 +1,10 @@
 """Who waits at a limit: listed by rank when turned away, told when there is room again."""
 
-from typing import Final
-
 from flowfabric.backend.reference.limit_tables import GATES, WAITER_RANKS, WAITERS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.core.limits.budgets import Chain, closed
 from flowfabric.core.limits.gates import (
+    MOST_LOOKS,
     MOST_WOKEN,
     Waiter,
     Woken,
@@ -13,9 +12,6 @@ from flowfabric.core.limits.gates import (
     choose,
     woken,
 )
-
-# How many of a line are looked at to find those that fit.
-MOST_LOOKS: Final = 200
 
 
 def list_waiter(tx: Transaction, limit: str, execution_id: str, waiter: Waiter) -> None:

@@ -11,11 +11,11 @@ from typing import Any, Final, Protocol
 
 import libvalkey
 
-from flowfabric.backend.base import Bells
+from flowfabric.backend.base import END_TOPICS, STREAM_TOPICS, Bells
 from flowfabric.backend.bells import LocalBells, LocalListening
 from flowfabric.backend.tallies import Tallies
 from flowfabric.backend.valkey.connection import Connection
-from flowfabric.backend.valkey.keys import BELL
+from flowfabric.backend.valkey.keys import BELL, WATCHED
 from flowfabric.backend.valkey.node import Node
 from flowfabric.errors import FlowFabricError
 
@@ -24,8 +24,7 @@ RECONNECT_S: Final = 1.0
 # Bells nobody listens to any more are kept subscribed up to this many.
 _IDLE: Final = 1_000
 # The bells of single executions are rung only while this one has a listener.
-_OF_EXECUTIONS: Final = ("end:", "stream:")
-_WATCHED: Final = "watched"
+_OF_EXECUTIONS: Final = (END_TOPICS, STREAM_TOPICS)
 
 
 class StoreBells(Bells, Protocol):
@@ -58,7 +57,7 @@ class ValkeyBells:
     def listen(self, *names: str) -> LocalListening:
         listening = self._local.listen(*names)
         for name in names:
-            wanted = (_WATCHED, name) if name.startswith(_OF_EXECUTIONS) else (name,)
+            wanted = (WATCHED, name) if name.startswith(_OF_EXECUTIONS) else (name,)
             for one in wanted:
                 channel = self._channels.get(one) or self._subscribe(one)
                 if not channel.done():
@@ -108,7 +107,7 @@ class ValkeyBells:
         idle = [
             name
             for name in self._channels
-            if name != _WATCHED and not self._local.has_listener(name)
+            if name != WATCHED and not self._local.has_listener(name)
         ]
         for name in idle:
             del self._channels[name]

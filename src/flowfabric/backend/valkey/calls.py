@@ -14,8 +14,10 @@ from flowfabric.backend.valkey.keys import CONFIG, SHELF
 from flowfabric.backend.valkey.loading import Functions
 from flowfabric.backend.valkey.packing import Args, decode, encode
 from flowfabric.backend.valkey.topology import Topology
+from flowfabric.core.graph import overfull
 from flowfabric.core.partitions import PartitionCounts
-from flowfabric.errors import Bug, FlowFabricError, InvariantViolation, TransportError
+from flowfabric.core.states import not_a_move
+from flowfabric.errors import Bug, FlowFabricError, TransportError
 
 I = TypeVar("I")  # noqa: E741
 A = TypeVar("A")
@@ -29,8 +31,6 @@ HINTS: Final = 2
 _SIBLINGS: Final = 3
 # And which of what follows from records could not be written.
 _DAMAGES: Final = 4
-# How a function begins its word of stored data that contradicts itself.
-_VIOLATION: Final = "invariant: "
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -212,9 +212,12 @@ def read_answer(
     item: I, answer: Any, reply: Reply, read: Callable[[I, Any, Reply], A]
 ) -> A | FlowFabricError:
     """An item that failed inside its function is answered by its error, in its place."""
-    if not isinstance(answer, list) or not answer or answer[0] != "bug":
-        return read(item, answer, reply)
-    text = str(answer[1])
-    if text.startswith(_VIOLATION):
-        return InvariantViolation(text.removeprefix(_VIOLATION))
-    return Bug(text)
+    match answer:
+        case ["bug", text]:
+            return Bug(str(text))
+        case ["no move", rule, source, target]:
+            return not_a_move(rule, source, target)
+        case ["overfull", target, edges]:
+            return overfull(target, edges)
+        case _:
+            return read(item, answer, reply)

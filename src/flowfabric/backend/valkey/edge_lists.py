@@ -7,19 +7,24 @@ from collections.abc import Iterable
 from typing import Final
 
 from flowfabric.core.graph import Edge
-from flowfabric.core.ids import uuid_of
+from flowfabric.core.ids import UUID_LENGTH, uuid_of
 
 # By name, ids in their order.
 EdgeLists = dict[str, list[str]]
 
-ID_LENGTH: Final = 36
-_MORE: Final = b"+"
+# Behind the ids of a list of which there are more.
+MORE: Final = "+"
+# Names of lists begin with one of these.
+ALL: Final = "e"
+OUTGOING: Final = "o"
+INCOMING: Final = "i"
+_MORE_MARK: Final = MORE.encode()
 
 
 def lists_of(edges: Iterable[Edge]) -> EdgeLists:
     lists: EdgeLists = {}
     for edge in edges:
-        for name in ("e", f"o{uuid_of(edge.source)}", f"i{uuid_of(edge.target)}"):
+        for name in (ALL, OUTGOING + uuid_of(edge.source), INCOMING + uuid_of(edge.target)):
             lists.setdefault(name, []).append(edge.edge_id)
     for ids in lists.values():
         ids.sort()
@@ -32,9 +37,9 @@ def flat_lists(edges: Iterable[Edge]) -> list[str]:
 
 
 def ids_of(text: bytes) -> list[str]:
-    ids = text.removesuffix(_MORE).decode(errors="replace")
-    return [ids[start : start + ID_LENGTH] for start in range(0, len(ids), ID_LENGTH)]
+    ids = text.removesuffix(_MORE_MARK).decode(errors="replace")
+    return [ids[start : start + UUID_LENGTH] for start in range(0, len(ids), UUID_LENGTH)]
 
 
 def has_more(text: bytes) -> bool:
-    return text.endswith(_MORE)
+    return text.endswith(_MORE_MARK)

@@ -4,11 +4,10 @@ it."""
 from typing import Any, Final
 
 from flowfabric.backend.valkey.graph_layout import EDGE, FLOW, FLOW_PLAN, GROUP
-from flowfabric.backend.valkey.keys import FLOW_RANGE, FLOW_RANGES
+from flowfabric.backend.valkey.keys import FLOW_RANGES
 from flowfabric.backend.valkey.layout import PLAN
 from flowfabric.backend.valkey.packing import Args, pack_plan
-from flowfabric.core import flow_cancel, graph, settle
-from flowfabric.core.graph_chunks import ABANDONED_AFTER_MS
+from flowfabric.core import graph
 from flowfabric.core.plan import Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import cancel
@@ -42,18 +41,6 @@ def _places(names: tuple[str, ...] | frozenset[str]) -> tuple[int, ...]:
     return tuple(_COUNTED[name] for name in PUBLIC_STATES if name in names)
 
 
-def step_bounds() -> tuple[tuple[str, int], ...]:
-    """How much one step may do."""
-    return (
-        ("edges", settle.EDGES_PER_STEP),
-        ("bytes", settle.BYTES_PER_STEP),
-        ("looks", settle.LOOKS_PER_STEP),
-        ("page", settle.PAGE),
-        ("cancels", flow_cancel.MEMBERS_PER_STEP),
-        ("cancel_looks", flow_cancel.LOOKS_PER_STEP),
-    )
-
-
 def graph_tables() -> dict[str, Any]:
     """By the names they have in the library."""
     waiting = Record(execution_id="", namespace="", lane="")
@@ -67,11 +54,8 @@ def graph_tables() -> dict[str, Any]:
         "OUTCOMES": OUTCOMES,
         "PUBLIC_BLOCKED": PUBLIC_BLOCKED,
         "COUNT_PLACES": _COUNTED,
-        "FLOW_RANGE": FLOW_RANGE,
         "FLOW_RANGES": FLOW_RANGES,
         "LIVE_PLACES": _places(graph.LIVE_PUBLIC),
         "UNHAPPY_PLACES": _places(graph.UNHAPPY),
         "COVERED": graph.COVERED,
-        "ABANDONED_AFTER_MS": ABANDONED_AFTER_MS,
-        "UPSTREAM_BYTES": graph.UPSTREAM_BYTES,
     }

@@ -4,19 +4,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowfabric.backend.base import Answered
-from flowfabric.backend.types import (
-    MAX_JOURNAL_ENTRIES,
-    MAX_JOURNAL_ENTRY_BYTES,
-    JournalAppend,
-    Journaled,
-)
+from flowfabric.backend.types import JournalAppend, Journaled
 from flowfabric.backend.valkey.calls import Calls, Reply
 from flowfabric.backend.valkey.envelopes import open_step, seal_step
 from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.packing import Args, record_from
-from flowfabric.core.journal import JournalEntry
+from flowfabric.core.journal import (
+    MAX_ENTRIES,
+    JournalEntry,
+    entry_too_large,
+    journal_full,
+    other_step,
+)
 from flowfabric.core.plan import Refused
-from flowfabric.errors import Bug, Nondeterminism, PayloadTooLarge, ResourceExhausted
+from flowfabric.errors import Bug
 
 
 class JournalMechanism:
@@ -37,7 +38,7 @@ class JournalMechanism:
         if limit <= 0:
             return []
         key = execution_partition_key(execution_id)
-        request = [execution_id, after, min(limit, MAX_JOURNAL_ENTRIES)]
+        request = [execution_id, after, min(limit, MAX_ENTRIES)]
         reply = await self._calls.run("journal_read", key, request)
         return [
             (after + place, open_step(reply.bodies[number]))
@@ -75,22 +76,11 @@ def _answer(item: JournalAppend, answer: Any, reply: Reply) -> Answered[Journale
             seen = record_from(reply.bodies[row], reply.bodies[static]) if row else None
             return Refused(seen, reply.now)
         case ["differs", place, recorded]:
-            entry = item.entries[place - 1]
-            return Nondeterminism(
-                f"step {entry.name!r}, use {entry.seq}: recorded {recorded}, now {entry.digest}",
-                recorded=recorded,
-                given=entry.digest,
-            )
+            return other_step(item.entries[place - 1], recorded)
         case ["too large", place]:
-            size = len(item.entries[place - 1].outcome)
-            return PayloadTooLarge(
-                f"journal entry of {size} bytes, at most {MAX_JOURNAL_ENTRY_BYTES}"
-            )
+            return entry_too_large(item.entries[place - 1])
         case ["full", length]:
-            return ResourceExhausted(
-                f"journal: {item.execution_id} has {length} of {MAX_JOURNAL_ENTRIES}",
-                resource="journal",
-            )
+            return journal_full(item.execution_id, length)
         case _:
             return Bug(f"journal: {answer[0]}")
 

@@ -12,6 +12,66 @@ CONFIG: Final = "ff:p:{cfg}"
 REVISION: Final = "ff:rev:{cfg}"
 # Bells of a standalone server have a channel each; in a cluster each partition has one.
 BELL: Final = "ff:bell:"
+# Whoever listens to a bell of a single execution listens to this one too.
+WATCHED: Final = "watched"
+# Behind the prefix of a key: what it holds.
+KINDS: Final = {
+    "partition": "p",
+    "execution": "x",
+    "documents": "d",
+    "history": "h",
+    "journal": "j",
+    "meter": "m",
+    "frames": "s",
+    "view": "v",
+    "counters": "c",
+    "ready": "r",
+    "sets": "rs",
+    "timer_hints": "t",
+    "hinted_queues": "hq",
+    "ready_sequences": "rq",
+    "timer_sequences": "tq",
+    "config": "cfg",
+    "config_names": "cfgn",
+    "config_timers": "cfgt",
+    "revision": "rev",
+    "log": "ev",
+    "idempotency": "i",
+    "fairness": "fair",
+    "workers": "w",
+    "worker_names": "wn",
+    "flow": "f",
+    "edges": "e",
+    "edge_lists": "el",
+    "late_edges": "em",
+    "budget": "b",
+    "attached": "ba",
+    "hold_ends": "be",
+    "holds": "bh",
+    "spend_keys": "bk",
+    "ledgers": "bl",
+    "quota": "q",
+    "entries": "qe",
+    "holders": "qh",
+    "slots": "qs",
+    "gate_ends": "qt",
+    "waiter_ranks": "wr",
+    "waiters": "wd",
+    "waiter_ends": "we",
+}
+# Fields of an execution's hash; that of an ended attempt has its index behind it.
+FIELDS: Final = {
+    "record": "r",
+    "static": "s",
+    "input": "in",
+    "result": "out",
+    "group": "g",
+    "attempt": "a",
+}
+# Views of what is no execution.
+OTHER_VIEWS: Final = frozenset(
+    {"tag", "flows", "flows_by_age", "flow_timers", "flow_purge", "budget_timers"}
+)
 SLOTS: Final = 16_384
 # The partition whose tag the views, counters and logs of all partitions have on a single server.
 SHELF: Final = 0

@@ -163,6 +163,21 @@ PLAN: Final = (
     "graph",
 )
 
+# Counters of an attempt's stream; those of the modes are how many frames of each are kept.
+METER: Final = (
+    "frame_count",
+    "total_bytes",
+    "durable",
+    "summary",
+    "best_effort",
+    "last_ms",
+    "last_seq",
+    "has_durable",
+    "expires_at",
+    "summary_version",
+    "summary_since",
+)
+
 # What events of the log have in common, and what is each one's own.
 TOLD_TOGETHER: Final = (
     "at",

@@ -1,34 +1,35 @@
 """The function library: Lua files in order, with the tables they share rendered from `core`.
 
-A place `@name` in a file becomes the number of that field in its packed array. The version is our
+`rendering` says how a file names what it takes from Python. The version is our
 release and a digest of the whole text: two processes agree on it exactly when they would load the
 same, and of two releases it tells the newer.
 """
 
-import re
-from collections.abc import Collection, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any, Final
 
-from flowfabric.backend.valkey import layout, limit_layout
-from flowfabric.backend.valkey.graph_tables import GRAPH_PLACES, graph_tables, step_bounds
+from flowfabric.backend.valkey import layout
+from flowfabric.backend.valkey.graph_tables import graph_tables
 from flowfabric.backend.valkey.indexing import render_reindex, shelf_views
 from flowfabric.backend.valkey.keys import SHELF, partition_key, tag_of
+from flowfabric.backend.valkey.rendering import Constant, constants_in, lua, render
 from flowfabric.core import events
 from flowfabric.core.plan import OWN_PAUSES
 from flowfabric.core.record import (
+    BEGIN_FIELDS,
+    CLAIM_FIELDS,
     DUE,
+    FINAL_FIELDS,
     GRANT_FIELDS,
     LEASE_FIELDS,
-    LINEAGE_FIELDS,
+    RESUME_FIELDS,
     SUSPENSION_FIELDS,
     counting_instants,
 )
-from flowfabric.core.states import CLAIMABLE, FINAL, HELD, LIVE, MOVES
+from flowfabric.core.states import ATTEMPT_TYPES, CLAIMABLE, FINAL, HELD, LIVE, MOVES
 from flowfabric.core.version import VERSION
-from flowfabric.core.views import LAST
 
 INTERFACE: Final = 1
 NAME: Final = "flowfabric"
@@ -79,16 +80,6 @@ FILES: Final = (
     "version",
 )
 
-_PLACES: Final[dict[str, tuple[str, ...]]] = {
-    "": layout.RECORD,
-    "a": layout.ATTEMPT,
-    "p": layout.PLAN,
-    "b": limit_layout.BUDGET,
-    "q": limit_layout.QUOTA,
-    **GRAPH_PLACES,
-}
-_TOLD_UNTIL_CLAIMED: Final = ("detail", "lost_at", "revoke_reason", "wake_at")
-_LEFT: Final = ("attempt_left_ms",)
 # After so many seconds of processor a call leaves further items, the rest of a claim behind them,
 # and the rest of a walk through a flow to another one; so many are done in any case. What is looked
 # at before a walk is part of it, and the losers of a race of fifty are cut in one step. Far below
@@ -101,45 +92,46 @@ LONG: Final = {
     "walk": (0.0015, 16),
     "cut": (0.0015, 50),
 }
-_COMMENT: Final = re.compile(r"^ *--.*\n", re.MULTILINE)
-_PLACE: Final = re.compile(r"@(?:([a-z])\.)?([a-z_]+)")
 
 
 def library(*, test_mode: bool) -> tuple[str, str]:
     """The text to load and its version."""
-    return _library(step_bounds(), tuple(LONG.items()), test_mode=test_mode)
+    return _library(tuple(constants().items()), tuple(LONG.items()), test_mode=test_mode)
+
+
+def constants() -> dict[str, Constant]:
+    """Every constant that the files use, as it is now, by its name there."""
+    return {name: value for file in FILES for name, value in constants_in(source(file)).items()}
 
 
 @lru_cache
 def _library(
-    bounds: tuple[tuple[str, int], ...],
+    _: tuple[tuple[str, Constant], ...],
     long: tuple[tuple[str, tuple[float, int]], ...],
     *,
     test_mode: bool,
 ) -> tuple[str, str]:
     blocks = [_file(name) if name == "prelude" else _block(_file(name)) for name in FILES]
     blocks[FILES.index("views")] = _block(f"{_file('views')}\n{render_reindex()}")
-    limits = (f"local BOUNDS = {lua(dict(bounds))}", f"local LONG = {lua(dict(long))}")
-    body = "\n".join([_tables(test_mode=test_mode), *limits, *blocks])
+    limits = f"local LONG = {lua(dict(long))}"
+    body = "\n".join([_tables(test_mode=test_mode), limits, *blocks])
     digest = sha256(body.encode()).hexdigest()[:16]
     version = f"{VERSION} {digest}"
     return f"#!lua name={NAME}\nlocal LIBRARY_VERSION = {lua(version)}\n{body}", version
 
 
+@cache
+def source(name: str) -> str:
+    """A file as it is written."""
+    return files(__package__).joinpath("lua", f"{name}.lua").read_text()
+
+
 def _file(name: str) -> str:
-    text = files(__package__).joinpath("lua", f"{name}.lua").read_text()
-    return _PLACE.sub(_place, _COMMENT.sub("", text))
+    return render(source(name))
 
 
 def _block(text: str) -> str:
     return f"do\n{text}\nend"
-
-
-def _place(match: re.Match[str]) -> str:
-    names = _PLACES[match[1] or ""]
-    if match[2] not in names:
-        raise ValueError(f"no field {match[0]}")
-    return str(names.index(match[2]) + 1)
 
 
 def _tables(*, test_mode: bool) -> str:
@@ -153,7 +145,6 @@ def _tables(*, test_mode: bool) -> str:
         "SHELF_VIEWS": shelf_views(),
         "HELD": HELD,
         "CLAIMABLE": CLAIMABLE,
-        "LAST": LAST,
         "FINAL": FINAL,
         "COUNTS": DUE,
         "COUNTING": {state: _at(counting_instants(state)) for state in sorted(LIVE)},
@@ -167,12 +158,11 @@ def _tables(*, test_mode: bool) -> str:
         "LEASE_FIELDS": _at(LEASE_FIELDS),
         "GRANT_FIELDS": _at(GRANT_FIELDS),
         "SUSPENSION_FIELDS": _at(SUSPENSION_FIELDS),
-        "FINAL_CLEARED": _at(
-            (*LEASE_FIELDS, *SUSPENSION_FIELDS, *GRANT_FIELDS, "wake_at", "pending_until")
-        ),
-        "CLAIM_CLEARED": _at((*GRANT_FIELDS, *_TOLD_UNTIL_CLAIMED)),
-        "BEGIN_CLEARED": _at((*LINEAGE_FIELDS, *_LEFT)),
-        "RESUME_CLEARED": _at(_LEFT),
+        "FINAL_CLEARED": _at(FINAL_FIELDS),
+        "CLAIM_CLEARED": _at(CLAIM_FIELDS),
+        "BEGIN_CLEARED": _at(BEGIN_FIELDS),
+        "RESUME_CLEARED": _at(RESUME_FIELDS),
+        "ATTEMPT_TYPES": ATTEMPT_TYPES,
         "OWN_PAUSES": frozenset(OWN_PAUSES),
         "ENDINGS": events.ENDINGS,
         **graph_tables(),
@@ -182,23 +172,3 @@ def _tables(*, test_mode: bool) -> str:
 
 def _at(names: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(sorted(layout.AT[name] for name in names))
-
-
-def lua(value: object) -> str:
-    """A value as Lua source; a set becomes a table of truths."""
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            return repr(value)
-        case str():
-            escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
-            return f"'{escaped}'"
-        case Mapping():
-            return "{ " + ", ".join(f"[{lua(k)}] = {lua(v)}" for k, v in value.items()) + " }"
-        case frozenset() | set():
-            return "{ " + ", ".join(f"[{lua(one)}] = true" for one in sorted(value)) + " }"
-        case Collection():
-            return "{ " + ", ".join(lua(one) for one in value) + " }"
-        case _:
-            raise TypeError(f"no Lua for {type(value).__name__}")

@@ -1,7 +1,7 @@
 """What the functions about limits answer, as the protocol's answers and errors."""
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 from flowfabric.backend.valkey.limit_layout import budget_of, quota_of
 from flowfabric.core.limits.asks import (
@@ -24,12 +24,13 @@ from flowfabric.core.limits.budgets import (
     Hard,
     OnHardLimit,
     Soft,
+    ancestor_missing,
     past_exact,
     too_deep,
     unknown_dimension,
 )
-from flowfabric.core.limits.gates import REASONS, Gate, Woken
-from flowfabric.errors import BudgetNotFound, Bug, Corruption, FlowFabricError, NotFound
+from flowfabric.core.limits.gates import BUDGET, QUOTA, Gate, Woken, quota_missing, reason_of_limit
+from flowfabric.errors import BudgetNotFound, Bug, Corruption, FlowFabricError
 
 Raw = list[Any]
 _NOTHING: Final[Mapping[str, int]] = {}
@@ -40,8 +41,8 @@ def fault_of(answer: Raw, amounts: Mapping[str, int] = _NOTHING) -> FlowFabricEr
     """The error an answer stands for, if it stands for one; `amounts` are those of the item."""
     match answer:
         case ["missing", str(name)]:
-            if name.startswith("q:"):
-                return NotFound(f"quota policy {name[2:]}")
+            if name.startswith(QUOTA):
+                return quota_missing(name.removeprefix(QUOTA))
             return BudgetNotFound(name)
         case ["dimension", name, budget_id, known]:
             return unknown_dimension(name, budget_id, known)
@@ -50,7 +51,7 @@ def fault_of(answer: Raw, amounts: Mapping[str, int] = _NOTHING) -> FlowFabricEr
         case ["deep"]:
             return too_deep()
         case ["orphan", budget_id, ancestor]:
-            return Corruption(f"budget {budget_id}: its ancestor {ancestor} is missing")
+            return ancestor_missing(budget_id, ancestor)
         case ["unreadable", what, name]:
             return Corruption(f"{what} {name}: cannot be read")
         case ["bug", text]:
@@ -70,9 +71,9 @@ def budget_answer(answer: Raw) -> BudgetAnswer:
         case ["reserved", until]:
             return Reserved(until)
         case ["freed", told, is_done, next_reset_at]:
-            return Freed(woken_of("b", told), is_done, next_reset_at)
+            return Freed(woken_of(BUDGET, told), is_done, next_reset_at)
         case ["defined", is_new, told]:
-            return Defined(is_new, woken_of("b", told))
+            return Defined(is_new, woken_of(BUDGET, told))
         case _:
             raise Bug(f"limits: answered {answer[0]}")
 
@@ -99,7 +100,7 @@ def gate_answer(gate: str, answer: Raw) -> Freed | Defined | bool | FlowFabricEr
 
 def woken_of(limit: str, told: list[str]) -> tuple[Woken, ...]:
     """Waiters of one limit, which come as execution, grant, execution, grant."""
-    reason: Literal["budget", "quota", "concurrency"] = REASONS[limit[0]]
+    reason = reason_of_limit(limit)
     pairs = zip(told[::2], told[1::2], strict=True)
     return tuple(Woken(execution_id, reason, grant_id) for execution_id, grant_id in pairs)
 
@@ -116,10 +117,10 @@ def admit_answer(heard: Raw) -> AdmitAnswer | FlowFabricError:
         case ["closed", budget_id, dimension, used, limit]:
             return Closed(budget_id, dimension, used, limit)
         case ["rate", gate, limit, seconds, wait, jitter]:
-            return RateExceeded(gate[2:], limit, seconds, wait, jitter)
+            return RateExceeded(gate.removeprefix(QUOTA), limit, seconds, wait, jitter)
         case ["full", str(gate), cap]:
-            if gate.startswith("q:"):
-                return QuotaFull(gate[2:], cap)
+            if gate.startswith(QUOTA):
+                return QuotaFull(gate.removeprefix(QUOTA), cap)
             return KeyFull(gate.split(":", 2)[2], cap)
         case _:
             raise Bug(f"limits: answered {answer[0]}")
@@ -149,6 +150,6 @@ def gate_seen(name: str, answer: tuple[Raw, int] | FlowFabricError) -> GateSeen 
     if not shown:
         return None
     row, slots, entries, ends_at, oldest_at = shown
-    quota = quota_of(name[2:], row) if row else None
+    quota = quota_of(name.removeprefix(QUOTA), row) if row else None
     gate = Gate(quota=quota, slots=slots, entries=entries, ends_at=ends_at)
     return GateSeen(gate, oldest_at, now)

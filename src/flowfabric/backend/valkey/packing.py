@@ -28,7 +28,7 @@ from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry
 from flowfabric.core.plan import Blob, EndAttempt, Event, PauseAttempt, Plan, Timer
 from flowfabric.core.record import Attempt, Record
-from flowfabric.core.step import op_key
+from flowfabric.core.step import NAMED, TIMERS, op_key
 from flowfabric.errors import Corruption
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -223,19 +223,8 @@ def _pairs(flat: list[str] | str) -> dict[str, str]:
 
 # ---- plans
 
-_RELATIVE: Final = (
-    ("lease_for", AT["lease_until"]),
-    ("attempt_for", AT["attempt_until"]),
-    ("wake_in", AT["wake_at"]),
-    ("deadline_in", AT["deadline_at"]),
-    ("pending_in", AT["pending_until"]),
-    ("grant_for", AT["grant_until"]),
-)
-_NAMED: Final = (
-    ("wake_at", AT["wake_at"]),
-    ("deadline_at", AT["deadline_at"]),
-    ("pending_at", AT["pending_until"]),
-)
+_RELATIVE: Final = tuple((name, AT[instant]) for name, instant in TIMERS)
+_NAMED: Final = tuple((name, AT[instant]) for name, instant in NAMED)
 
 
 def pack_plan(plan: Plan, args: Args, searchable: frozenset[str]) -> list[Any]:

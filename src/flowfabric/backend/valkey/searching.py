@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from flowfabric.backend.reference.matching import wanted_buckets
+from flowfabric.backend.reference.matching import lane_buckets
 from flowfabric.backend.reference.searching import PLACES, Stretch, walk_through
 from flowfabric.backend.types import Filter, ListRequest, Page
 from flowfabric.backend.valkey.calls import Calls
@@ -14,7 +14,6 @@ from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
 from flowfabric.core.states import STATES
 from flowfabric.core.views import Key
-from flowfabric.errors import InvalidInput
 
 # A place of a view over all partitions: its score, and the id.
 Spot = tuple[int, str]
@@ -134,9 +133,7 @@ class SearchMechanism:
     async def _lane_views(self, wanted: Filter) -> list[str]:
         """A lane's own order. What waits stands in its queues, by requirement set."""
         namespace, lane = wanted.namespace, wanted.lane
-        if not (namespace and lane and (wanted.state or wanted.public_state)):
-            raise InvalidInput("order: a lane's own order needs namespace, lane and state")
-        buckets = wanted_buckets(wanted)
+        buckets = lane_buckets(wanted)
         names = [state_view(bucket, namespace, lane) for bucket in buckets]
         if "waiting" not in buckets:
             return names

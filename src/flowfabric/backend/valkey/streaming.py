@@ -22,8 +22,15 @@ from flowfabric.backend.valkey.envelopes import open_frame, seal_frame
 from flowfabric.backend.valkey.journaling import JournalMechanism
 from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.packing import Args, record_from
-from flowfabric.core.merge_patch import MAX_DOCUMENT_BYTES
-from flowfabric.core.streams import MAX_FRAME_BYTES, START, Position, tail_position, upper_bound
+from flowfabric.core.merge_patch import summary_too_large
+from flowfabric.core.streams import (
+    MAX_FRAME_BYTES,
+    START,
+    Position,
+    frame_too_large,
+    tail_position,
+    upper_bound,
+)
 from flowfabric.errors import Bug, FlowFabricError, RetentionLimitExceeded
 
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
@@ -108,11 +115,8 @@ def _answer(item: Append, answer: Any, reply: Reply) -> Answered[Appended | Stre
 def _too_large(item: Append) -> RetentionLimitExceeded:
     for frame in item.frames:
         if len(frame.payload) > MAX_FRAME_BYTES:
-            return RetentionLimitExceeded(
-                f"frame of {len(frame.payload)} bytes, at most {MAX_FRAME_BYTES}"
-            )
-    size = len(item.summary.document) if item.summary else 0
-    return RetentionLimitExceeded(f"summary of {size} bytes, at most {MAX_DOCUMENT_BYTES}")
+            return frame_too_large(len(frame.payload))
+    return summary_too_large(len(item.summary.document) if item.summary else 0)
 
 
 # ---- reading

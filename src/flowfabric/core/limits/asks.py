@@ -98,6 +98,9 @@ class Freed(msgspec.Struct, frozen=True):
 # ---- holds
 
 
+HoldState = Literal["open", "committed", "cancelled"]
+
+
 class Hold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An amount set aside. A finished one stays for a day, so that a repeat is recognised."""
 
@@ -105,7 +108,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     amounts: dict[str, int]
     until: int
     execution_id: str = ""
-    state: Literal["open", "committed", "cancelled"] = "open"
+    state: HoldState = "open"
 
 
 class Reserve(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from flowfabric.errors import InvalidInput
+from flowfabric.errors import Corruption, InvalidInput
 
 ScopeType = Literal["lane", "flow", "tenant", "namespace", "global"]
 EnforcementMode = Literal["strict", "advisory"]
@@ -154,6 +154,10 @@ def defined(budget: Budget, parents: Chain, now: int) -> Budget:
 
 def too_deep() -> InvalidInput:
     return InvalidInput(f"parent_id: a tree is at most {MAX_DEPTH} budgets deep")
+
+
+def ancestor_missing(budget_id: str, ancestor: str) -> Corruption:
+    return Corruption(f"budget {budget_id}: its ancestor {ancestor} is missing")
 
 
 def relimited(budget: Budget, hard: Amounts, soft: Amounts, now: int) -> Budget:

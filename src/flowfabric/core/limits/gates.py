@@ -10,10 +10,19 @@ from typing import Final, Literal
 
 import msgspec
 
+from flowfabric.errors import NotFound
+
 _replace = msgspec.structs.replace
 
 # A raised limit or a reset wakes no more than this many at once.
 MOST_WOKEN: Final = 100
+# How many of a line are looked at to find those that fit.
+MOST_LOOKS: Final = 200
+# One step drops no more slots, entries or holds that have ended than this; what is left still
+# counts, until the next.
+MOST_ENDED: Final = 1_000
+# So many times as long as it takes until it looks again by itself, a waiter is listed.
+LOOKS_LISTED: Final = 2
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,30 +125,50 @@ class Full(msgspec.Struct, frozen=True):
     cap: int
 
 
+# How the names of limits begin.
+BUDGET: Final = "b:"
+QUOTA: Final = "q:"
+KEY: Final = "k:"
+
+
 def quota_gate(quota_policy_id: str) -> str:
-    return f"q:{quota_policy_id}"
+    return QUOTA + quota_policy_id
+
+
+def quota_missing(quota_policy_id: str) -> NotFound:
+    return NotFound(f"quota policy {quota_policy_id}")
 
 
 def key_gate(namespace: str, key: str) -> str:
     """A namespace has no colon, so no two pairs share a name."""
-    return f"k:{namespace}:{key}"
+    return f"{KEY}{namespace}:{key}"
 
 
 def budget_list(budget_id: str) -> str:
     """The name under which a budget keeps its waiters."""
-    return f"b:{budget_id}"
+    return BUDGET + budget_id
 
 
 REASONS: Final[dict[str, Literal["budget", "quota", "concurrency"]]] = {
-    "b": "budget",
-    "q": "quota",
-    "k": "concurrency",
+    BUDGET: "budget",
+    QUOTA: "quota",
+    KEY: "concurrency",
 }
+
+
+def reason_of_limit(name: str) -> Literal["budget", "quota", "concurrency"]:
+    """Why an execution is blocked that the limit of this name turned away."""
+    return REASONS[name[: len(BUDGET)]]
 
 
 def woken(limit: str, execution_id: str, waiter: Waiter) -> Woken:
     """Tell a waiter of this list that it may try again."""
-    return Woken(execution_id, REASONS[limit[0]], waiter.grant_id)
+    return Woken(execution_id, reason_of_limit(limit), waiter.grant_id)
+
+
+def listed_until(look_ms: int, now: int) -> int:
+    """How long a waiter is listed that looks again by itself after this time."""
+    return now + LOOKS_LISTED * max(1, look_ms)
 
 
 def bid_of(gate: Gate, holder: str, hold_ms: int, *, cap: int, rate: bool) -> Bid:

@@ -12,6 +12,7 @@ from flowfabric.core.lease import GrantTerms, grant_kind
 from flowfabric.core.plan import EndAttempt, Event, Guard, Plan, Timer
 from flowfabric.core.record import NO_ATTEMPT, UNGRANTED, Record
 from flowfabric.core.states import HELD, LIFTED_BY_TIME, LIVE, STATES
+from flowfabric.core.tags import merged_tags
 
 _LIVE: Final = frozenset[str](LIVE)
 _UNHELD: Final = frozenset[str](LIVE - HELD)
@@ -237,7 +238,7 @@ def set_tags(record: Record, tags: Mapping[str, str]) -> Plan:
         target=record.execution_id,
         rule="tag",
         guard=at_version(record),
-        set={"tags": {**record.tags, **tags}},
+        set={"tags": merged_tags(record.tags, tags)},
     )
 
 

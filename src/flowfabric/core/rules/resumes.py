@@ -7,7 +7,7 @@ import msgspec
 
 from flowfabric.core.documents import SUSPENSION, signal_name
 from flowfabric.core.evaluation import SATISFIED
-from flowfabric.core.events import signal_event
+from flowfabric.core.events import EXPIRED, signal_event
 from flowfabric.core.plan import EndAttempt, Event, Guard, Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.states import OUTCOMES, AttemptState, State
@@ -86,7 +86,7 @@ class _Ending(NamedTuple):
 _ENDINGS: Final[dict[str, _Ending]] = {
     "fail": _Ending("failed", "ended_failure", "failed_terminal"),
     "cancel": _Ending("cancelled", "ended_cancelled", "cancelled"),
-    "expire": _Ending("expired", "ended_failure", f"expired:{TIMEOUT}"),
+    "expire": _Ending("expired", "ended_failure", EXPIRED + TIMEOUT),
 }
 
 

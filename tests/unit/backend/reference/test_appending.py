@@ -7,11 +7,7 @@ import pytest
 
 from flowfabric.backend.base import stream_bell
 from flowfabric.backend.reference import trimming
-from flowfabric.backend.reference.appending import (
-    FORGOTTEN,
-    NUMBERS_KEPT,
-    start_append,
-)
+from flowfabric.backend.reference.appending import start_append
 from flowfabric.backend.reference.applying import start_apply
 from flowfabric.backend.reference.output import read_frames, read_summary
 from flowfabric.backend.types import (
@@ -26,6 +22,7 @@ from flowfabric.backend.types import (
 )
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import revoke
+from flowfabric.core.streams import FORGOTTEN, NUMBERS_KEPT
 from flowfabric.errors import InvalidInput, RetentionLimitExceeded
 from tests.unit.backend.reference.world import LEASE_MS, World, fence_of
 

@@ -98,7 +98,7 @@ def test_an_entry_over_the_limit_fails(world: World) -> None:
 
 
 def test_a_full_journal_takes_repeats_only(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journaling, "MAX_JOURNAL_ENTRIES", 2)
+    monkeypatch.setattr(journaling, "MAX_ENTRIES", 2)
     held = world.started()
     world.do(start_journal, appending(held, entry(seq=1), entry(seq=2)))
     with pytest.raises(ResourceExhausted, match="journal"):

@@ -44,7 +44,7 @@ local function line_up(limits, item, tag, limit, look_ms, cap, changes)
     remember(limits, changes, { 'w', tag, limit, ff.waiter(tag, limit, item[1]) })
   end
   limits.lines[limit] = true
-  local ends_at = limits.c.now + 2 * (look_ms > 1 and look_ms or 1)
+  local ends_at = limits.c.now + $gates.LOOKS_LISTED * (look_ms > 1 and look_ms or 1)
   ff.list_waiter(tag, limit, item[1], { item[5], ends_at, item[6], cap, item[8] })
 end
 
@@ -55,7 +55,7 @@ local function ask_budget(limits, item, ask, changes)
   for i = 1, #chain do
     local shut = ff.closed(chain[i])
     if shut then
-      line_up(limits, item, ask[1], 'b:' .. chain[i].id, item[7], 0, changes)
+      line_up(limits, item, ask[1], $gates.BUDGET .. chain[i].id, item[7], 0, changes)
       return shut
     end
   end
@@ -158,7 +158,7 @@ local function admit(limits, item)
   local passed, changes, asks = {}, {}, item[2]
   for i = 1, #asks do
     local denied
-    if sub(asks[i][2], 1, 1) == 'b' then
+    if sub(asks[i][2], 1, 2) == $gates.BUDGET then
       denied = ask_budget(limits, item, asks[i], changes)
     else
       denied = ask_gate(limits, item, asks[i], passed, changes)
@@ -180,7 +180,7 @@ local function trim_all(limits, items)
     local asks = items[i][2]
     for j = 1, #asks do
       local tag, limit = asks[j][1], asks[j][2]
-      if sub(limit, 1, 1) == 'b' then
+      if sub(limit, 1, 2) == $gates.BUDGET then
         ff.trim_holds(budgets_of(limits, tag), sub(limit, 3))
       else
         ff.gate(gates_of(limits, tag), limit)
@@ -215,9 +215,9 @@ local function restore_gate(c, execution, holder, change)
     local ends = ff.last_end(state, gate)
     if change[8] > ends then ends = change[8] end
     if ends > 0 then
-      call('ZADD', 'ff:qt:' .. change[2], ends, change[3])
+      call('ZADD', $key.gate_ends .. change[2], ends, change[3])
     else
-      call('ZREM', 'ff:qt:' .. change[2], change[3])
+      call('ZREM', $key.gate_ends .. change[2], change[3])
     end
   end
 end

@@ -62,7 +62,7 @@ function ff.keep_trace(c, known, shelf, rest)
 end
 
 local function perform_first(c, id, row, before, plan, group, changes)
-  local fields = group and { 'g', group }
+  local fields = group and { $field.group, group }
   if before[@attempt_count] ~= 0 or c.trace or ff.held[id] then return (ff.perform(c, id, before, plan, fields)) end
   ff.begin_trace(c)
   local after = ff.perform(c, id, before, plan, fields)
@@ -87,11 +87,11 @@ function ff.perform_again(c, id, row, before, plan, group)
   if not change or ff.held[id] or change.group and not ff.is_told(c, shelf, change) then
     return perform_first(c, id, row, before, plan, group, changes)
   end
-  local key = 'ff:x:' .. id
+  local key = $key.execution .. id
   if group then
-    call('HSET', key, 'r', change.row, 'g', group)
+    call('HSET', key, $field.record, change.row, $field.group, group)
   else
-    call('HSET', key, 'r', change.row)
+    call('HSET', key, $field.record, change.row)
   end
   ff.repeat_moves(c, id, change)
   if change.group then ff.tell_again(c, shelf, id, '', '', change) end
@@ -102,16 +102,16 @@ end
 -- Do to a record what was done to one like it, with a result of its own if it has one; its row. `held` is the
 -- lease it is told about, `lease_id` the one it has afterwards.
 function ff.repeat_change(c, shelf, id, change, attempt_id, held, lease_id, op_id, result)
-  local key, row = 'ff:x:' .. id, change.head .. pack(attempt_id, lease_id, op_id) .. change.rest
+  local key, row = $key.execution .. id, change.head .. pack(attempt_id, lease_id, op_id) .. change.rest
   local ended = change.ended and change.ended_head .. pack(attempt_id, held) .. change.ended_rest
   if ended and result then
-    call('HSET', key, 'r', row, change.ended_field, ended, 'out', result)
+    call('HSET', key, $field.record, row, change.ended_field, ended, $field.result, result)
   elseif ended then
-    call('HSET', key, 'r', row, change.ended_field, ended)
+    call('HSET', key, $field.record, row, change.ended_field, ended)
   elseif result then
-    call('HSET', key, 'r', row, 'out', result)
+    call('HSET', key, $field.record, row, $field.result, result)
   else
-    call('HSET', key, 'r', row)
+    call('HSET', key, $field.record, row)
   end
   ff.repeat_moves(c, id, change)
   ff.tell_again(c, shelf, id, held, attempt_id, change)

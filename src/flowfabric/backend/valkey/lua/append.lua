@@ -10,24 +10,17 @@
 -- the writer's last numbers (`n<slot>`). ff:s:<id>:<attempt>:<mode> is a stream for each mode, so that
 -- a trim never has to pass the frames of another.
 
-local MAX_FRAME, MAX_DOCUMENT = 65536, 262144
--- How many of a writer's own numbers are remembered. A repeat follows a lost answer at once, so this
--- is far more than any writer has under way.
-local NUMBERS = 1024
--- The id of a frame whose number was seen too long ago to know it.
-local FORGOTTEN = ''
-local DURABLE, SUMMARY, BEST_EFFORT = 1, 2, 3
--- Places of the counters; those of the modes follow RETAINED.
-local COUNT, BYTES, RETAINED, LAST_MS, LAST_SEQ, HAS_DURABLE, EXPIRES, VERSION, SINCE =
-  1, 2, 2, 6, 7, 8, 9, 10, 11
+-- Modes by number, in the order of their counters, which follow RETAINED.
+local RETAINED = @m.total_bytes
+local DURABLE, SUMMARY, BEST_EFFORT = @m.durable - RETAINED, @m.summary - RETAINED, @m.best_effort - RETAINED
 
 function ff.meter_key(id, attempt)
-  return 'ff:m:' .. id .. ':' .. attempt
+  return $key.meter .. id .. ':' .. attempt
 end
 
 -- Completed by the number of a mode.
 function ff.frames_key(id, attempt)
-  return 'ff:s:' .. id .. ':' .. attempt .. ':'
+  return $key.frames .. id .. ':' .. attempt .. ':'
 end
 
 function ff.meter(key)
@@ -37,12 +30,12 @@ function ff.meter(key)
 end
 
 function ff.is_expired(meter, now)
-  return meter[EXPIRES] > 0 and meter[EXPIRES] <= now
+  return meter[@m.expires_at] > 0 and meter[@m.expires_at] <= now
 end
 
 -- Whether this is the fence of the record's lease, and the lease still runs.
 function ff.holds(r, lease_id, epoch, attempt_id, now)
-  return r[@state] == 'active' and r[@lease_id] == lease_id and r[@lease_epoch] == epoch
+  return r[@state] == $state.active and r[@lease_id] == lease_id and r[@lease_epoch] == epoch
     and r[@attempt_id] == attempt_id and r[@lease_until] > now
 end
 
@@ -54,21 +47,21 @@ end
 
 local function is_too_large(c, frames, summary)
   for i = 3, #frames, 3 do
-    if frames[i] > MAX_FRAME then return true end
+    if frames[i] > $streams.MAX_FRAME_BYTES then return true end
   end
-  return summary and #c.args[summary[4]] > MAX_DOCUMENT
+  return summary and #c.args[summary[4]] > $merge_patch.MAX_DOCUMENT_BYTES
 end
 
 -- The id a frame with this writer's number was given; nil when there is none.
 local function earlier_id(to, number)
   if number == 0 then return nil end
-  local known = call('HGET', to.meter, 'n' .. number % NUMBERS)
+  local known = call('HGET', to.meter, 'n' .. number % $streams.NUMBERS_KEPT)
   if not known then return nil end
   local blank = find(known, ' ', 1, true)
   local told = tonumber(sub(known, 1, blank - 1))
   -- Writers count up: a slot that holds a lower number is free for this one.
   if told < number then return nil end
-  return told == number and sub(known, blank + 1) or FORGOTTEN
+  return told == number and sub(known, blank + 1) or $streams.FORGOTTEN
 end
 
 -- Per frame the id of one that was there before, and how many were.
@@ -93,7 +86,7 @@ local function follows(meter, summary, frames, earlier)
       if number > 0 then numbers[number] = true end
     end
   end
-  return summary[1] == meter[VERSION] and summary[2] == new
+  return summary[1] == meter[@m.summary_version] and summary[2] == new
 end
 
 local function put_frame(to, ms, id, mode, body, version)
@@ -108,19 +101,19 @@ local function put_frame(to, ms, id, mode, body, version)
 end
 
 local function count_frame(meter, mode, size, ms, seq)
-  meter[COUNT] = meter[COUNT] + 1
-  meter[BYTES] = meter[BYTES] + size
+  meter[@m.frame_count] = meter[@m.frame_count] + 1
+  meter[@m.total_bytes] = meter[@m.total_bytes] + size
   meter[RETAINED + mode] = meter[RETAINED + mode] + 1
-  meter[LAST_MS], meter[LAST_SEQ] = ms, seq
-  if mode ~= BEST_EFFORT then meter[HAS_DURABLE] = 1 end
+  meter[@m.last_ms], meter[@m.last_seq] = ms, seq
+  if mode ~= BEST_EFFORT then meter[@m.has_durable] = 1 end
 end
 
 -- Append what is new; the ids of all frames of the item.
 local function put_frames(c, to, meter, item, earlier)
-  local frames, ids, numbered, version = item[9], {}, {}, meter[VERSION]
+  local frames, ids, numbered, version = item[9], {}, {}, meter[@m.summary_version]
   -- Ids go up even when the clock does not.
   local ms, seq = to.now, 0
-  if ms <= meter[LAST_MS] then ms, seq = meter[LAST_MS], meter[LAST_SEQ] + 1 end
+  if ms <= meter[@m.last_ms] then ms, seq = meter[@m.last_ms], meter[@m.last_seq] + 1 end
   for place = 1, #earlier do
     local mode, number = frames[3 * place - 2], frames[3 * place - 1]
     local id = earlier[place] or numbered[number]
@@ -133,7 +126,7 @@ local function put_frames(c, to, meter, item, earlier)
       seq = seq + 1
       if number > 0 then
         numbered[number] = id
-        call('HSET', to.meter, 'n' .. number % NUMBERS, string.format('%.0f ', number) .. id)
+        call('HSET', to.meter, 'n' .. number % $streams.NUMBERS_KEPT, string.format('%.0f ', number) .. id)
       end
     end
     ids[place] = id
@@ -142,14 +135,14 @@ local function put_frames(c, to, meter, item, earlier)
 end
 
 local function put_summary(c, to, meter, summary)
-  meter[VERSION] = summary[1] + summary[2]
-  if meter[SINCE] == 0 then meter[SINCE] = to.now end
+  meter[@m.summary_version] = summary[1] + summary[2]
+  if meter[@m.summary_since] == 0 then meter[@m.summary_since] = to.now end
   call('HSET', to.meter, 'd', c.args[summary[4]], 'k', summary[3], 'u', to.now)
 end
 
 -- Keep the newest of one mode. An approximate trim waits until it is worth the while.
 local function trim(to, meter, mode, length, exact)
-  local slack = exact and 0 or floor(length / 10)
+  local slack = exact and 0 or floor(length / $streams.TRIM_SLACK)
   if meter[RETAINED + mode] - length <= slack then return end
   call('XTRIM', to.frames .. mode, 'MAXLEN', string.format('%.0f', length))
   meter[RETAINED + mode] = length
@@ -161,21 +154,21 @@ local function drop_frames(to, meter)
     call('UNLINK', to.frames .. mode)
     meter[RETAINED + mode] = 0
   end
-  meter[EXPIRES] = 0
+  meter[@m.expires_at] = 0
 end
 
 -- Only a stream that never held anything else lets its short-lived frames end. The server frees
 -- them too, unless a test's clock says when.
 local function set_end(to, meter, expire_ms)
-  if meter[HAS_DURABLE] == 1 then
-    if meter[EXPIRES] > 0 then
-      meter[EXPIRES] = 0
+  if meter[@m.has_durable] == 1 then
+    if meter[@m.expires_at] > 0 then
+      meter[@m.expires_at] = 0
       call('PERSIST', to.frames .. BEST_EFFORT)
     end
   elseif expire_ms > 0 then
-    meter[EXPIRES] = to.now + expire_ms
+    meter[@m.expires_at] = to.now + expire_ms
     if not TEST_MODE then
-      call('PEXPIREAT', to.frames .. BEST_EFFORT, string.format('%.0f', meter[EXPIRES]))
+      call('PEXPIREAT', to.frames .. BEST_EFFORT, string.format('%.0f', meter[@m.expires_at]))
     end
   end
 end
@@ -185,13 +178,13 @@ local function retained(meter)
 end
 
 local function appended(meter, ids, replayed)
-  return { 'appended', ids, meter[COUNT], retained(meter), meter[VERSION], replayed }
+  return { 'appended', ids, meter[@m.frame_count], retained(meter), meter[@m.summary_version], replayed }
 end
 
 local function refused(c, id, row, meter, places)
-  if not row then return { 'refused', 0, 0, meter[VERSION], places } end
+  if not row then return { 'refused', 0, 0, meter[@m.summary_version], places } end
   local shown, static = ff.show(c, id, row)
-  return { 'refused', shown, static, meter[VERSION], places }
+  return { 'refused', shown, static, meter[@m.summary_version], places }
 end
 
 local function append(c, item)

@@ -26,11 +26,11 @@ local STRIDE = 8
 
 -- Blobs a plan puts, as fields of the record's hash; those it drops are dropped.
 local function blob_fields(c, id, result, input)
-  if result == 0 then call('HDEL', 'ff:x:' .. id, 'out') end
-  if input == 0 then call('HDEL', 'ff:x:' .. id, 'in') end
-  if result > 0 and input > 0 then return { 'out', c.args[result], 'in', c.args[input] } end
-  if result > 0 then return { 'out', c.args[result] } end
-  return input > 0 and { 'in', c.args[input] } or nil
+  if result == 0 then call('HDEL', $key.execution .. id, $field.result) end
+  if input == 0 then call('HDEL', $key.execution .. id, $field.input) end
+  if result > 0 and input > 0 then return { $field.result, c.args[result], $field.input, c.args[input] } end
+  if result > 0 then return { $field.result, c.args[result] } end
+  return input > 0 and { $field.input, c.args[input] } or nil
 end
 
 -- The shape of the plan at a place. Only what is a fence, a target and an operation, which are a plan's own, may
@@ -54,7 +54,7 @@ local function plan_at(c, shape, values, at)
 end
 
 local function applied(c, id, plan, r, row, was, replayed, more)
-  if was == 'active' and r[@state] == plan.aim and r[@wake_at] == 0 and not r[@gated]
+  if was == $state.active and r[@state] == plan.aim and r[@wake_at] == 0 and not r[@gated]
     and not (replayed or more or plan[@p.want]) then
     return r[@version]
   end
@@ -93,9 +93,7 @@ local function decide(c, id, plan, row, values, at)
     return refused(c, id, row)
   end
   local is_bad, target = ff.bad_move(plan, before)
-  if is_bad then
-    return { 'bug', plan[@p.rule] .. ': ' .. before[@state] .. ' -> ' .. target .. ' is not a move' }
-  end
+  if is_bad then return { 'no move', plan[@p.rule], before[@state], target } end
   if before[@flow_id] ~= '' and not plan[@p.unsettled] then ff.foresee(c, ff.tag_of(id), id, before, target) end
   local after, written = ff.perform(c, id, before, plan, blob_fields(c, id, values[at + 6], values[at + 7]))
   if plan[@p.documents] then put_documents(c, id, plan[@p.documents]) end

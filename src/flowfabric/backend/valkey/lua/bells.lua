@@ -22,13 +22,13 @@ function ff.ring_stream(c, id, attempt)
 end
 
 -- Who listens to a bell of an execution listens to this one too.
-local WATCHED = 'ff:bell:watched'
+local WATCHED = $keys.BELL .. $keys.WATCHED
 
 local function ring_own(c)
   local own, rings = c.own_rings, c.rings
   if not own[1] or not c.cluster and call('PUBSUB', 'NUMSUB', WATCHED)[2] == 0 then return end
   for i = 1, #own, 2 do
-    rings[own[i + 1] and 'stream:' .. own[i] .. ':' .. own[i + 1] or 'end:' .. own[i]] = true
+    rings[own[i + 1] and $base.STREAM_TOPICS .. own[i] .. ':' .. own[i + 1] or $base.END_TOPICS .. own[i]] = true
   end
 end
 
@@ -54,10 +54,10 @@ function ff.ring_all(c)
   if c.cluster then
     local names = {}
     for bell in pairs(c.rings) do names[#names + 1] = bell end
-    if #names > 0 then call('SPUBLISH', 'ff:bell:' .. c.cluster, concat(names, '\n')) end
+    if #names > 0 then call('SPUBLISH', $keys.BELL .. c.cluster, concat(names, '\n')) end
     return
   end
   local channels = {}
-  for bell in pairs(c.rings) do channels[#channels + 1] = 'ff:bell:' .. bell end
+  for bell in pairs(c.rings) do channels[#channels + 1] = $keys.BELL .. bell end
   if #channels <= FEW then ring_those(channels) else ring_heard(channels) end
 end

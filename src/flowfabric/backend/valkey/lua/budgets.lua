@@ -11,11 +11,6 @@
 -- {id =, budget =, due =}. Amounts come as {name, amount, ...} in byte order of the names, each below
 -- 2^53: doubles are exact there, and a sum beyond is never rounded to less.
 
-local MAX_AMOUNT = 9007199254740991
-local UUID_SIZE = 36
--- One call drops no more ended holds of a tree than this; the next one goes on.
-local MOST_ENDED = 1000
-
 -- Budgets of one partition. Without `writes` what has ended is left out but not dropped.
 function ff.open_budgets(c, tag, writes)
   return { c = c, tag = tag, now = c.now, writes = writes, levels = {}, trimmed = {}, touched = {} }
@@ -31,7 +26,7 @@ end
 function ff.level(state, id)
   local level = state.levels[id]
   if level then return level end
-  local body = call('GET', 'ff:b:' .. state.tag .. ':' .. id)
+  local body = call('GET', $key.budget .. state.tag .. ':' .. id)
   if not body then return nil end
   local readable, budget = pcall(unpack_message, body)
   if not readable or type(budget) ~= 'table' or #budget < @b.holds_end_at then
@@ -80,12 +75,12 @@ function ff.unhold(state, chain, amounts)
 end
 
 local function ended_holds(state, ends)
-  local members = call('ZRANGEBYSCORE', ends, '-inf', state.now, 'LIMIT', 0, MOST_ENDED)
+  local members = call('ZRANGEBYSCORE', ends, '-inf', state.now, 'LIMIT', 0, $gates.MOST_ENDED)
   local holds = {}
   for i = 1, #members do
-    local owner, name = sub(members[i], 1, UUID_SIZE), sub(members[i], UUID_SIZE + 1)
-    local hold = unpack_message(call('HGET', 'ff:bh:' .. state.tag .. ':' .. owner, name))
-    local chain = hold[5] == 'open' and ff.chain(state, owner)
+    local owner, name = sub(members[i], 1, $ids.UUID_LENGTH), sub(members[i], $ids.UUID_LENGTH + 1)
+    local hold = unpack_message(call('HGET', $key.holds .. state.tag .. ':' .. owner, name))
+    local chain = hold[5] == $hold.open and ff.chain(state, owner)
     if chain == nil then return {} end
     holds[i] = { member = members[i], owner = owner, name = name, amounts = hold[2], chain = chain }
   end
@@ -101,13 +96,13 @@ function ff.trim_holds(state, id)
   state.trimmed[root.id] = true
   local first_end = root.budget[@b.holds_end_at]
   if first_end == 0 or first_end > state.now then return end
-  local ends = 'ff:be:' .. state.tag .. ':' .. root.id
+  local ends = $key.hold_ends .. state.tag .. ':' .. root.id
   local holds = ended_holds(state, ends)
   for i = 1, #holds do
     local hold = holds[i]
     if hold.chain then ff.unhold(state, hold.chain, hold.amounts) end
     if state.writes then
-      call('HDEL', 'ff:bh:' .. state.tag .. ':' .. hold.owner, hold.name)
+      call('HDEL', $key.holds .. state.tag .. ':' .. hold.owner, hold.name)
       call('ZREM', ends, hold.member)
     end
   end
@@ -115,14 +110,14 @@ end
 
 function ff.write_budgets(state)
   for id, level in pairs(state.touched) do
-    call('SET', 'ff:b:' .. state.tag .. ':' .. id, pack(level.budget))
+    call('SET', $key.budget .. state.tag .. ':' .. id, pack(level.budget))
     local due = due_of(level.budget)
     if due ~= level.due then
       level.due = due
       if due == 0 then
-        call('ZREM', ff.view(state.tag, 'budget_timers'), id)
+        call('ZREM', ff.view(state.tag, $view.budget_timers), id)
       else
-        call('ZADD', ff.view(state.tag, 'budget_timers'), due, id)
+        call('ZADD', ff.view(state.tag, $view.budget_timers), due, id)
         ff.timed(state.c, state.tag, due)
       end
     end
@@ -144,7 +139,7 @@ function ff.refusal(chain, amounts, held)
   for i = 1, #chain do
     local budget = chain[i].budget
     local hard, used, reserved = budget[@b.hard_limits], budget[@b.used], budget[@b.reserved]
-    for j = 1, budget[@b.enforcement_mode] ~= 'advisory' and #amounts or 0, 2 do
+    for j = 1, budget[@b.enforcement_mode] ~= $enforcement.advisory and #amounts or 0, 2 do
       local name, taking = amounts[j], amounts[j + 1]
       local limit, aside = hard[name] or 0, held[name]
       if limit > 0 and (not aside or taking > aside) then
@@ -169,7 +164,7 @@ function ff.overflow(chain, place, amounts)
   for i = 1, #chain do
     local counts, over = chain[i].budget[place], nil
     for j = 1, #amounts, 2 do
-      if (counts[amounts[j]] or 0) + amounts[j + 1] > MAX_AMOUNT then
+      if (counts[amounts[j]] or 0) + amounts[j + 1] > $budgets.MAX_AMOUNT then
         over = over or { 'overflow' }
         over[#over + 1] = amounts[j]
       end
@@ -181,7 +176,7 @@ end
 -- Whether a level lets no new work start: it is strict and has used all of a dimension.
 function ff.closed(level)
   local budget = level.budget
-  if budget[@b.enforcement_mode] == 'advisory' then return nil end
+  if budget[@b.enforcement_mode] == $enforcement.advisory then return nil end
   local names, hard, used = budget[@b.names], budget[@b.hard_limits], budget[@b.used]
   for i = 1, #names do
     local limit, spent = hard[names[i]], used[names[i]] or 0
@@ -193,9 +188,9 @@ end
 function ff.woken_at_budgets(state, levels)
   local told = {}
   for i = 1, #levels do
-    local room = ff.MOST_WOKEN - #told / 2
+    local room = $gates.MOST_WOKEN - #told / 2
     if room > 0 and not ff.closed(levels[i]) then
-      local limit = 'b:' .. levels[i].id
+      local limit = $gates.BUDGET .. levels[i].id
       local chosen = ff.first_waiters(state.tag, limit, room)
       ff.tell_waiters(state.tag, limit, chosen, state.now, told)
     end

@@ -12,9 +12,6 @@
 --   upstreams}, ...}
 -- answers: an offer, or {'refused', row, static}
 
-local RESERVATION_MS = 2000
-local SPARE = 32
-local PAGE = 64
 local HINTS = 16
 
 local function order_before(rank, id, other_rank, other_id)
@@ -32,7 +29,7 @@ local function head(c, queue)
     elseif queue.is_done then
       return nil
     else
-      local size = c.wanted < PAGE and c.wanted or PAGE
+      local size = c.wanted < $lease.QUEUE_PAGE and c.wanted or $lease.QUEUE_PAGE
       ff.write_views(c)
       -- One that was damaged has nothing, and keeps nobody from the others.
       local ok, page = pcall(call, 'ZRANGE', queue.key, queue.kept, queue.kept + size, 'WITHSCORES')
@@ -179,12 +176,12 @@ local function best_queue(c, namespace, lane, sets)
 end
 
 local function is_exhausted(r)
-  return r[@state] == 'lost' and r[@reclaim_count] >= r[@max_reclaim_count]
+  return r[@state] == $state.lost and r[@reclaim_count] >= r[@max_reclaim_count]
 end
 
 -- The suspension a claim of this record resumes from, '' when something else paused it.
 local function paused_by(r)
-  local attempt = r[@next] == 'resume' and ff.attempt_of(r)
+  local attempt = r[@next] == $next.resume and ff.attempt_of(r)
   if not attempt or OWN_PAUSES[attempt[@a.suspension_id]] then return '' end
   return attempt[@a.suspension_id]
 end
@@ -198,12 +195,12 @@ local function leased(c, id, before, terms, found, deferred, upstreams)
   if after[@lease_epoch] == 1 and not deferred and not is_joined then
     return input ~= 0 and number or -number
   end
-  local offer = { 'leased', number, static, input, deferred, 0, '', 0, false }
+  local offer = { $fate.leased, number, static, input, deferred, 0, '', 0, false }
   if after[@lease_epoch] > 1 then offer[6] = ff.journal_length(id) end
   local suspension = paused_by(before)
   if suspension ~= '' then
     offer[7] = suspension
-    local document = call('HGET', ff.documents(id), 'susp')
+    local document = call('HGET', ff.documents(id), $documents.SUSPENSION)
     if document then offer[8] = ff.attach(c, document) end
   end
   if is_joined then offer[9] = ff.upstreams(c, id, true) end
@@ -216,8 +213,8 @@ end
 
 -- The packed record, its static text, and its input if that is wanted.
 local function stored(id, with_input)
-  if with_input then return call('HMGET', 'ff:x:' .. id, 'r', 's', 'in') end
-  return call('HMGET', 'ff:x:' .. id, 'r', 's')
+  if with_input then return call('HMGET', $key.execution .. id, $field.record, $field.static, $field.input) end
+  return call('HMGET', $key.execution .. id, $field.record, $field.static)
 end
 
 -- What is stored of a record, what its row is behind its ids, and the change that a record like it went through
@@ -234,8 +231,8 @@ end
 
 -- The fate of a record that is not to be leased; nil for all others.
 local function kept_by(c, id, r)
-  if r[@flow_id] ~= '' and ff.is_covered(c, ff.tag_of(id), r) then return 'covered' end
-  return is_exhausted(r) and 'exhausted' or nil
+  if r[@flow_id] ~= '' and ff.is_covered(c, ff.tag_of(id), r) then return $fate.covered end
+  return is_exhausted(r) and $fate.exhausted or nil
 end
 
 -- Lease a record and trace it for those that are alike.
@@ -285,9 +282,9 @@ local function take(c, order, ids, reply, queue, id)
     return seen(c, fate, found[1], found[2])
   end
   if order[7] or r[@gated] then
-    local length = order[7] and order[6] or RESERVATION_MS
+    local length = order[7] and order[6] or $lease.RESERVATION_MS
     local row = ff.reserve(c, id, r, order[1], order[2], ids[at + 1], length)
-    return seen(c, 'reserved', row, found[2])
+    return seen(c, $fate.reserved, row, found[2])
   end
   if input and not deferred then reply.room = reply.room - #input end
   return lease_first(c, order, id, r, rest, found, deferred)
@@ -325,7 +322,7 @@ end
 function ff.claim(c, request)
   local order, asked = order_of(c, request[1]), (#request - 1) / 2
   local reply = { offers = {}, room = order[11] }
-  local offers, looks, bound = reply.offers, asked + SPARE, order[10]
+  local offers, looks, bound = reply.offers, asked + $lease.SPARE_LOOKS, order[10]
   for at = 1, #order[4] do
     while #offers < asked and looks > 0 do
       looks = looks - 1
@@ -370,9 +367,9 @@ local function lease_named(c, named)
     return { 'refused', ff.attach(c, found[1]), ff.attach(c, found[2]) }
   end
   if r[@flow_id] ~= '' and ff.is_covered(c, ff.tag_of(id), r) then
-    return seen(c, 'covered', found[1], found[2])
+    return seen(c, $fate.covered, found[1], found[2])
   end
-  if is_exhausted(r) then return seen(c, 'exhausted', found[1], found[2]) end
+  if is_exhausted(r) then return seen(c, $fate.exhausted, found[1], found[2]) end
   local terms = { named[3], named[4], named[5], named[6], named[7], named[8] }
   return leased(c, id, r, terms, found, false, named[10])
 end

@@ -8,8 +8,8 @@
 -- ff:rev:{cfg} counts the puts, and ff:cfgt:{cfg} orders those with a time. A document without a body
 -- was removed; its version is remembered.
 
-local DOCUMENTS, ORDER, REVISION = 'ff:cfg:{cfg}', 'ff:cfgn:{cfg}', 'ff:rev:{cfg}'
-local TIMERS = 'ff:cfgt:{cfg}'
+local DOCUMENTS, ORDER, REVISION = $config_key.config, $config_key.config_names, $config_key.revision
+local TIMERS = $config_key.config_timers
 
 local function stored(name)
   local found = call('HGET', DOCUMENTS, name)
@@ -40,7 +40,7 @@ local function put(c, item)
     call('ZREM', TIMERS, name)
   end
   call('INCR', REVISION)
-  ff.ring(c, 'config')
+  ff.ring(c, $base.CONFIG_BELL)
   return { true, version, due_at, ff.attach(c, body) }
 end
 

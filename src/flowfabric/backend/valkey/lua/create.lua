@@ -4,15 +4,13 @@
 --   deadline_at, deadline_in, has_dependencies, fairness key}
 -- answers, of the first births only if they took long: true, {'duplicate', id}, {'refused', flow or 0}
 
-local FAIR_STEP_MS = 1000
-
 -- How far behind its age a record of a flooding fairness key stands.
 local function rank_shift(c, tag, row, key)
   if key == '' then return 0 end
   local name = ff.fairness(tag, row[@namespace])
   local field = row[@lane] .. ',' .. key
   local last = call('HGET', name, field)
-  local shift = last and tonumber(last) + FAIR_STEP_MS - c.now or 0
+  local shift = last and tonumber(last) + $birth.FAIR_STEP_MS - c.now or 0
   if shift < 0 then shift = 0 end
   call('HSET', name, field, c.now + shift)
   return shift
@@ -27,7 +25,7 @@ local function deadline(given, length, now)
 end
 
 local function known_id(c, tag, row, key)
-  local scope = row[@flow_id] ~= '' and 'flow:' .. row[@flow_id] or 'namespace:' .. row[@namespace]
+  local scope = row[@flow_id] ~= '' and $idempotency.IN_FLOW .. row[@flow_id] or $idempotency.IN_NAMESPACE .. row[@namespace]
   local name = ff.idempotency(tag, scope, key)
   local found = call('GET', name)
   if not found then return nil, name end
@@ -45,16 +43,16 @@ end
 -- A record of a shape, as it is born now.
 local function born(c, tag, shape)
   local now, r = c.now, ff.copy(setmetatable(shape[1], RECORD_META))
-  r[@created_at], r[@moved_at], r[@next] = now, now, 'first'
+  r[@created_at], r[@moved_at], r[@next] = now, now, $next.first
   local shift = rank_shift(c, tag, r, shape[7])
   if shift ~= 0 then ff.put(r, @rank_shift, shift) end
   local deadline_at = deadline(shape[4], shape[5], now)
   if deadline_at ~= 0 then ff.put(r, @deadline_at, deadline_at) end
   local ahead = shape[3] > now
   if shape[6] then
-    r[@state], r[@reason] = 'blocked', 'dependencies'
+    r[@state], r[@reason] = $state.blocked, $reason.dependencies
   elseif ahead then
-    r[@state], r[@reason] = 'delayed', 'delay'
+    r[@state], r[@reason] = $state.delayed, $reason.delay
   end
   if ahead then ff.put(r, @wake_at, shape[3]) end
   r[@version] = 0
@@ -85,15 +83,15 @@ end
 -- Write a new execution, with the packed group of its inbound edges if it has one; its record. Its flow must
 -- be there already, and is told by the caller.
 function ff.insert(c, tag, id, shape, static, input, group)
-  local key, r, row = 'ff:x:' .. id, record_of(c, tag, shape)
+  local key, r, row = $key.execution .. id, record_of(c, tag, shape)
   if input and group then
-    call('HSET', key, 'r', row, 's', static, 'in', input, 'g', group)
+    call('HSET', key, $field.record, row, $field.static, static, $field.input, input, $field.group, group)
   elseif input then
-    call('HSET', key, 'r', row, 's', static, 'in', input)
+    call('HSET', key, $field.record, row, $field.static, static, $field.input, input)
   elseif group then
-    call('HSET', key, 'r', row, 's', static, 'g', group)
+    call('HSET', key, $field.record, row, $field.static, static, $field.group, group)
   else
-    call('HSET', key, 'r', row, 's', static)
+    call('HSET', key, $field.record, row, $field.static, static)
   end
   place(c, tag, id, shape, r)
   return r
@@ -107,7 +105,7 @@ local function create(c, birth)
     found, key_name = known_id(c, tag, shape[1], birth[5])
     if found then return { 'duplicate', found } end
   end
-  if c.born[id] or (c.has_old and call('EXISTS', 'ff:x:' .. id) == 1) then return { 'duplicate', id } end
+  if c.born[id] or (c.has_old and call('EXISTS', $key.execution .. id) == 1) then return { 'duplicate', id } end
   if flow_id ~= '' then
     local refused = ff.join_flow(c, tag, shape[1])
     if refused then return refused end
@@ -133,7 +131,7 @@ end
 
 local function has_old(births)
   local keys = {}
-  for i = 1, #births do keys[i] = 'ff:x:' .. births[i][1] end
+  for i = 1, #births do keys[i] = $key.execution .. births[i][1] end
   return ff.has_any(keys)
 end
 

@@ -1,13 +1,11 @@
 -- Cutting: what a group that has fired does to the siblings it no longer wants. None is cut while an edge is left to
 -- settle: only then is it known whom nobody needs.
 
-local PAGE = BOUNDS.page
-
 -- Whether the group an edge leads to has not fired and still waits for it.
 local function is_needed(c, edge)
-  if edge[@e.state] ~= 'open' and edge[@e.state] ~= 'staged' then return false end
+  if edge[@e.state] ~= $edge.open and edge[@e.state] ~= $edge.staged then return false end
   local group = ff.group(c, edge[@e.target])
-  return group and group[@g.state] == 'pending' and group[@g.round] == edge[@e.round]
+  return group and group[@g.state] == $group.pending and group[@g.round] == edge[@e.round]
 end
 
 local function cut_for(c, reason)
@@ -21,26 +19,26 @@ end
 function ff.cut_source(c, w, edge, reason, within)
   local id = edge[@e.source]
   local source, row
-  if edge[@e.state] ~= 'staged' then source, row = ff.load_once(c, id) end
+  if edge[@e.state] ~= $edge.staged then source, row = ff.load_once(c, id) end
   if not source or FINAL[source[@state]] then
-    if edge[@e.state] == 'open' then ff.count_sibling(c, source and 'already_terminal' or 'not_found') end
+    if edge[@e.state] == $edge.open then ff.count_sibling(c, source and $settle.ALREADY_TERMINAL or $settle.NOT_FOUND) end
     return nil
   end
   local after = within
   while true do
-    local ids, edges = ff.edges(w.tag, w.flow_id, ff.outgoing(id), after, PAGE)
+    local ids, edges = ff.edges(w.tag, w.flow_id, ff.outgoing(id), after, $settle.PAGE)
     for i = 1, #edges do
       if is_needed(c, edges[i]) then return nil end
     end
     if #ids == 0 then break end
     after = ids[#ids]
     w.looks = w.looks - #ids
-    if #ids < PAGE then break end
+    if #ids < $settle.PAGE then break end
     if w.looks <= 0 then return after end
   end
   w.ended[id] = ff.write_member(c, w, id, row, source, cut_for(c, reason))
   ff.count_sibling(c, reason)
-  w.fresh[#w.fresh + 1] = ff.work_of('settle', id)
+  w.fresh[#w.fresh + 1] = ff.work_of($work.settle, id)
   return nil
 end
 

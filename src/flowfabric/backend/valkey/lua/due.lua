@@ -105,16 +105,16 @@ end
 local function documents_of(c, id, r)
   local found = {}
   local key = ff.documents(id)
-  if r[@state] == 'suspended' then
-    local document = call('HGET', key, 'susp')
-    if document then found = { 'susp', ff.attach(c, document) } end
+  if r[@state] == $state.suspended then
+    local document = call('HGET', key, $documents.SUSPENSION)
+    if document then found = { $documents.SUSPENSION, ff.attach(c, document) } end
   end
-  if r[@pending_until] > 0 and r[@pending_until] <= c.now then ff.attach_under(c, key, 'wp/', found) end
+  if r[@pending_until] > 0 and r[@pending_until] <= c.now then ff.attach_under(c, key, $documents.WAITPOINT, found) end
   return found
 end
 
 local function shown(c, id)
-  local found = call('HMGET', 'ff:x:' .. id, 'r', 's')
+  local found = call('HMGET', $key.execution .. id, $field.record, $field.static)
   local r = ff.decode(found[1])
   return { ff.attach(c, found[1]), ff.attach(c, found[2]), documents_of(c, id, r) }
 end
@@ -135,13 +135,13 @@ ff.register('due', function(_, args)
   for i = 1, #tags do
     local tag = tags[i]
     if not c.shelf or tag == c.shelf then
-      records[#records + 1] = ff.open_walk(ff.view(tag, 'timers'), after_due, after_id, c.now)
+      records[#records + 1] = ff.open_walk(ff.view(tag, $view.timers), after_due, after_id, c.now)
       records[#records].wanted = wanted
     end
     if not wanted or wanted[tag] then
-      flows[#flows + 1] = ff.open_walk(ff.view(tag, 'flow_timers'), after_due, after_id, c.now)
+      flows[#flows + 1] = ff.open_walk(ff.view(tag, $view.flow_timers), after_due, after_id, c.now)
     end
-    budgets[i] = ff.open_walk(ff.view(tag, 'budget_timers'), after_due, after_id, c.now)
+    budgets[i] = ff.open_walk(ff.view(tag, $view.budget_timers), after_due, after_id, c.now)
   end
   local due_records, record_end = ff.merge_due(records, limit)
   local due_flows, flow_end = ff.merge_due(flows, limit)

@@ -8,8 +8,7 @@
 -- A graph that comes at once has its lists in one piece, however long. One that grows edge by edge
 -- must not have them written over and over again.
 
-local ID = 36
-local MORE, MORE_BYTE = '+', 43
+local ID = $ids.UUID_LENGTH
 -- A list of so many edges is still short.
 local FEW = 64
 -- Behind every edge id.
@@ -18,33 +17,31 @@ local LAST_ID = 'g'
 local MANY = 2000
 
 -- Names of lists: all edges of a flow, those that leave a member, those that reach it.
-ff.ALL_EDGES = 'e'
+ff.ALL_EDGES = $edge_lists.ALL
 
 function ff.outgoing(id)
-  return 'o' .. ff.member_of(id)
+  return $edge_lists.OUTGOING .. ff.member_of(id)
 end
 
 function ff.incoming(id)
-  return 'i' .. ff.member_of(id)
+  return $edge_lists.INCOMING .. ff.member_of(id)
 end
-
-local INCOMING = 105
 
 -- The member that a list of incoming edges is of; nil of another list.
 function ff.target_of(tag, list)
-  return byte(list) == INCOMING and tag .. ':' .. sub(list, 2) or nil
+  return sub(list, 1, 1) == $edge_lists.INCOMING and tag .. ':' .. sub(list, 2) or nil
 end
 
 local function edges_key(tag, flow_id)
-  return 'ff:e:' .. tag .. ':' .. flow_id
+  return $key.edges .. tag .. ':' .. flow_id
 end
 
 local function lists_key(tag, flow_id)
-  return 'ff:el:' .. tag .. ':' .. flow_id
+  return $key.edge_lists .. tag .. ':' .. flow_id
 end
 
 local function more_key(tag, flow_id)
-  return 'ff:em:' .. tag .. ':' .. flow_id
+  return $key.late_edges .. tag .. ':' .. flow_id
 end
 
 -- ---- lists
@@ -99,7 +96,7 @@ local function listed(tag, flow_id, list, after, limit)
   local text = call('HGET', lists_key(tag, flow_id), list)
   if not text then return {} end
   local ids = ids_of(text, after, limit)
-  if byte(text, -1) ~= MORE_BYTE then return ids end
+  if sub(text, -1) ~= $edge_lists.MORE then return ids end
   return merged(ids, late_ids(tag, flow_id, list, after, limit), limit)
 end
 
@@ -116,10 +113,10 @@ local function put_ids(list, text, news, late)
     if id_at(text, places_to(text, ids[i])) ~= ids[i] then fresh[#fresh + 1] = ids[i] end
   end
   if #fresh == 0 then return nil end
-  local has_more = byte(text, -1) == MORE_BYTE
+  local has_more = sub(text, -1) == $edge_lists.MORE
   if not has_more and #text + ID * #fresh <= ID * FEW then return joined(text, concat(fresh)) end
   for i = 1, #fresh do late[#late + 1], late[#late + 2] = 0, list .. fresh[i] end
-  return not has_more and text .. MORE or nil
+  return not has_more and text .. $edge_lists.MORE or nil
 end
 
 -- Send a command with many words in parts, each with an even number of them.

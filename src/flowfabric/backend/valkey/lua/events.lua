@@ -4,7 +4,7 @@
 -- tags are flat lists of names and values.
 
 -- How many elements events share, and how many each has behind them.
-local SHARED, OWN = 8, 6
+local SHARED, OWN = @t.details, @t.attempt_index - @t.details
 
 local function detail(details, name)
   for i = 1, #details, 2 do
@@ -20,33 +20,33 @@ local tells_lease = {}
 local function has_lease(families)
   local found = tells_lease[families]
   if found == nil then
-    found = find(',' .. families .. ',', ',lease,', 1, true) ~= nil
+    found = find(',' .. families .. ',', ',' .. $family.lease .. ',', 1, true) ~= nil
     tells_lease[families] = found
   end
   return found
 end
 
 local function without_lease(families)
-  if families == 'lease' then return '' end
+  if families == $family.lease then return '' end
   local kept = {}
   local from = 1
   while true do
     local comma = find(families, ',', from, true)
     local family = sub(families, from, comma and comma - 1)
-    if family ~= 'lease' then kept[#kept + 1] = family end
+    if family ~= $family.lease then kept[#kept + 1] = family end
     if not comma then return concat(kept, ',') end
     from = comma + 1
   end
 end
 
 local function is_ending(reason)
-  return ENDINGS[reason] or sub(reason, 1, 8) == 'expired:'
+  return ENDINGS[reason] or sub(reason, 1, #$events.EXPIRED) == $events.EXPIRED
 end
 
 -- Whether no attempt will tell what the entry tells.
 local function is_kept(kind, families, details)
-  if kind == 'acquired' then return sub(detail(details, 'reason'), -8) == '_resumed' end
-  if kind == 'released' then return not is_ending(detail(details, 'reason')) end
+  if kind == $event.acquired then return sub(detail(details, 'reason'), -#$events.RESUMED) == $events.RESUMED end
+  if kind == $event.released then return not is_ending(detail(details, 'reason')) end
   return has_lease(families)
 end
 
@@ -56,7 +56,7 @@ local function log_of(c, tag)
   if not log then
     log = { groups = {}, event = false, size = 0, is_kept = false }
     c.logs[tag] = log
-    c.rings['log'] = true
+    c.rings[$base.LOG_BELL] = true
   end
   return log
 end
@@ -98,7 +98,7 @@ end
 -- release falls away when nobody held it. The entry is kept beside the record if only it tells.
 function ff.tell(c, id, event, holder, record)
   local families, held = event[2], HELD[holder[@state]]
-  if not held and event[1] == 'released' then
+  if not held and event[1] == $event.released then
     families = without_lease(families)
     if families == '' then return end
   end
@@ -106,19 +106,19 @@ function ff.tell(c, id, event, holder, record)
   if held then worker, instance = holder[@worker_id], holder[@worker_instance_id] end
   local log, namespace, tags = log_of(c, ff.shelf_of(c, id)), record[@namespace], record[@shown]
   local group = log.group
-  if log.event ~= event or group[4] ~= families or group[5] ~= worker or group[6] ~= instance
-    or group[2] ~= namespace or group[7] ~= tags then
+  if log.event ~= event or group[@t.families] ~= families or group[@t.worker_id] ~= worker or group[@t.worker_instance_id] ~= instance
+    or group[@t.namespace] ~= namespace or group[@t.tags] ~= tags then
     group = begin_group(log, event, families, {
       c.now, namespace, event[1], families, worker, instance, tags, event[3],
     })
   end
   tell_own(log, record[@flow_id], id, held and holder[@lease_id] or '', holder[@lease_epoch], held and holder[@attempt_id] or '',
-    held and holder[@attempt_index] or -1)
+    held and holder[@attempt_index] or $record.NO_ATTEMPT)
   if log.is_kept then keep_last(log, id) end
   local trace = c.trace
   if trace then
     trace.group, trace.is_kept, trace.is_held = group, log.is_kept, held
-    trace.epoch, trace.index = holder[@lease_epoch], held and holder[@attempt_index] or -1
+    trace.epoch, trace.index = holder[@lease_epoch], held and holder[@attempt_index] or $record.NO_ATTEMPT
     trace.flow_id = record[@flow_id]
   end
 end

@@ -22,7 +22,7 @@ ff.register('purgeable', function(_, args)
   local c = ff.open(args)
   local most, found = c.request[1], {}
   for i = 2, #c.request do
-    local key = ff.view('{fp:' .. c.request[i] .. '}', 'flow_purge')
+    local key = ff.view($ids.TAG .. c.request[i] .. '}', $view.flow_purge)
     local flows = call('ZRANGE', key, '-inf', c.now, 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES')
     for j = 1, #flows, 2 do found[#found + 1] = { tonumber(flows[j + 1]), c.request[i], flows[j] } end
   end
@@ -30,7 +30,7 @@ ff.register('purgeable', function(_, args)
 end, { 'no-writes', 'allow-cross-slot-keys' })
 
 local function purge_flow(c, item)
-  local tag, flow_id = '{fp:' .. item[1] .. '}', item[2]
+  local tag, flow_id = $ids.TAG .. item[1] .. '}', item[2]
   local flow = ff.flow(c, tag, flow_id)
   if not flow or flow[@f.purge_at] == 0 or flow[@f.purge_at] > c.now
     or flow[@f.purged_count] < flow[@f.node_count] then

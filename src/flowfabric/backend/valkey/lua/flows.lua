@@ -33,7 +33,7 @@ end
 -- End members of one state; how many it was, and whether that is enough for a step.
 local function cancel_in(c, tag, flow_id, state, most, plan)
   local ended, after_at, after = 0, nil, nil
-  for _ = 1, floor(BOUNDS.cancel_looks / BOUNDS.cancels) do
+  for _ = 1, floor($flow_cancel.LOOKS_PER_STEP / $flow_cancel.MEMBERS_PER_STEP) do
     ff.write_views(c)
     local places = ff.members_behind(tag, flow_id, state, after_at, after, most - ended)
     for i = 1, #places, 2 do
@@ -51,7 +51,7 @@ local function cancel_covered(c, tag, flow_id)
   local flow = ff.flow(c, tag, flow_id)
   local states = flow and ff.covered_states(flow)
   if not states then return 0 end
-  local plan, ended, most = ff.filled(CANCEL, flow[@f.cancel_reason]), 0, BOUNDS.cancels
+  local plan, ended, most = ff.filled(CANCEL, flow[@f.cancel_reason]), 0, $flow_cancel.MEMBERS_PER_STEP
   for i = 1, #states do
     local more, is_enough = cancel_in(c, tag, flow_id, states[i], most - ended, plan)
     ended = ended + more
@@ -113,7 +113,7 @@ local function write_flow(c, tag, plan, flow)
     if not ff.has_edge(tag, flow_id, edges[i][1]) then added = added + 1 end
   end
   for i = 1, #members do
-    if members[i][@p.rule] == 'join' then joining = joining + 1 end
+    if members[i][@p.rule] == $rule.join then joining = joining + 1 end
   end
   ff.grow_flow(flow, joining, added)
   local set, stamp = plan[@c.set], plan[@c.stamp]
@@ -133,8 +133,9 @@ end
 local function check_moves(members)
   for i = 1, #members do
     local plan = members[i]
-    local target = ff.bad_move(plan, ff.load(plan[@p.target]))
-    if target then error(plan[@p.rule] .. ': ' .. plan[@p.target] .. ' -> ' .. target .. ' is not a move', 0) end
+    local r = ff.load(plan[@p.target])
+    local target = ff.bad_move(plan, r)
+    if target then error({ answer = { 'no move', plan[@p.rule], r[@state], target } }, 0) end
   end
 end
 

@@ -21,8 +21,8 @@ end
 local function skipped_by(group, edge, outcome)
   check_room(group, edge[@e.target])
   ff.count_outcome(group, edge, outcome)
-  if group[@g.state] ~= 'pending' or ff.judge(group) ~= 'impossible' then return nil end
-  group[@g.state] = 'impossible'
+  if group[@g.state] ~= $group.pending or ff.judge(group) ~= $group.impossible then return nil end
+  group[@g.state] = $group.impossible
   local r = ff.load(edge[@e.target])
   return r and not FINAL[r[@state]] and r
 end
@@ -31,7 +31,7 @@ end
 -- edges the step may settle.
 local function look_ahead(c, tag, flow_id, ends, edges)
   local groups, looked, at = {}, 0, 1
-  while ends[at] and looked < BOUNDS.edges do
+  while ends[at] and looked < $settle.EDGES_PER_STEP do
     local source, outcome, replays = unpack(ends[at])
     if at > 1 then
       local _
@@ -41,19 +41,19 @@ local function look_ahead(c, tag, flow_id, ends, edges)
       if ff.is_full(c, LONG.foresight, looked) then return looked end
       looked = looked + 1
       local edge = edges[i]
-      local counts = edge[@e.state] == 'open' and ff.outcome_counts(edge, outcome, replays)
+      local counts = edge[@e.state] == $edge.open and ff.outcome_counts(edge, outcome, replays)
       local group = counts and foreseen(c, groups, edge[@e.target])
       local skipped = group and group[@g.round] == edge[@e.round] and skipped_by(group, edge, outcome)
-      if skipped then ends[#ends + 1] = { edge[@e.target], 'skipped', skipped[@replay_count] } end
+      if skipped then ends[#ends + 1] = { edge[@e.target], $outcome.skipped, skipped[@replay_count] } end
     end
     at = at + 1
   end
-  return BOUNDS.edges
+  return $settle.EDGES_PER_STEP
 end
 
 -- A single edge that is satisfied skips nobody: there is nothing to see behind it.
 local function look_at_one(c, edge)
-  local group = edge[@e.state] == 'open' and ff.group(c, edge[@e.target])
+  local group = edge[@e.state] == $edge.open and ff.group(c, edge[@e.target])
   if group and group[@g.round] == edge[@e.round] then check_room(group, edge[@e.target]) end
 end
 
@@ -65,7 +65,7 @@ function ff.foresee(c, tag, id, before, state)
   local flow_id = before[@flow_id]
   if FINAL[before[@state]] or not ff.flow(c, tag, flow_id) or not FINAL[state] then return end
   local outcome, ids, edges = OUTCOMES[state], ff.first_edges(tag, flow_id, id)
-  c.ahead = { id, ids, edges, BOUNDS.edges }
+  c.ahead = { id, ids, edges, $settle.EDGES_PER_STEP }
   if #edges == 1 and ff.is_satisfied(edges[1], outcome) then return look_at_one(c, edges[1]) end
   c.ahead[4] = look_ahead(c, tag, flow_id, { { id, outcome, before[@replay_count] } }, edges)
 end

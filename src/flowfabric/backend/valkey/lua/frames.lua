@@ -6,14 +6,14 @@
 -- ff1_summary: request {id, attempt index}; answers false or {document, version, kind, last updated,
 --   first applied}; the document is the number of a raw element
 
-local RETAINED, MODES, VERSION, SINCE = 2, 3, 10, 11
+local RETAINED, MODES = @m.total_bytes, @m.best_effort - @m.total_bytes
 
 -- When and why a stream was closed: the open attempt is in the record, others beside it.
 local function closing(id, index)
   local r = ff.load(id)
   local attempt = r and ff.attempt_of(r)
   if not attempt or attempt[@a.index] ~= index then
-    local ended = r and call('HGET', ff.execution(id), 'a' .. index)
+    local ended = r and call('HGET', ff.execution(id), $field.attempt .. index)
     if not ended then return 0, '' end
     attempt = setmetatable(unpack_message(ended), ATTEMPT_META)
   end
@@ -47,5 +47,5 @@ ff.register('summary', function(_, args)
   local stored = call('HMGET', key, 'd', 'k', 'u')
   if not stored[1] then return ff.answer(c, false) end
   local meter = ff.meter(key)
-  return ff.answer(c, { ff.attach(c, stored[1]), meter[VERSION], stored[2], tonumber(stored[3]), meter[SINCE] })
+  return ff.answer(c, { ff.attach(c, stored[1]), meter[@m.summary_version], stored[2], tonumber(stored[3]), meter[@m.summary_since] })
 end, { 'no-writes' })

@@ -8,24 +8,24 @@
 -- A gate is named q:<quota> or k:<namespace>:<key>. That of a key exists while it is in ff:qt. Here it
 -- is {name =, quota =, slots =, entries =, ends =}.
 
--- One call drops no more of what has ended than this; what is left still counts, until the next.
-local MOST_ENDED = 1000
-
 -- Gates of one partition. Without `writes` what has ended is not counted but not dropped.
 function ff.open_gates(c, tag, writes)
   return { tag = tag, now = c.now, writes = writes, gates = {}, touched = {} }
 end
 
+-- By what they hold: slots, entries, and who holds these.
+local KEYS = { s = $key.slots, e = $key.entries, h = $key.holders }
+
 local function key_of(state, kind, name)
-  return 'ff:q' .. kind .. ':' .. state.tag .. ':' .. name
+  return KEYS[kind] .. state.tag .. ':' .. name
 end
 
 function ff.is_key_gate(name)
-  return sub(name, 1, 1) == 'k'
+  return sub(name, 1, 2) == $gates.KEY
 end
 
 local function quota_of(state, name)
-  local body = call('GET', 'ff:q:' .. state.tag .. ':' .. name)
+  local body = call('GET', $key.quota .. state.tag .. ':' .. name)
   if not body then return nil end
   local readable, quota = pcall(unpack_message, body)
   if not readable or type(quota) ~= 'table' or #quota < @q.created_at then
@@ -41,7 +41,7 @@ function ff.stored_gate(state, name)
     quota, fault = quota_of(state, name)
     if not quota then return nil, fault end
   end
-  local ends = call('ZSCORE', 'ff:qt:' .. state.tag, name)
+  local ends = call('ZSCORE', $key.gate_ends .. state.tag, name)
   if not ends and not quota then return nil end
   local gate = { name = name, quota = quota, slots = 0, entries = 0, ends = tonumber(ends or 0) }
   if ends then
@@ -54,7 +54,7 @@ end
 -- How many of a gate's slots or entries ended by an instant; they are dropped.
 local function drop_upto(state, name, kind, upto)
   local key, holders = key_of(state, kind, name), key_of(state, 'h', name)
-  local ended = call('ZRANGEBYSCORE', key, '-inf', upto, 'LIMIT', 0, MOST_ENDED)
+  local ended = call('ZRANGEBYSCORE', key, '-inf', upto, 'LIMIT', 0, $gates.MOST_ENDED)
   if state.writes then
     for i = 1, #ended do
       call('ZREM', key, ended[i])
@@ -95,7 +95,7 @@ function ff.fresh_gate(name)
 end
 
 function ff.write_gates(state)
-  for name, gate in pairs(state.touched) do call('ZADD', 'ff:qt:' .. state.tag, gate.ends, name) end
+  for name, gate in pairs(state.touched) do call('ZADD', $key.gate_ends .. state.tag, gate.ends, name) end
   state.touched = {}
 end
 
@@ -168,14 +168,14 @@ end
 -- are taken off the line.
 function ff.woken_at_gate(state, gate)
   local chosen, slots, entries = {}, gate.slots, gate.entries
-  local waiting = ff.first_waiters(state.tag, gate.name, ff.MOST_LOOKS)
+  local waiting = ff.first_waiters(state.tag, gate.name, $gates.MOST_LOOKS)
   for i = 1, #waiting do
     local waiter = waiting[i][2]
     if waiter[2] <= state.now then
       ff.unlist_waiter(state.tag, gate.name, waiting[i][1])
     elseif fits(gate.quota, waiter, slots, entries) then
       slots, entries = slots + 1, entries + waiter[3]
-      if #chosen < ff.MOST_WOKEN then chosen[#chosen + 1] = waiting[i] end
+      if #chosen < $gates.MOST_WOKEN then chosen[#chosen + 1] = waiting[i] end
     end
   end
   local told = {}

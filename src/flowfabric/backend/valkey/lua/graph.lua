@@ -4,7 +4,7 @@
 -- field g of a member's hash: the group of its inbound edges, packed
 
 local function flow_key(tag, flow_id)
-  return 'ff:f:' .. tag .. ':' .. flow_id
+  return $key.flow .. tag .. ':' .. flow_id
 end
 
 -- How a packed array begins: of up to fifteen elements, or of more.
@@ -77,16 +77,16 @@ local function write_flow(c, flow_id, entry)
     due_at, purge_at = listed(flow)
     call('SET', flow_key(tag, flow_id), pack(flow))
     if not entry.is_stored then
-      call('ZADD', ff.view(tag, 'flows_by_age'), flow[@f.created_at], flow_id)
-      if flow[@f.partition] >= 0 then call('ZADD', ff.view(tag, 'flows'), 0, flow_id) end
+      call('ZADD', ff.view(tag, $view.flows_by_age), flow[@f.created_at], flow_id)
+      if flow[@f.partition] >= 0 then call('ZADD', ff.view(tag, $view.flows), 0, flow_id) end
     end
   elseif entry.is_stored then
     call('DEL', flow_key(tag, flow_id))
-    call('ZREM', ff.view(tag, 'flows'), flow_id)
-    call('ZREM', ff.view(tag, 'flows_by_age'), flow_id)
+    call('ZREM', ff.view(tag, $view.flows), flow_id)
+    call('ZREM', ff.view(tag, $view.flows_by_age), flow_id)
   end
-  list_flow(ff.view(tag, 'flow_timers'), flow_id, entry.due_at, due_at)
-  list_flow(ff.view(tag, 'flow_purge'), flow_id, entry.purge_at, purge_at)
+  list_flow(ff.view(tag, $view.flow_timers), flow_id, entry.due_at, due_at)
+  list_flow(ff.view(tag, $view.flow_purge), flow_id, entry.purge_at, purge_at)
   if due_at ~= 0 and due_at ~= entry.due_at then ff.timed(c, tag, due_at) end
 end
 
@@ -96,7 +96,7 @@ local function group_entry(c, target)
   c.groups = c.groups or {}
   local entry = c.groups[target]
   if not entry then
-    local found = call('HMGET', 'ff:x:' .. target, 'g', 'r')
+    local found = call('HMGET', $key.execution .. target, $field.group, $field.record)
     entry = { group = found[1] and ff.array(found[1]) or nil, row = found[2], turn = c.turn }
     c.groups[target] = entry
   end
@@ -149,9 +149,9 @@ end
 
 -- Put the result of a member over the input of another; the bytes copied.
 function ff.copy_result(source, target)
-  local result = call('HGET', 'ff:x:' .. source, 'out')
+  local result = call('HGET', $key.execution .. source, $field.result)
   if not result then return 0 end
-  call('HSET', 'ff:x:' .. target, 'in', result)
+  call('HSET', $key.execution .. target, $field.input, result)
   return #result
 end
 
@@ -159,7 +159,7 @@ end
 function ff.write_graph(c)
   if c.groups then
     for target, entry in pairs(c.groups) do
-      if entry.is_changed then call('HSET', 'ff:x:' .. target, 'g', pack(entry.group)) end
+      if entry.is_changed then call('HSET', $key.execution .. target, $field.group, pack(entry.group)) end
     end
   end
   if c.flows then
@@ -179,32 +179,32 @@ end
 function ff.judge(group)
   local lost = group[@g.failed] + group[@g.skipped]
   local n, k = group[@g.n], group[@g.k]
-  if group[@g.policy] == 'all_of' then
-    if lost > 0 then return 'impossible' end
-    return group[@g.succeeded] == n and group[@g.staged] == 0 and 'satisfied' or 'pending'
+  if group[@g.policy] == $policy.all_of then
+    if lost > 0 then return $group.impossible end
+    return group[@g.succeeded] == n and group[@g.staged] == 0 and $group.satisfied or $group.pending
   end
-  if group[@g.policy] == 'any_of' then k = 1 end
-  if group[@g.succeeded] >= k then return 'satisfied' end
-  if n >= k then return lost > n - k and 'impossible' or 'pending' end
+  if group[@g.policy] == $policy.any_of then k = 1 end
+  if group[@g.succeeded] >= k then return $group.satisfied end
+  if n >= k then return lost > n - k and $group.impossible or $group.pending end
   local resolved = ff.resolved_edges(group) == n
-  return resolved and group[@g.staged] == 0 and 'impossible' or 'pending'
+  return resolved and group[@g.staged] == 0 and $group.impossible or $group.pending
 end
 
--- What is wrong with a group that is told more outcomes than it has edges; nil while there is room.
+-- The error of a group that is told more outcomes than it has edges; nil while there is room.
 function ff.overfull(group, target)
   if ff.resolved_edges(group) < group[@g.n] then return nil end
-  return 'invariant: group of ' .. target .. ': more outcomes than its ' .. group[@g.n] .. ' edges'
+  return { answer = { 'overfull', target, group[@g.n] } }
 end
 
 function ff.is_satisfied(edge, outcome)
-  return outcome == 'success' or edge[@e.kind] == 'finished'
+  return outcome == $outcome.success or edge[@e.kind] == $graph.FINISHED
 end
 
 function ff.count_outcome(group, edge, outcome)
   local place = @g.failed
   if ff.is_satisfied(edge, outcome) then
     place = @g.succeeded
-  elseif outcome == 'skipped' then
+  elseif outcome == $outcome.skipped then
     place = @g.skipped
   end
   group[place] = group[place] + 1

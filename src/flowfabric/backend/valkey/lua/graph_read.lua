@@ -9,14 +9,13 @@
 -- ff1_flow_edges: request {{tag, flow id, of, id, after, limit}, ...}; answers {{edge id, edge}, ...}
 -- ff1_groups: request {target, ...}; answers group or false
 
-local RESULT_BYTES = UPSTREAM_BYTES
 local PAGE = 1000
 
 -- The members of a flow in one state by creation, strictly behind a place if one is given: id and
 -- created_at in turn.
 function ff.members_behind(tag, flow_id, state, at, id, limit)
   if limit < 1 then return {} end
-  local key, least, from = ff.view(tag, 'flow:' .. flow_id), FLOW_RANGES[state], 0
+  local key, least, from = ff.view(tag, $view.flow .. ':' .. flow_id), FLOW_RANGES[state], 0
   if at then
     local before, itself = ff.rank_of(key, least + at, id)
     from = before + itself
@@ -26,7 +25,7 @@ function ff.members_behind(tag, flow_id, state, at, id, limit)
   local places, found = call('ZRANGE', key, from, from + limit - 1, 'WITHSCORES'), {}
   for i = 1, #places, 2 do
     local created_at = tonumber(places[i + 1]) - least
-    if created_at >= FLOW_RANGE then break end
+    if created_at >= $keys.FLOW_RANGE then break end
     found[i], found[i + 1] = places[i], created_at
   end
   return found
@@ -48,19 +47,19 @@ end
 -- number of a raw element, 0 when there is none.
 function ff.upstreams(c, id, results)
   local tag, r = ff.tag_of(id), ff.load(id)
-  local room, found = RESULT_BYTES, {}
+  local room, found = $graph.UPSTREAM_BYTES, {}
   if not r or r[@flow_id] == '' then return found end
   local ids, edges = inbound(tag, r[@flow_id], id)
   for i = 1, #ids do
     local edge = edges[i]
-    if edge[@e.state] ~= 'staged' then
-      local satisfied = edge[@e.state] == 'satisfied'
+    if edge[@e.state] ~= $edge.staged then
+      local satisfied = edge[@e.state] == $edge.satisfied
       local one = {
         ids[i], edge[@e.source], edge[@e.data_ref], edge[@e.outcome],
         satisfied and edge[@e.resolved_at] or 0, 0, '', false,
       }
-      local named = edge[@e.data_ref] ~= '' and edge[@e.data_ref] ~= 'input'
-      local result = results and satisfied and named and call('HGET', 'ff:x:' .. edge[@e.source], 'out')
+      local named = edge[@e.data_ref] ~= '' and edge[@e.data_ref] ~= $graph.INPUT
+      local result = results and satisfied and named and call('HGET', $key.execution .. edge[@e.source], $field.result)
       if result then
         local source = ff.load(edge[@e.source])
         one[7], one[8] = source[@result_encoding], #result > room
@@ -104,7 +103,7 @@ ff.register('flow_list', function(_, args)
   local c = ff.open(args)
   local tag, after, limit = c.request[1], c.request[2], c.request[3]
   local from = after == '' and '-' or '(' .. after
-  local ids = call('ZRANGE', ff.view(tag, 'flows'), from, '+', 'BYLEX', 'LIMIT', 0, limit)
+  local ids = call('ZRANGE', ff.view(tag, $view.flows), from, '+', 'BYLEX', 'LIMIT', 0, limit)
   for i = 1, #ids do ids[i] = { ids[i], ff.flow(c, tag, ids[i]) } end
   return ff.answer(c, ids)
 end, { 'no-writes' })
@@ -139,7 +138,7 @@ end
 
 -- The flows of a partition by age, read as far as they are asked for.
 local function ages_of(tag, at, flow_id, newest)
-  local key, from = ff.view(tag, 'flows_by_age'), 0
+  local key, from = ff.view(tag, $view.flows_by_age), 0
   if at then
     local before, itself = ff.rank_of(key, at, flow_id)
     from = newest and call('ZCARD', key) - before or before + itself
@@ -152,7 +151,7 @@ ff.register('flow_ages', function(_, args)
   local c = ff.open(args)
   local partitions, at, flow_id, limit, newest = unpack(c.request)
   local lists, found = {}, {}
-  for i = 1, #partitions do lists[i] = ages_of('{fp:' .. partitions[i] .. '}', at, flow_id, newest) end
+  for i = 1, #partitions do lists[i] = ages_of($ids.TAG .. partitions[i] .. '}', at, flow_id, newest) end
   while #found < limit do
     local list = next_place(lists, newest)
     if not list then break end
@@ -175,7 +174,7 @@ ff.register('flow_members', function(_, args)
     local list = next_place(lists, false)
     if not list then break end
     local id, reason = list.places[list.at], ''
-    if list.state == 'blocked' then reason = ff.load(id)[@reason] end
+    if list.state == $state.blocked then reason = ff.load(id)[@reason] end
     found[#found + 1] = { list.score, id, list.state, reason }
     list.at, list.score = list.at + 2, nil
   end

@@ -13,7 +13,7 @@ local function look_at_members(c, flow_id, births, found)
   local known = {}
   for at = 1, #births, STRIDE do
     local id = births[at]
-    local row = call('HGET', 'ff:x:' .. id, 'r')
+    local row = call('HGET', $key.execution .. id, $field.record)
     if row and ff.decode(row)[@flow_id] ~= flow_id then
       local row_number, static = ff.show(c, id, row)
       return nil, { 'refused', found and ff.copied(found) or false, row_number, static, '', false }
@@ -38,7 +38,7 @@ end
 
 local function has_old(births)
   local keys = {}
-  for at = 1, #births, STRIDE do keys[#keys + 1] = 'ff:x:' .. births[at] end
+  for at = 1, #births, STRIDE do keys[#keys + 1] = $key.execution .. births[at] end
   return ff.has_any(keys)
 end
 
@@ -110,7 +110,7 @@ local function grow(c, flow, members, edges, known, is_last)
   if flow[@f.incomplete] and is_last then
     flow[@f.incomplete], flow[@f.submit_until] = false, 0
   elseif flow[@f.incomplete] then
-    flow[@f.submit_until] = c.now + ABANDONED_AFTER_MS
+    flow[@f.submit_until] = c.now + $graph_chunks.ABANDONED_AFTER_MS
   end
 end
 

@@ -13,7 +13,7 @@
 --   config, next due_at or false, next id}; a document of config is shown as `due` does
 -- ff1_heads: request {tag, ...}: tells the heads of these partitions once more
 
-local TIMERS = { 'timers', 'flow_timers', 'budget_timers' }
+local TIMERS = { $view.timers, $view.flow_timers, $view.budget_timers }
 
 -- A look at many queues looks so far into each.
 local PEEK = 32
@@ -21,7 +21,7 @@ local PEEK = 32
 local function sequence(c, tag)
   local found = c.sequences[tag]
   if found then return found end
-  local key = 'ff:p:' .. tag
+  local key = $key.partition .. tag
   -- By the clock, so that a server that lost the last ones does not fall behind them.
   found = c.now * 1000
   local last = tonumber(call('HGET', key, 'hints') or '0')
@@ -32,7 +32,7 @@ local function sequence(c, tag)
 end
 
 local function queues_of(tag)
-  return 'ff:hq:' .. tag
+  return $key.hinted_queues .. tag
 end
 
 local function tell_queue(c, tag, head, namespace, lane, req_set)
@@ -91,11 +91,11 @@ end
 local function hear(_, hint)
   local tag, number, score = hint[2], hint[3], hint[4]
   if hint[1] == 't' then
-    if is_news('ff:tq:{cfg}', tag, number) then keep(ff.timer_hints(), tag, score) end
+    if is_news($config_key.timer_sequences, tag, number) then keep(ff.timer_hints(), tag, score) end
     return { true }
   end
   local namespace, lane, req_set = hint[5], hint[6], hint[7]
-  if is_news('ff:rq:{l:' .. namespace .. ':' .. lane .. '}:' .. req_set, tag, number) then
+  if is_news($lane_key.ready_sequences .. namespace .. ':' .. lane .. '}:' .. req_set, tag, number) then
     keep(ff.ready(namespace, lane, req_set), tag, score)
     if score ~= '' then call('SADD', ff.sets(namespace, lane), req_set) end
   end

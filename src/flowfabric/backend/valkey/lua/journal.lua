@@ -11,8 +11,6 @@
 -- ff:j:<id> maps an address (`a<seq>:<name>`) to "<number> <digest>" and a number to its entry: two
 -- fields for each entry, numbered from 1 in the order of arrival.
 
-local MAX_ENTRY, MAX_ENTRIES = 1048576, 10000
-
 -- The number of the last entry.
 function ff.journal_length(id)
   return call('HLEN', ff.journal(id)) / 2
@@ -40,7 +38,7 @@ local function look_up(c, key, entries)
       found[place] = -first
     elseif number then
       found[place] = ff.attach(c, call('HGET', key, number))
-    elseif entries[3 * place] > MAX_ENTRY then
+    elseif entries[3 * place] > $journal.MAX_ENTRY_BYTES then
       return nil, { 'too large', place }
     else
       found[place], places[address] = 0, place
@@ -59,7 +57,7 @@ local function append(c, item)
   local found, new = look_up(c, key, entries)
   if not found then return new end
   local length = ff.journal_length(id)
-  if #new > 0 and length + #new > MAX_ENTRIES then return { 'full', length } end
+  if #new > 0 and length + #new > $journal.MAX_ENTRIES then return { 'full', length } end
   for i = 1, #new do
     local place, number = new[i], length + i
     call('HSET', key, entries[3 * place - 2], number .. ' ' .. entries[3 * place - 1],

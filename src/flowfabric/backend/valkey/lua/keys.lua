@@ -6,7 +6,7 @@
 local last_id, last_tag, last_member
 
 local function divide(id)
-  last_id, last_tag, last_member = id, sub(id, 1, -38), sub(id, -36)
+  last_id, last_tag, last_member = id, sub(id, 1, -$ids.UUID_LENGTH - 2), sub(id, -$ids.UUID_LENGTH)
 end
 
 -- The tag `{fp:7}` of an execution id.
@@ -27,59 +27,59 @@ function ff.shelf_of(c, id)
 end
 
 function ff.execution(id)
-  return 'ff:x:' .. id
+  return $key.execution .. id
 end
 
 function ff.documents(id)
-  return 'ff:d:' .. id
+  return $key.documents .. id
 end
 
 -- Log entries of a record that no attempt tells.
 function ff.history(id)
-  return 'ff:h:' .. id
+  return $key.history .. id
 end
 
 function ff.journal(id)
-  return 'ff:j:' .. id
+  return $key.journal .. id
 end
 
 function ff.view(tag, name)
-  return 'ff:v:' .. tag .. ':' .. name
+  return $key.view .. tag .. ':' .. name
 end
 
 function ff.queue(tag, req_set, namespace, lane)
-  return 'ff:v:' .. tag .. ':claimable:' .. req_set .. ':' .. namespace .. ':' .. lane
+  return $key.view .. tag .. ':' .. $view.claimable .. ':' .. req_set .. ':' .. namespace .. ':' .. lane
 end
 
 -- How many records of a namespace stand in each lane and state.
 function ff.counters(tag, namespace)
-  return 'ff:c:' .. tag .. ':' .. namespace
+  return $key.counters .. tag .. ':' .. namespace
 end
 
 function ff.log_of(tag)
-  return 'ff:ev:' .. tag
+  return $key.log .. tag
 end
 
 -- Which partitions have work of a lane for a requirement set, by a rank none of it is below.
 function ff.ready(namespace, lane, req_set)
-  return 'ff:r:{l:' .. namespace .. ':' .. lane .. '}:' .. req_set
+  return $lane_key.ready .. namespace .. ':' .. lane .. '}:' .. req_set
 end
 
 -- The requirement sets a lane ever queued by.
 function ff.sets(namespace, lane)
-  return 'ff:rs:{l:' .. namespace .. ':' .. lane .. '}'
+  return $lane_key.sets .. namespace .. ':' .. lane .. '}'
 end
 
 -- Which partitions have timers, by an instant none of them is below.
 function ff.timer_hints()
-  return 'ff:t:{cfg}'
+  return $config_key.timer_hints
 end
 
 function ff.fairness(tag, namespace)
-  return 'ff:fair:' .. tag .. ':' .. namespace
+  return $key.fairness .. tag .. ':' .. namespace
 end
 
 -- An idempotency key; its scope is a flow or a namespace.
 function ff.idempotency(tag, scope, key)
-  return 'ff:i:' .. tag .. ':' .. scope .. ':' .. key
+  return $key.idempotency .. tag .. ':' .. scope .. ':' .. key
 end

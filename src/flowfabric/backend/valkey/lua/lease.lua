@@ -1,12 +1,10 @@
 -- What a claim writes: the lease on a record, and the reservation that may come before it.
 -- terms: {worker, instance, lease id, attempt id, lease_for, reason}
 
-local ATTEMPT_TYPES = { first = 'initial', retry = 'retry', replay = 'replay', reclaim = 'reclaim' }
-
 local function why(before)
-  if before[@next] == 'reclaim' then return before[@reason] end
-  if before[@next] == 'retry' then return before[@retry_reason] end
-  if before[@next] == 'replay' then return before[@replay_reason] end
+  if before[@next] == $next.reclaim then return before[@reason] end
+  if before[@next] == $next.retry then return before[@retry_reason] end
+  if before[@next] == $next.replay then return before[@replay_reason] end
   return ''
 end
 
@@ -14,38 +12,38 @@ local function interrupted(before, now)
   local attempt = ff.attempt_of(before)
   if not attempt then return nil end
   local ended = ff.copy_attempt(attempt)
-  ended[@a.state] = 'interrupted_reclaimed'
+  ended[@a.state] = $attempt.interrupted_reclaimed
   ff.put_attempt(ended, @a.ended_at, now)
   ff.put_attempt(ended, @a.failure_reason, before[@reason])
   ff.put_attempt(ended, @a.closed_at, attempt[@a.closed_at] ~= 0 and attempt[@a.closed_at] or now)
-  ff.put_attempt(ended, @a.closed_reason, 'reclaimed')
+  ff.put_attempt(ended, @a.closed_reason, $lease.RECLAIMED)
   return ended
 end
 
 -- The new attempt, whatever the record alone does not tell of it included.
 local function attempt_for(before, after, terms, now)
   local next = before[@next]
-  if next == 'first' and terms[6] == '' then return PLAIN end
+  if next == $next.first and terms[6] == '' then return PLAIN end
   local attempt = {
-    terms[4], terms[3], before[@attempt_count], ATTEMPT_TYPES[next], 'started', now,
+    terms[4], terms[3], before[@attempt_count], ATTEMPT_TYPES[next], $attempt.started, now,
     after[@lease_epoch], terms[1], terms[2],
   }
-  local previous = before[@state] == 'lost' and before[@attempt_index] or before[@previous_attempt]
+  local previous = before[@state] == $state.lost and before[@attempt_index] or before[@previous_attempt]
   local reason, put = why(before), ff.put_attempt
   if terms[6] ~= '' then put(attempt, @a.acquired_reason, terms[6]) end
-  if previous ~= -1 then put(attempt, @a.previous_attempt, previous) end
+  if previous ~= $record.NO_ATTEMPT then put(attempt, @a.previous_attempt, previous) end
   if reason ~= '' then put(attempt, @a.lineage_reason, reason) end
-  if next == 'replay' and before[@replay_requested_by] ~= '' then
+  if next == $next.replay and before[@replay_requested_by] ~= '' then
     put(attempt, @a.lineage_requester, before[@replay_requested_by])
   end
   return attempt
 end
 
 -- Events of one table are told together.
-local ACQUIRED = { 'acquired', 'lease', {} }
+local ACQUIRED = { $event.acquired, $family.lease, {} }
 
 local function begun(before, after, terms, now)
-  local reclaiming = before[@state] == 'lost'
+  local reclaiming = before[@state] == $state.lost
   after[@attempt], after[@attempt_index] = attempt_for(before, after, terms, now), before[@attempt_count]
   after[@attempt_id], after[@attempt_type] = terms[4], ATTEMPT_TYPES[before[@next]]
   after[@attempt_count] = before[@attempt_count] + 1
@@ -57,10 +55,10 @@ local function begun(before, after, terms, now)
   end
   ff.clear(after, BEGIN_CLEARED)
   if not reclaiming then
-    return nil, terms[6] == '' and ACQUIRED or { 'acquired', 'lease', { 'reason', terms[6] } }
+    return nil, terms[6] == '' and ACQUIRED or { $event.acquired, $family.lease, { 'reason', terms[6] } }
   end
   ff.put(after, @reclaim_count, before[@reclaim_count] + 1)
-  return interrupted(before, now), { 'reclaimed', 'lease', {
+  return interrupted(before, now), { $event.reclaimed, $family.lease, {
     'old_lease_epoch', before[@lease_epoch] .. '', 'new_lease_id', terms[3],
     'new_lease_epoch', after[@lease_epoch] .. '', 'new_attempt_id', terms[4],
     'new_attempt_index', after[@attempt_index] .. '',
@@ -76,7 +74,7 @@ local function resumed(before, after, terms, now)
     if attempt[@a.first_lease_epoch] == 0 then put(news, @a.first_lease_epoch, attempt[@a.lease_epoch]) end
     if attempt[@a.first_worker_id] == '' then put(news, @a.first_worker_id, attempt[@a.worker_id]) end
     if attempt[@a.first_instance_id] == '' then put(news, @a.first_instance_id, attempt[@a.worker_instance_id]) end
-    news[@a.state] = 'started'
+    news[@a.state] = $attempt.started
     put(news, @a.resumed_at, now)
     put(news, @a.suspended_at, 0)
     put(news, @a.suspension_id, '')
@@ -88,15 +86,15 @@ local function resumed(before, after, terms, now)
     ff.put(after, @attempt_until, now + before[@attempt_left_ms])
   end
   ff.clear(after, RESUME_CLEARED)
-  local reason = terms[6] ~= '' and terms[6] .. '_resumed' or 'claim_resumed'
-  return nil, { 'acquired', 'lease', { 'reason', reason } }
+  local reason = (terms[6] ~= '' and terms[6] or $lease.CLAIM) .. $events.RESUMED
+  return nil, { $event.acquired, $family.lease, { 'reason', reason } }
 end
 
 -- Write the record under a new lease; the record and its row.
 function ff.lease(c, id, before, terms)
   local now = c.now
   local after = ff.copy(before)
-  after[@state], after[@reason], after[@next] = 'active', '', ''
+  after[@state], after[@reason], after[@next] = $state.active, '', ''
   after[@moved_at] = now
   after[@started_at] = before[@started_at] ~= 0 and before[@started_at] or now
   after[@lease_epoch] = before[@lease_epoch] + 1
@@ -104,7 +102,7 @@ function ff.lease(c, id, before, terms)
   after[@lease_acquired_at], after[@lease_renewed_at] = now, now
   after[@worker_id], after[@worker_instance_id] = terms[1], terms[2]
   local ended, event
-  if before[@next] == 'resume' then
+  if before[@next] == $next.resume then
     ended, event = resumed(before, after, terms, now)
   else
     ended, event = begun(before, after, terms, now)
@@ -118,8 +116,8 @@ function ff.lease(c, id, before, terms)
 end
 
 local function grant_kind(r)
-  if r[@state] == 'lost' then return 'reclaim' end
-  return r[@next] == 'resume' and 'resume' or 'claim'
+  if r[@state] == $state.lost then return $grant.reclaim end
+  return r[@next] == $next.resume and $grant.resume or $grant.claim
 end
 
 -- Keep a record for a worker for a while; its row.

@@ -33,7 +33,7 @@ ff.register('limits', function(_, args)
   local answers, budgets, gates = {}, {}, {}
   for i = 1, #c.request do
     local tag, name = c.request[i][1], c.request[i][2]
-    if sub(name, 1, 1) == 'b' then
+    if sub(name, 1, 2) == $gates.BUDGET then
       budgets[tag] = budgets[tag] or ff.open_budgets(c, tag, false)
       answers[i] = show_chain(budgets[tag], sub(name, 3))
     else
@@ -48,16 +48,16 @@ ff.register('attached', function(_, args)
   local c = ff.open(args)
   local tag, budget, after, limit = c.request[1], c.request[2], c.request[3], c.request[4]
   local from = after == '' and '-' or '(' .. after
-  return ff.answer(c, call('ZRANGE', 'ff:ba:' .. tag .. ':' .. budget, from, '+', 'BYLEX', 'LIMIT', 0, limit))
+  return ff.answer(c, call('ZRANGE', $key.attached .. tag .. ':' .. budget, from, '+', 'BYLEX', 'LIMIT', 0, limit))
 end, { 'no-writes' })
 
 ff.register('attach', function(_, args)
   local c = ff.open(args)
   for i = 1, #c.request do
     local tag, listed, unlisted, gone = c.request[i][1], c.request[i][2], c.request[i][3], c.request[i][4]
-    for j = 1, #listed, 2 do call('ZADD', 'ff:ba:' .. tag .. ':' .. listed[j], 0, listed[j + 1]) end
-    for j = 1, #unlisted, 2 do call('ZREM', 'ff:ba:' .. tag .. ':' .. unlisted[j], unlisted[j + 1]) end
-    for j = 1, #gone do call('DEL', 'ff:bl:' .. tag .. ':' .. gone[j]) end
+    for j = 1, #listed, 2 do call('ZADD', $key.attached .. tag .. ':' .. listed[j], 0, listed[j + 1]) end
+    for j = 1, #unlisted, 2 do call('ZREM', $key.attached .. tag .. ':' .. unlisted[j], unlisted[j + 1]) end
+    for j = 1, #gone do call('DEL', $key.ledgers .. tag .. ':' .. gone[j]) end
   end
   return ff.close(c, true)
 end, { 'allow-cross-slot-keys', 'allow-oom' })
@@ -65,11 +65,11 @@ end, { 'allow-cross-slot-keys', 'allow-oom' })
 -- Drop what is left of gates at which everything has ended, and with it gates of keys. One that is
 -- still used drops its own as it counts.
 local function drop_ended_gates(tag, now, most)
-  local ended = call('ZRANGEBYSCORE', 'ff:qt:' .. tag, '-inf', now, 'LIMIT', 0, most)
+  local ended = call('ZRANGEBYSCORE', $key.gate_ends .. tag, '-inf', now, 'LIMIT', 0, most)
   for i = 1, #ended do
     local name = tag .. ':' .. ended[i]
-    call('UNLINK', 'ff:qs:' .. name, 'ff:qe:' .. name, 'ff:qh:' .. name)
-    call('ZREM', 'ff:qt:' .. tag, ended[i])
+    call('UNLINK', $key.slots .. name, $key.entries .. name, $key.holders .. name)
+    call('ZREM', $key.gate_ends .. tag, ended[i])
   end
   return #ended
 end

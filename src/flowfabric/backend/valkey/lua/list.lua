@@ -48,7 +48,7 @@ end
 
 local function view_of(tag, name, due_by)
   if type(name) == 'string' then return { key = ff.view(tag, name), least = 0, bound = due_by } end
-  return { key = ff.view(tag, name[1]), least = name[2], bound = name[2] + FLOW_RANGE }
+  return { key = ff.view(tag, name[1]), least = name[2], bound = name[2] + $keys.FLOW_RANGE }
 end
 
 -- Every view that has something behind the place.
@@ -56,7 +56,7 @@ local function open_views(c, request)
   local names, newest, score, id = request[1], request[2], request[3], request[4]
   local due_by, open = request[6] and c.now + 1, {}
   for i = 7, #request do
-    local tag = '{fp:' .. request[i] .. '}'
+    local tag = $ids.TAG .. request[i] .. '}'
     for j = 1, #names do
       local view = view_of(tag, names[j], due_by)
       if narrow(view, newest, score, id) then open[#open + 1] = view end
@@ -97,7 +97,7 @@ ff.register('rows', function(_, args)
   local c = ff.open(args)
   local found = {}
   for i = 1, #c.request do
-    local stored = call('HMGET', ff.execution(c.request[i]), 'r', 's')
+    local stored = call('HMGET', ff.execution(c.request[i]), $field.record, $field.static)
     found[i] = stored[1] and { ff.attach(c, stored[1]), ff.attach(c, stored[2]) } or false
   end
   return ff.answer(c, found)

@@ -19,7 +19,7 @@ local function open_logs(request)
   for i = 2, #request, 2 do
     local tag = request[i]
     local key = ff.log_of(tag)
-    local dropped = call('HGET', 'ff:p:' .. tag, 'log') or ''
+    local dropped = call('HGET', $key.partition .. tag, 'log') or ''
     local last = last_id(key)
     if last ~= '' or dropped ~= '' then
       open[#open + 1] = { key = key, tag = tag, from = request[i + 1], dropped = dropped, last = last }

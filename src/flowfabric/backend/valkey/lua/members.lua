@@ -2,8 +2,8 @@
 
 -- Where the counters of a flow count a member in this state.
 local function place_of(state, reason)
-  if state == 'blocked' then state = PUBLIC_BLOCKED[reason] or 'waiting' end
-  if state == 'lost' then state = 'active' end
+  if state == $state.blocked then state = PUBLIC_BLOCKED[reason] or $state.waiting end
+  if state == $state.lost then state = $state.active end
   return COUNT_PLACES[state]
 end
 
@@ -26,7 +26,7 @@ ff.covered_states = covered_states
 -- How many members the flow's cancellation still has to end, by its counters.
 local function covered_members(flow)
   if not covered_states(flow) then return 0 end
-  local spared = flow[@f.cancel_policy] == 'cancel_pending' and flow[COUNT_PLACES.active] or 0
+  local spared = flow[@f.cancel_policy] == $policy.cancel_pending and flow[COUNT_PLACES.active] or 0
   return live_members(flow) - spared
 end
 ff.covered_members = covered_members
@@ -94,11 +94,11 @@ end
 
 -- The public state of a flow that is over.
 local function end_state(flow)
-  if flow[@f.cancelled_at] ~= 0 then return 'cancelled' end
+  if flow[@f.cancelled_at] ~= 0 then return $state.cancelled end
   for i = 1, #UNHAPPY_PLACES do
-    if flow[UNHAPPY_PLACES[i]] > 0 then return 'failed' end
+    if flow[UNHAPPY_PLACES[i]] > 0 then return $state.failed end
   end
-  return 'completed'
+  return $state.completed
 end
 
 -- What the log tells about a flow as such; event is {kind, families, details}.
@@ -109,7 +109,7 @@ function ff.tell_flow(c, tag, flow_id, flow, event)
   end
   ff.log(c, c.shelf or tag, {
     c.now, flow[@f.namespace], event[1], event[2], '', '', shown, event[3],
-    flow_id, '', '', 0, '', -1,
+    flow_id, '', '', 0, '', $record.NO_ATTEMPT,
   })
 end
 
@@ -119,7 +119,7 @@ function ff.finish_flow(c, tag, flow_id)
   if not flow or flow[@f.finished_at] ~= 0 or not is_over(flow) then return end
   flow[@f.finished_at], flow[@f.purge_at] = c.now, c.now + flow[@f.retention_ms]
   ff.keep_flow(c, tag, flow_id, flow)
-  ff.tell_flow(c, tag, flow_id, flow, { 'finished', 'flow', { 'state', end_state(flow) } })
+  ff.tell_flow(c, tag, flow_id, flow, { $event.finished, $family.flow, { 'state', end_state(flow) } })
 end
 
 -- Count a new member in; a refusal when its flow is missing, cancelled or another namespace's.

@@ -5,6 +5,7 @@
 -- at load time a file may define functions and plain tables, nothing else. `@name` stands for the
 -- place of a field in a packed array and is replaced when the library is assembled: `@name` of a
 -- record, `@a.name` of an attempt, `@p.name` of a plan, `@b.name` of a budget, `@q.name` of a quota.
+-- `$module.NAME` is a constant and `$kind.word` a word that Python has (see rendering.py).
 -- Every file behind this one is a block of its own.
 
 local ff = {}
@@ -156,8 +157,10 @@ function ff.count_sibling(c, fate)
   c.siblings = siblings
 end
 
+-- The answer of an item that failed. One that raised a table with an `answer` has named it itself.
 function ff.bug(fault)
-  return { 'bug', type(fault) == 'table' and fault.err or fault }
+  if type(fault) ~= 'table' then return { 'bug', fault } end
+  return fault.answer or { 'bug', fault.err }
 end
 
 -- What each view that a call has changed will take at its end.

@@ -7,15 +7,13 @@
 --   logs that hold more
 -- ff1_trim: request {{tag, how many to keep, for how long}, ...}; answers how many went
 
--- A member waits at least this long for its flow, even if nothing is to be retained.
-local SHORTEST_WAIT_MS = 1000
 -- How many entries beyond the number to keep one call drops.
 local MOST_DROPPED = 1000
-local MODES = 3
+local MODES = @m.best_effort - @m.total_bytes
 
 local function put_off(c, id, r)
   local after = ff.copy(r)
-  local wait = r[@retention_ms] > SHORTEST_WAIT_MS and r[@retention_ms] or SHORTEST_WAIT_MS
+  local wait = r[@retention_ms] > $retention.SHORTEST_WAIT_MS and r[@retention_ms] or $retention.SHORTEST_WAIT_MS
   ff.put(after, @purge_at, c.now + wait)
   ff.derive(r, after, c.now)
   ff.write(c, id, r, after)
@@ -90,7 +88,7 @@ local function trim(c, item)
   local key = ff.log_of(tag)
   local last = last_to_go(key, item[2], too_old(c, item[3]))
   if not last then return { 0 } end
-  call('HSET', 'ff:p:' .. tag, 'log', last)
+  call('HSET', $key.partition .. tag, 'log', last)
   local dash = find(last, '-', 1, true)
   local next_id = sub(last, 1, dash) .. string.format('%.0f', tonumber(sub(last, dash + 1)) + 1)
   return { call('XTRIM', key, 'MINID', next_id) }

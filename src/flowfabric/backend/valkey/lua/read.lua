@@ -41,7 +41,7 @@ end
 local function attempts_of(c, id, r)
   local found = {}
   for index = 0, r[@attempt_count] - 1 do
-    local body = call('HGET', 'ff:x:' .. id, 'a' .. index)
+    local body = call('HGET', $key.execution .. id, $field.attempt .. index)
     if body then found[#found + 1] = ff.attach(c, body) end
   end
   return found
@@ -54,12 +54,12 @@ local function history_of(c, id)
 end
 
 local function read(c, id, names, wanted)
-  local key = 'ff:x:' .. id
-  local found = call('HMGET', key, 'r', 's')
+  local key = $key.execution .. id
+  local found = call('HMGET', key, $field.record, $field.static)
   if not found[1] then return false end
   local answer = { ff.attach(c, found[1]), ff.attach(c, found[2]), 0, 0, {}, {}, {}, false, false, false }
-  if wanted.input then answer[3] = attach_found(c, call('HGET', key, 'in')) end
-  if wanted.result then answer[4] = attach_found(c, call('HGET', key, 'out')) end
+  if wanted.input then answer[3] = attach_found(c, call('HGET', key, $field.input)) end
+  if wanted.result then answer[4] = attach_found(c, call('HGET', key, $field.result)) end
   if wanted.attempts or wanted.history then answer[5] = attempts_of(c, id, ff.decode(found[1])) end
   if wanted.history then answer[6] = history_of(c, id) end
   if names then answer[7] = documents_of(c, id, names) end
@@ -82,7 +82,7 @@ ff.register('count', function(_, args)
   local namespace, lane = c.request[1], c.request[2]
   local found = {}
   for i = 3, #c.request do
-    local counts = call('HGETALL', ff.counters('{fp:' .. c.request[i] .. '}', namespace))
+    local counts = call('HGETALL', ff.counters($ids.TAG .. c.request[i] .. '}', namespace))
     for j = 1, #counts, 2 do
       local comma = find(counts[j], ',', 1, true)
       if lane == '' or sub(counts[j], 1, comma - 1) == lane then

@@ -18,7 +18,7 @@ end
 -- The stored bytes of a record, nil when there is none. One that is held back is written by that.
 function ff.row(id)
   if ff.held[id] then ff.write_held(id) end
-  return call('HGET', 'ff:x:' .. id, 'r') or nil
+  return call('HGET', $key.execution .. id, $field.record) or nil
 end
 
 -- The record and its stored bytes, nil when there is none.
@@ -79,7 +79,7 @@ function ff.attempt_of(r)
   if attempt == '' then return nil end
   if attempt == PLAIN then
     attempt = {
-      r[@attempt_id], r[@lease_id], r[@attempt_index], r[@attempt_type], 'started', r[@lease_acquired_at],
+      r[@attempt_id], r[@lease_id], r[@attempt_index], r[@attempt_type], $attempt.started, r[@lease_acquired_at],
       r[@lease_epoch], r[@worker_id], r[@worker_instance_id], 0, '', 0, '',
     }
   end
@@ -120,11 +120,11 @@ function ff.derive(before, after, now)
 end
 
 function ff.rank(r)
-  r[@rank] = r[@created_at] + r[@rank_shift] - r[@priority] * 1e12
+  r[@rank] = r[@created_at] + r[@rank_shift] - r[@priority] * $record.PRIORITY_STEP
 end
 
 -- The answer's form of a record: numbers of its two raw elements.
 function ff.show(c, id, row)
-  local static = call('HGET', 'ff:x:' .. id, 's')
+  local static = call('HGET', $key.execution .. id, $field.static)
   return ff.attach(c, row), ff.attach(c, static)
 end

@@ -1,32 +1,30 @@
 -- Settling: what the end of a member does to the graph behind it, in the same step. Edges are settled first, breadth
 -- first, and siblings are cut when no edge is left.
 
-local PAGE = BOUNDS.page
-
 -- Release a member. As many as may be claimed by the same call are held back for it.
 local function release(c, w, id, row, before)
   local plan = before[@wake_at] > c.now and RELEASE_LATER or RELEASE_NOW
   if plan ~= RELEASE_NOW or not c.claims or c.claims < 1 then return ff.write_member(c, w, id, row, before, plan) end
   c.claims = c.claims - 1
   local group, after = ff.take_group(c, id), ff.step(before, plan, c.now)
-  ff.hold(c, id, before, after, group and { 'g', group })
+  ff.hold(c, id, before, after, group and { $field.group, group })
   if plan[@p.event] then ff.tell(c, id, plan[@p.event], before, after) end
   if after[@flow_id] ~= '' then ff.member_moved(c, w.tag, id, before, after) end
   return after
 end
 
 local function is_blocked(r)
-  return r[@state] == 'blocked' and r[@reason] == 'dependencies'
+  return r[@state] == $state.blocked and r[@reason] == $reason.dependencies
 end
 ff.is_blocked = is_blocked
 
 -- Release a member that waits for dependencies of which none is open any more; nil if one is.
 local function release_if_open(c, tag, id, row, r)
   local group = ff.group(c, id)
-  if group and group[@g.state] == 'pending' then
+  if group and group[@g.state] == $group.pending then
     if ff.resolved_edges(group) < group[@g.n] or group[@g.staged] ~= 0 then return nil end
     if group[@g.n] ~= 0 then
-      group[@g.state], group[@g.fired_at] = 'satisfied', c.now
+      group[@g.state], group[@g.fired_at] = $group.satisfied, c.now
       ff.put_group(c, id, group)
     end
   end
@@ -37,17 +35,17 @@ ff.release_if_open = release_if_open
 -- ---- edges
 
 local function fire(c, w, target, group)
-  if group[@g.on_satisfied] == 'cancel_remaining' then
-    local reason = 'sibling_quorum_' .. group[@g.state]
+  if group[@g.on_satisfied] == $policy.cancel_remaining then
+    local reason = $settle.SIBLING_QUORUM .. group[@g.state]
     group[@g.cancel_reason] = reason
-    w.cuts[#w.cuts + 1] = ff.work_of('cut', target, reason)
+    w.cuts[#w.cuts + 1] = ff.work_of($work.cut, target, reason)
   end
   ff.put_group(c, target, group)
   local r, row = ff.read_once(c, ff.member_row(c, target))
   if not r or FINAL[r[@state]] then return end
-  if group[@g.state] == 'impossible' then
+  if group[@g.state] == $group.impossible then
     w.ended[target] = ff.write_member(c, w, target, row, r, SKIP)
-    w.fresh[#w.fresh + 1] = ff.work_of('settle', target)
+    w.fresh[#w.fresh + 1] = ff.work_of($work.settle, target)
   elseif is_blocked(r) then
     release(c, w, target, row, r)
   end
@@ -65,16 +63,16 @@ local function resolve(c, w, edge, outcome, replayed)
     return false
   end
   local satisfied = ff.is_satisfied(edge, outcome)
-  edge[@e.state] = satisfied and 'satisfied' or 'impossible'
+  edge[@e.state] = satisfied and $edge.satisfied or $edge.impossible
   edge[@e.outcome], edge[@e.resolved_at] = outcome, c.now
   if not group then return true end
-  local pending = group[@g.state] == 'pending'
-  if pending and satisfied and edge[@e.data_ref] == 'input' then
+  local pending = group[@g.state] == $group.pending
+  if pending and satisfied and edge[@e.data_ref] == $graph.INPUT then
     w.bytes = w.bytes - ff.copy_result(edge[@e.source], target)
   end
   ff.count_outcome(group, edge, outcome)
-  local verdict = pending and ff.judge(group) or 'pending'
-  if verdict == 'pending' or (replayed and verdict == 'impossible') then
+  local verdict = pending and ff.judge(group) or $group.pending
+  if verdict == $group.pending or (replayed and verdict == $group.impossible) then
     ff.put_group(c, target, group)
   else
     group[@g.state], group[@g.fired_at] = verdict, c.now
@@ -87,7 +85,7 @@ end
 
 -- The first page of the edges that leave a member.
 function ff.first_edges(tag, flow_id, id)
-  return ff.edges(tag, flow_id, ff.outgoing(id), '', (BOUNDS.edges < PAGE and BOUNDS.edges or PAGE) + 1)
+  return ff.edges(tag, flow_id, ff.outgoing(id), '', ($settle.EDGES_PER_STEP < $settle.PAGE and $settle.EDGES_PER_STEP or $settle.PAGE) + 1)
 end
 
 -- The next page of those, which may have been read ahead.
@@ -97,7 +95,7 @@ local function outgoing_page(c, w, work)
   if not ahead or ahead[1] ~= work[@u.execution_id] or work[@u.after] ~= '' or w.edges < w.most then
     return ff.page_of(w, ff.outgoing(work[@u.execution_id]), work, w.edges)
   end
-  local limit = w.edges < PAGE and w.edges or PAGE
+  local limit = w.edges < $settle.PAGE and w.edges or $settle.PAGE
   return ahead[2], ahead[3], #ahead[2] < limit and #ahead[2] or limit
 end
 
@@ -119,7 +117,7 @@ local function settle_member(c, w, work)
     w.looks = w.looks - 1
     after = ids[i]
     local edge = edges[i]
-    if edge[@e.state] == 'open' and ff.end_counts(edge, source) then
+    if edge[@e.state] == $edge.open and ff.end_counts(edge, source) then
       w.edges = w.edges - 1
       if resolve(c, w, edge, OUTCOMES[source[@state]]) then
         changed[#changed + 1], changed[#changed + 2] = ids[i], pack(edge)
@@ -132,7 +130,7 @@ end
 
 -- One inbound edge of a member; whether it has changed.
 local function gather_edge(c, w, edge, replayed)
-  if edge[@e.state] ~= 'open' then return false end
+  if edge[@e.state] ~= $edge.open then return false end
   local source = ff.load(edge[@e.source])
   if not source then return false end
   local changed = false
@@ -151,7 +149,7 @@ local function gather_edge(c, w, edge, replayed)
 end
 
 local function gather(c, w, work)
-  local replayed = work[@u.note] == 'replayed'
+  local replayed = work[@u.note] == $settle.REPLAYED
   local ids, edges, size = ff.page_of(w, ff.incoming(work[@u.execution_id]), work, w.looks)
   local after, changed = work[@u.after], {}
   for i = 1, size do
@@ -180,7 +178,7 @@ local function settle_next(c, w)
     w.first = w.first + 1
   end
   w.looks = w.looks - 1
-  if work[@u.work] == 'gather' then
+  if work[@u.work] == $work.gather then
     gather(c, w, work)
   else
     settle_member(c, w, work)
@@ -194,7 +192,7 @@ local function run(c, w)
   -- Siblings wait for all edges, also for those that other steps have left over.
   local may_cut = true
   local unsettled = flow[@f.unsettled]
-  for i = 1, #unsettled do may_cut = may_cut and unsettled[i][@u.work] == 'cut' end
+  for i = 1, #unsettled do may_cut = may_cut and unsettled[i][@u.work] == $work.cut end
   while ff.has_room(c, w, LONG.walk) do
     if #w.left > 0 or w.first <= #w.fresh then
       settle_next(c, w)
@@ -212,7 +210,7 @@ end
 -- Settle the edges that leave a member that just ended, no more of them than were looked at before.
 function ff.settle_from(c, tag, flow_id, id, ended)
   local ahead = c.ahead
-  local w = ff.begin_walk(tag, flow_id, { ff.work_of('settle', id) }, ahead and ahead[1] == id and ahead[4])
+  local w = ff.begin_walk(tag, flow_id, { ff.work_of($work.settle, id) }, ahead and ahead[1] == id and ahead[4])
   w.ended[id] = ended
   run(c, w)
 end
@@ -224,9 +222,9 @@ function ff.settle_edges(c, tag, flow_id, items, replayed)
   for i = 1, #items do
     local edge = items[i][2]
     local target = edge[@e.target]
-    if edge[@e.state] == 'open' and not seen[target] then
+    if edge[@e.state] == $edge.open and not seen[target] then
       seen[target] = true
-      work[#work + 1] = ff.work_of('gather', target, replayed and 'replayed')
+      work[#work + 1] = ff.work_of($work.gather, target, replayed and $settle.REPLAYED)
     end
   end
   return #work > 0 and run(c, ff.begin_walk(tag, flow_id, work))
@@ -238,7 +236,7 @@ function ff.cut_late(c, tag, flow_id, ids)
   for i = 1, #ids do
     local after, more = '', true
     while more do
-      local edge_ids, edges = ff.edges(tag, flow_id, ff.outgoing(ids[i]), after, PAGE)
+      local edge_ids, edges = ff.edges(tag, flow_id, ff.outgoing(ids[i]), after, $settle.PAGE)
       more = #edge_ids > 0
       for j = 1, #edges do
         local group = ff.group(c, edges[j][@e.target])

@@ -28,12 +28,12 @@ local function settle_graph(c, tag, id, plan, before, after)
   local edit, flow_id = plan[@p.graph], after[@flow_id]
   ff.member_moved(c, tag, id, before, after)
   if edit then
-    local flow = plan[@p.rule] == 'park' and #edit[1] > 0 and ff.flow(c, tag, flow_id)
+    local flow = plan[@p.rule] == $rule.park and #edit[1] > 0 and ff.flow(c, tag, flow_id)
     if flow then
       ff.grow_flow(flow, 0, #edit[1])
       ff.keep_flow(c, tag, flow_id, flow)
     end
-    ff.settle_edges(c, tag, flow_id, edit[1], plan[@p.rule] == 'replay')
+    ff.settle_edges(c, tag, flow_id, edit[1], plan[@p.rule] == $rule.replay)
   end
   if FINAL[after[@state]] and not plan[@p.unsettled] then
     ff.settle_from(c, tag, flow_id, id, after)
@@ -49,7 +49,7 @@ local function release_if_met(c, tag, id, plan)
     if not released then return r, row end
     r, row = released, pack(released)
   end
-  if not plan[@p.op] or r[@state] == 'blocked' then return r, row end
+  if not plan[@p.op] or r[@state] == $state.blocked then return r, row end
   local told = ff.copy(r)
   ff.put(told, @op_state, told[@state])
   if told[@op_wake_at] ~= told[@wake_at] then ff.put(told, @op_wake_at, told[@wake_at]) end
@@ -60,7 +60,7 @@ end
 -- whether the flow has more to do.
 function ff.settle_plan(c, id, plan, before, after, row)
   local flow_id, edit = after[@flow_id], plan[@p.graph]
-  if flow_id == '' and after[@state] ~= 'blocked' then return after, row, false end
+  if flow_id == '' and after[@state] ~= $state.blocked then return after, row, false end
   local tag = ff.tag_of(id)
   if edit and flow_id ~= '' then ff.write_edit(c, tag, flow_id, edit) end
   local moved = edit or before[@state] ~= after[@state] or before[@reason] ~= after[@reason]

@@ -43,7 +43,7 @@ function acts.vacate(state, item)
 end
 
 local function put_quota(state, name, quota)
-  call('SET', 'ff:q:' .. state.tag .. ':' .. name, pack(quota))
+  call('SET', $key.quota .. state.tag .. ':' .. name, pack(quota))
 end
 
 function acts.define(state, item)

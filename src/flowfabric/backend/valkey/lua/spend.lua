@@ -14,9 +14,6 @@
 --   {'unreadable', what, id}. `woken` is {execution, grant, ...}.
 -- An item is checked as a whole before it changes anything.
 
-local DAY_MS = 86400000
-local MOST_DEEP = 8
-
 -- Word for the operators that a soft limit was passed.
 local function warn(state, level, soft, execution)
   local budget = level.budget
@@ -26,7 +23,7 @@ local function warn(state, level, soft, execution)
     'current_usage', string.format('%.0f', soft[3]), 'soft_limit', string.format('%.0f', soft[4]),
   }
   ff.log(state.c, state.tag, {
-    state.now, namespace, 'budget_soft_breach', 'operator', '', '', '', details, '', execution, '', 0, '', -1,
+    state.now, namespace, $event.budget_soft_breach, $family.operator, '', '', '', details, '', execution, '', 0, '', $record.NO_ATTEMPT,
   })
 end
 
@@ -37,7 +34,7 @@ local function first_soft(level, amounts)
     local name = amounts[i]
     local used, reserved = budget[@b.used][name], budget[@b.reserved][name] or 0
     local hard, soft = budget[@b.hard_limits][name] or 0, budget[@b.soft_limits][name] or 0
-    if hard > 0 and used + reserved > hard and budget[@b.enforcement_mode] == 'advisory' then
+    if hard > 0 and used + reserved > hard and budget[@b.enforcement_mode] == $enforcement.advisory then
       return { level.id, name, used, hard, budget[@b.on_soft_limit] }
     end
     if soft > 0 and used > soft then return { level.id, name, used, soft, budget[@b.on_soft_limit] } end
@@ -47,7 +44,7 @@ end
 -- What one execution spent: a share per level, stamped with its reset count, because a share from
 -- before a reset is worth nothing any more.
 local function enter_ledger(state, chain, amounts, execution)
-  local key, own = 'ff:bl:' .. state.tag .. ':' .. execution, chain[1].id
+  local key, own = $key.ledgers .. state.tag .. ':' .. execution, chain[1].id
   local body = call('HGET', key, own)
   local before = body and unpack_message(body) or {}
   local known, shares = {}, {}
@@ -73,7 +70,7 @@ local function count(state, chain, amounts, execution)
     if soft then
       budget[@b.soft_breach_count] = budget[@b.soft_breach_count] + 1
       softs[#softs + 1] = soft
-      if soft[5] == 'warn' then warn(state, level, soft, execution) end
+      if soft[5] == $on_soft_limit.warn then warn(state, level, soft, execution) end
     end
     ff.touch(state, level)
   end
@@ -97,14 +94,14 @@ local acts = {}
 
 function acts.spend(state, item)
   local id, amounts, key = item[1], item[2], item[3]
-  local mark = 'ff:bk:' .. state.tag .. ':' .. id .. ':' .. key
+  local mark = $key.spend_keys .. state.tag .. ':' .. id .. ':' .. key
   if key ~= '' and tonumber(call('GET', mark) or 0) > state.now then return { 'again' } end
   local chain, fault = ff.needed_chain(state, id)
   if not chain then return fault end
   local refusal = refused(state, chain, @b.used, amounts, {})
   if refusal then return refusal end
   if key ~= '' then
-    call('SET', mark, string.format('%.0f', state.now + DAY_MS), 'PX', DAY_MS)
+    call('SET', mark, string.format('%.0f', state.now + $asks.DEDUP_MS), 'PX', $asks.DEDUP_MS)
   end
   return count(state, chain, amounts, item[4])
 end
@@ -112,7 +109,7 @@ end
 function acts.release(state, item)
   local chain, fault = ff.needed_chain(state, item[1])
   if not chain then return fault end
-  local key = 'ff:bl:' .. state.tag .. ':' .. item[2]
+  local key = $key.ledgers .. state.tag .. ':' .. item[2]
   local body = call('HGET', key, item[1])
   if not body then return { 'freed', {}, true, 0 } end
   local ledger, shares, lowered = unpack_message(body), {}, {}
@@ -158,7 +155,7 @@ function acts.reset(state, item)
   local next_at = next_reset(budget, item[2], state.now)
   if budget[@b.holds_end_at] > 0 then
     -- The timer of a root also stands for the holds of its tree, which were just looked at.
-    local first = call('ZRANGE', 'ff:be:' .. state.tag .. ':' .. level.id, 0, 0, 'WITHSCORES')
+    local first = call('ZRANGE', $key.hold_ends .. state.tag .. ':' .. level.id, 0, 0, 'WITHSCORES')
     budget[@b.holds_end_at] = tonumber(first[2] or 0)
     state.touched[level.id] = level
   end
@@ -168,15 +165,15 @@ function acts.reset(state, item)
 end
 
 local function hold_of(state, id, name)
-  local body = call('HGET', 'ff:bh:' .. state.tag .. ':' .. id, name)
+  local body = call('HGET', $key.holds .. state.tag .. ':' .. id, name)
   return body and unpack_message(body)
 end
 
 -- Keep a hold, and have its tree looked at when it ends.
 local function put_hold(state, chain, name, hold)
   local id, root, ends_at = chain[1].id, chain[#chain], hold[3]
-  call('HSET', 'ff:bh:' .. state.tag .. ':' .. id, name, pack(hold))
-  call('ZADD', 'ff:be:' .. state.tag .. ':' .. root.id, ends_at, id .. name)
+  call('HSET', $key.holds .. state.tag .. ':' .. id, name, pack(hold))
+  call('ZADD', $key.hold_ends .. state.tag .. ':' .. root.id, ends_at, id .. name)
   local first_end = root.budget[@b.holds_end_at]
   if first_end == 0 or first_end > ends_at then
     root.budget[@b.holds_end_at] = ends_at
@@ -203,7 +200,7 @@ function acts.reserve(state, item)
     ff.touch(state, chain[i])
   end
   local ends_at = state.now + item[5]
-  put_hold(state, chain, name, { chain[#chain].id, aside, ends_at, item[4], 'open' })
+  put_hold(state, chain, name, { chain[#chain].id, aside, ends_at, item[4], $hold.open })
   return { 'reserved', ends_at }
 end
 
@@ -211,7 +208,7 @@ end
 local function finish_hold(state, chain, name, hold, word)
   local execution = hold and hold[4] or ''
   if hold and next(hold[2]) then ff.unhold(state, chain, hold[2]) end
-  put_hold(state, chain, name, { chain[#chain].id, {}, state.now + DAY_MS, execution, word })
+  put_hold(state, chain, name, { chain[#chain].id, {}, state.now + $asks.DEDUP_MS, execution, word })
   return execution
 end
 
@@ -221,10 +218,10 @@ function acts.commit(state, item)
   local chain, fault = ff.needed_chain(state, id)
   if not chain then return fault end
   local hold = hold_of(state, id, name)
-  if hold and hold[5] ~= 'open' then return { 'again' } end
+  if hold and hold[5] ~= $hold.open then return { 'again' } end
   local refusal = refused(state, chain, @b.used, amounts, hold and hold[2] or {})
   if refusal then return refusal end
-  local execution = finish_hold(state, chain, name, hold, 'committed')
+  local execution = finish_hold(state, chain, name, hold, $hold.committed)
   return count(state, chain, amounts, execution)
 end
 
@@ -232,8 +229,8 @@ function acts.cancel(state, item)
   local chain, fault = ff.needed_chain(state, item[1])
   if not chain then return fault end
   local hold = hold_of(state, item[1], item[2])
-  if not hold or hold[5] ~= 'open' then return { 'again' } end
-  finish_hold(state, chain, item[2], hold, 'cancelled')
+  if not hold or hold[5] ~= $hold.open then return { 'again' } end
+  finish_hold(state, chain, item[2], hold, $hold.cancelled)
   return { 'spent', {} }
 end
 
@@ -243,7 +240,7 @@ function acts.define(state, item)
   local parents = {}
   if not fault and item[1] ~= '' then parents, fault = ff.needed_chain(state, item[1]) end
   if fault then return fault end
-  if #parents >= MOST_DEEP then return { 'deep' } end
+  if #parents >= $budgets.MAX_DEPTH then return { 'deep' } end
   local budget = item[3]
   for i = 1, #parents do budget[@b.ancestors][i] = parents[i].id end
   budget[@b.created_at] = state.now

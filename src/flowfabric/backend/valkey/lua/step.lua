@@ -54,7 +54,7 @@ local function enter(before, after, plan, now)
     return
   end
   if not HELD[state] then ff.clear(after, LEASE_FIELDS) end
-  if state ~= 'suspended' then ff.clear(after, SUSPENSION_FIELDS) end
+  if state ~= $state.suspended then ff.clear(after, SUSPENSION_FIELDS) end
   if not COUNTS.wake_at[state] and after[@wake_at] ~= 0 then after[@wake_at] = 0 end
   if not COUNTS.attempt_until[state] and after[@attempt_until] ~= 0 then after[@attempt_until] = 0 end
   if not CLAIMABLE[state] then ff.clear(after, GRANT_FIELDS) end
@@ -69,7 +69,7 @@ local function end_attempt(before, attempt, plan, now)
 end
 
 local function pause_attempt(before, after, attempt, suspension_id, now)
-  attempt[@a.state] = 'suspended'
+  attempt[@a.state] = $attempt.suspended
   ff.put_attempt(attempt, @a.suspended_at, now)
   ff.put_attempt(attempt, @a.suspension_id, suspension_id)
   if before[@attempt_until] ~= 0 then
@@ -134,7 +134,7 @@ local ATTEMPT_FIELDS = {}
 local function attempt_field(index)
   local name = ATTEMPT_FIELDS[index]
   if not name then
-    name = 'a' .. index
+    name = $field.attempt .. index
     if index < 100 then ATTEMPT_FIELDS[index] = name end
   end
   return name
@@ -143,7 +143,7 @@ end
 -- Write a record with all that follows from it. `fields` may bring further fields of its hash
 -- along; the packed record is returned.
 function ff.write(c, id, before, after, ended, fields)
-  local key, row, held, trace = 'ff:x:' .. id, pack(after), ff.held[id], c.trace
+  local key, row, held, trace = $key.execution .. id, pack(after), ff.held[id], c.trace
   local ended_field, ended_row
   if ended then ended_field, ended_row = attempt_field(ended[@a.index]), pack(ended) end
   if held then
@@ -151,13 +151,13 @@ function ff.write(c, id, before, after, ended, fields)
     before, fields = held.before, held.fields
   end
   if ended and fields then
-    call('HSET', key, 'r', row, ended_field, ended_row, unpack(fields))
+    call('HSET', key, $field.record, row, ended_field, ended_row, unpack(fields))
   elseif ended then
-    call('HSET', key, 'r', row, ended_field, ended_row)
+    call('HSET', key, $field.record, row, ended_field, ended_row)
   elseif fields then
-    call('HSET', key, 'r', row, unpack(fields))
+    call('HSET', key, $field.record, row, unpack(fields))
   else
-    call('HSET', key, 'r', row)
+    call('HSET', key, $field.record, row)
   end
   if trace then trace.row, trace.ended, trace.ended_field = row, ended_row, ended_field end
   ff.reindex(c, id, before, after)

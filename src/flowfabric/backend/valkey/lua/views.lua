@@ -78,7 +78,7 @@ local shelves, kept = {}, 0
 local function sets_of(tag)
   local found = shelves[tag]
   if not found then
-    local prefix = 'ff:v:' .. tag .. ':'
+    local prefix = $key.view .. tag .. ':'
     found = { tag = tag, prefix = prefix, lanes = {}, workers = {} }
     for i = 1, #SHELF_VIEWS do
       found[SHELF_VIEWS[i]] = new_set(prefix .. SHELF_VIEWS[i])
@@ -102,7 +102,7 @@ local function lane_of(shelf, namespace, name)
   local lane = lanes[name]
   if not lane then
     lane = {
-      shelf = shelf, namespace = namespace, name = name, bell = 'lane:' .. namespace .. ':' .. name,
+      shelf = shelf, namespace = namespace, name = name, bell = $base.LANE_TOPICS .. namespace .. ':' .. name,
       suffix = ':' .. namespace .. ':' .. name, queues = {}, resting = {}, counts = {}, serial = 0,
     }
     lanes[name] = lane
@@ -114,7 +114,7 @@ end
 local function queue_in(lane, req_set)
   local queue = lane.queues[req_set]
   if not queue then
-    queue = new_set(lane.shelf.prefix .. 'claimable:' .. req_set .. lane.suffix)
+    queue = new_set(lane.shelf.prefix .. $view.claimable .. ':' .. req_set .. lane.suffix)
     queue.tag, queue.namespace, queue.lane, queue.req_set = lane.shelf.tag, lane.namespace, lane.name, req_set
     lane.queues[req_set] = queue
   end
@@ -124,7 +124,7 @@ end
 local function worker_in(shelf, instance)
   local set = shelf.workers[instance]
   if not set then
-    set = new_set(shelf.prefix .. 'worker:' .. instance)
+    set = new_set(shelf.prefix .. $view.worker .. ':' .. instance)
     shelf.workers[instance] = set
     kept = kept + 1
   end
@@ -213,10 +213,10 @@ end
 -- A lane's records by state, in its own order: those that wait stand in its queues, all others here. A lost
 -- one stands in both: it is asked for by itself, and a queue may be long.
 local function resting_in(lane, r, bucket)
-  if bucket == 'waiting' and r[@grant_until] == 0 then return nil end
+  if bucket == $state.waiting and r[@grant_until] == 0 then return nil end
   local set = lane.resting[bucket]
   if not set then
-    set = new_set(lane.shelf.prefix .. 'by_state:' .. bucket .. lane.suffix)
+    set = new_set(lane.shelf.prefix .. $view.by_state .. ':' .. bucket .. lane.suffix)
     lane.resting[bucket] = set
   end
   return set
@@ -225,9 +225,9 @@ end
 local function resting_order(r)
   local state = r[@state]
   if FINAL[state] then return r[@completed_at] end
-  if state == 'active' then return r[@created_at] end
+  if state == $state.active then return r[@created_at] end
   if CLAIMABLE[state] then return r[@rank] end
-  return r[@wake_at] ~= 0 and r[@wake_at] or LAST
+  return r[@wake_at] ~= 0 and r[@wake_at] or $views.LAST
 end
 
 -- A set whose name is of one call only.
@@ -305,7 +305,7 @@ function ff.write_hints(c)
 end
 
 local function tag_set(c, shelf, namespace, name, value)
-  return set_of(c, shelf.prefix .. 'tag:' .. namespace .. ':' .. #name .. ':' .. name .. ':' .. value)
+  return set_of(c, shelf.prefix .. $view.tag .. ':' .. namespace .. ':' .. #name .. ':' .. name .. ':' .. value)
 end
 
 -- Tags are lists of name and value in turn, or ''. A record changes its tags rarely.

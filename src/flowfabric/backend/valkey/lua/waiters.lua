@@ -5,12 +5,8 @@
 --         ff:we:T           zset  "<execution> <limit>" by the instant from which it no longer waits
 -- A limit is named b:<budget>, q:<quota> or k:<namespace>:<key>.
 
-ff.MOST_WOKEN = 100
--- How many of a line are looked at to find those that fit.
-ff.MOST_LOOKS = 200
-
-local function line(tag, limit) return 'ff:wr:' .. tag .. ':' .. limit end
-local function details(tag, limit) return 'ff:wd:' .. tag .. ':' .. limit end
+local function line(tag, limit) return $key.waiter_ranks .. tag .. ':' .. limit end
+local function details(tag, limit) return $key.waiters .. tag .. ':' .. limit end
 
 -- The waiter, false when it is not listed.
 function ff.waiter(tag, limit, execution)
@@ -25,13 +21,13 @@ end
 function ff.list_waiter(tag, limit, execution, waiter)
   call('HSET', details(tag, limit), execution, pack(waiter))
   call('ZADD', line(tag, limit), waiter[1], execution)
-  call('ZADD', 'ff:we:' .. tag, waiter[2], execution .. ' ' .. limit)
+  call('ZADD', $key.waiter_ends .. tag, waiter[2], execution .. ' ' .. limit)
 end
 
 function ff.unlist_waiter(tag, limit, execution)
   if call('ZREM', line(tag, limit), execution) == 1 then
     call('HDEL', details(tag, limit), execution)
-    call('ZREM', 'ff:we:' .. tag, execution .. ' ' .. limit)
+    call('ZREM', $key.waiter_ends .. tag, execution .. ' ' .. limit)
   end
 end
 
@@ -58,7 +54,7 @@ end
 
 -- Forget those whose time is over; how many that were.
 function ff.drop_ended_waiters(tag, now, most)
-  local ended = call('ZRANGEBYSCORE', 'ff:we:' .. tag, '-inf', now, 'LIMIT', 0, most)
+  local ended = call('ZRANGEBYSCORE', $key.waiter_ends .. tag, '-inf', now, 'LIMIT', 0, most)
   for i = 1, #ended do
     local blank = find(ended[i], ' ', 1, true)
     ff.unlist_waiter(tag, sub(ended[i], blank + 1), sub(ended[i], 1, blank - 1))

@@ -2,8 +2,6 @@
 -- many edges, copies so many bytes, takes so many looks and lasts so long; what is left over is remembered on the
 -- flow and taken up again newest first.
 
-local PAGE = BOUNDS.page
-
 function ff.work_of(kind, member, note)
   return { kind, member, '', note or '', '' }
 end
@@ -26,7 +24,7 @@ end
 
 -- The next page of a list: one edge more than is settled tells whether there are others.
 function ff.page_of(w, list, work, most)
-  local limit = most < PAGE and most or PAGE
+  local limit = most < $settle.PAGE and most or $settle.PAGE
   local ids, edges = ff.edges(w.tag, w.flow_id, list, work[@u.after], limit + 1)
   return ids, edges, #ids < limit and #ids or limit
 end
@@ -48,13 +46,13 @@ end
 -- `left` holds what earlier steps left, the newest last; `fresh` what this one came upon, in the
 -- order of breadth; `ended` who has ended in it; `cuts` whose sources are to be cut once neither has anything.
 function ff.begin_walk(tag, flow_id, work, most)
-  most = most or BOUNDS.edges
+  most = most or $settle.EDGES_PER_STEP
   local w = {
     tag = tag, flow_id = flow_id, left = {}, fresh = {}, first = 1, cuts = {}, ended = {},
-    most = most, edges = most, bytes = BOUNDS.bytes, looks = BOUNDS.looks,
+    most = most, edges = most, bytes = $settle.BYTES_PER_STEP, looks = $settle.LOOKS_PER_STEP,
   }
   for i = 1, #work do
-    local list = work[i][@u.work] == 'cut' and w.cuts or w.left
+    local list = work[i][@u.work] == $work.cut and w.cuts or w.left
     list[#list + 1] = work[i]
   end
   return w

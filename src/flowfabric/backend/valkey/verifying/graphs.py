@@ -5,11 +5,12 @@ from collections.abc import Iterator
 
 from flowfabric.backend.reference.memory_tables import MemoryTables
 from flowfabric.backend.reference.tables import EDGES, FLOWS
-from flowfabric.backend.valkey.edge_lists import ID_LENGTH, EdgeLists, has_more, ids_of, lists_of
+from flowfabric.backend.valkey.edge_lists import EdgeLists, has_more, ids_of, lists_of
 from flowfabric.backend.valkey.graph_rows import edge_of, flow_of, group_of
 from flowfabric.backend.valkey.packing import decode
 from flowfabric.backend.valkey.verifying.dumping import Dump
 from flowfabric.core.graph import Edge, Flow, Group, edge_key
+from flowfabric.core.ids import UUID_LENGTH
 from flowfabric.core.retention import flow_purge_at
 
 # By the rest of a sorted set's name, its members with their scores.
@@ -93,7 +94,7 @@ def found_edges(dumped: Dump) -> dict[str, Counter[str]]:
     for rest, pairs in dumped.get("em", {}).items():
         lists = dumped.get("el", {}).get(rest, {})
         for entry in (member.decode() for member, _ in pairs):
-            name, edge_id = entry[:-ID_LENGTH], entry[-ID_LENGTH:]
+            name, edge_id = entry[:-UUID_LENGTH], entry[-UUID_LENGTH:]
             is_read = has_more(lists.get(name.encode(), b""))
             found[rest][f"{name} {edge_id}" if is_read else f"{entry} hidden"] += 1
     return found
