@@ -4,6 +4,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.backend.types import Seen, With
 from flowfabric.core.checks import BLOCKING, check_block, check_priority, check_unblock
 from flowfabric.core.due import expire, promote, time_out
@@ -25,7 +26,6 @@ from flowfabric.core.states import FINAL, HOLD_REASONS, LIMIT_REASONS, RUNNABLE
 from flowfabric.core.templates import release_plan
 from flowfabric.engine.checking import integer, whole
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.errors import (
     DepsNotSatisfied,
     ExecutionNotFound,
