@@ -99,7 +99,7 @@ def _check_dimensions(draw: Inputs) -> Case:
         fault = fault_of(answer) if answer else None
         return fault.detail if fault else False
 
-    return Case("check_dimensions", _chain_given(chain, sorted(amounts)), expect, read)
+    return Case("check_dimensions", _chain_given(chain, _flat(amounts)), expect, read)
 
 
 def _unhold(draw: Inputs) -> Case:

@@ -252,10 +252,10 @@ function probes.closed(now, a)
   return false
 end
 
--- {…, names}
+-- {…, amounts}
 function probes.check_dimensions(now, a)
   local _, chain = chain_of(now, a)
-  return ff.unknown_dimension(chain[1], a[3], 1) or false
+  return ff.unknown_dimension(chain[1], a[3]) or false
 end
 
 -- {…, amounts}
