@@ -103,10 +103,10 @@ async def test_events_come_in_pages_that_end_by_bytes(driver: Driver) -> None:
     for execution_id in own:
         await driver.engine.outcomes.cancel_execution(execution_id, "")
     found: list[str] = []
-    cursor, sizes = begin, []
-    while page := await events.read(["completion"], cursor=cursor, limit=1_000):
-        if page.next_cursor == cursor:
-            break
+    cursor, sizes = begin, list[int]()
+    while len(found) < NUMBER:
+        page = await events.read(["completion"], cursor=cursor, limit=1_000)
+        assert page.next_cursor != cursor
         found += [getattr(item, "execution_id", "") for item in page.items]
         sizes.append(len(page.items))
         cursor = page.next_cursor
