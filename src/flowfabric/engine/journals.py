@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.backend.types import JournalAppend, Journaled
 from flowfabric.core.checks import check_lease
 from flowfabric.core.ids import check_text, parse_execution_id
@@ -14,7 +15,6 @@ from flowfabric.engine.checking import body, whole
 from flowfabric.engine.claims import Claimed
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.holding import Held, fence_of
-from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.errors import (
     ExecutionNotFound,
     InvalidInput,

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.backend.types import ConfigDocument, ConfigPut
 from flowfabric.core.ids import check_namespace, check_schedule_id, check_text
 from flowfabric.core.pages import Room, json_bytes
@@ -24,7 +25,6 @@ from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.executions import Executions
 from flowfabric.engine.firing import Firings, submission_of
-from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.engine.schedule_orders import checked_schedule, zone_of
 from flowfabric.errors import NotFound
 from flowfabric.operations import schedules as declared

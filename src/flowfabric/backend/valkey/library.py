@@ -77,6 +77,7 @@ FILES: Final = (
     "due",
     "presence",
     "config",
+    "commit",
     "version",
 )
 
@@ -92,6 +93,8 @@ LONG: Final = {
     "walk": (0.0015, 16),
     "cut": (0.0015, 50),
 }
+# A decision that is older when it arrives is made again, by a newer clock.
+DECISION_MS: Final = 1_000
 
 
 def library(*, test_mode: bool) -> tuple[str, str]:
@@ -165,6 +168,7 @@ def _tables(*, test_mode: bool) -> str:
         "ATTEMPT_TYPES": ATTEMPT_TYPES,
         "OWN_PAUSES": frozenset(OWN_PAUSES),
         "ENDINGS": events.ENDINGS,
+        "DECISION_MS": DECISION_MS,
         **graph_tables(),
     }
     return "\n".join(f"local {name} = {lua(value)}" for name, value in tables.items())

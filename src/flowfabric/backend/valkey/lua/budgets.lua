@@ -82,9 +82,15 @@ local function ended_holds(state, ends)
     local hold = unpack_message(call('HGET', $key.holds .. state.tag .. ':' .. owner, name))
     local chain = hold[5] == $hold.open and ff.chain(state, owner)
     if chain == nil then return {} end
-    holds[i] = { member = members[i], owner = owner, name = name, amounts = hold[2], chain = chain }
+    holds[i] = { owner = owner, name = name, amounts = hold[2], chain = chain }
   end
   return holds
+end
+
+-- Forget a hold of a budget, which stands in the order of its tree.
+function ff.drop_hold(tag, root, owner, name)
+  call('HDEL', $key.holds .. tag .. ':' .. owner, name)
+  call('ZREM', $key.hold_ends .. tag .. ':' .. root, owner .. name)
 end
 
 -- Drop the ended holds of a budget's tree, once per call. Where a chain cannot be read none is
@@ -101,11 +107,15 @@ function ff.trim_holds(state, id)
   for i = 1, #holds do
     local hold = holds[i]
     if hold.chain then ff.unhold(state, hold.chain, hold.amounts) end
-    if state.writes then
-      call('HDEL', $key.holds .. state.tag .. ':' .. hold.owner, hold.name)
-      call('ZREM', ends, hold.member)
-    end
+    if state.writes then ff.drop_hold(state.tag, root.id, hold.owner, hold.name) end
   end
+end
+
+-- Give a budget these fields, whether it is there or new.
+function ff.put_budget(state, id, budget)
+  local level = ff.level(state, id) or { id = id, due = 0 }
+  level.budget = budget
+  state.levels[id], state.touched[id] = level, level
 end
 
 function ff.write_budgets(state)
@@ -125,11 +135,11 @@ function ff.write_budgets(state)
   state.touched = {}
 end
 
--- The first name (of every `step`th element) that is no dimension of the budget.
-function ff.unknown_dimension(level, names, step)
+-- The first amount whose name is no dimension of the budget.
+function ff.unknown_dimension(level, amounts)
   local hard = level.budget[@b.hard_limits]
-  for i = 1, #names, step do
-    if hard[names[i]] == nil then return { 'dimension', names[i], level.id, level.budget[@b.names] } end
+  for i = 1, #amounts, 2 do
+    if hard[amounts[i]] == nil then return { 'dimension', amounts[i], level.id, level.budget[@b.names] } end
   end
 end
 

@@ -6,11 +6,9 @@
 --   reserve  {budget, amounts, reservation, execution, ttl}
 --   commit   {budget, amounts, reservation}
 --   cancel   {budget, reservation}
---   define   {parent or '', budget, packed fields}
---   limit    {budget, names, hard limits, soft limits}
 -- answers: {'spent', softs}, {'hard', ...}, {'again'}, {'reserved', until},
---   {'freed', woken, done, next reset}, {'defined', new, woken}; or what is wrong: {'missing', id},
---   {'dimension', name, budget, known names}, {'overflow', names ...}, {'deep'}, {'orphan', id, ancestor},
+--   {'freed', woken, done, next reset}; or what is wrong: {'missing', id},
+--   {'dimension', name, budget, known names}, {'overflow', names ...}, {'orphan', id, ancestor},
 --   {'unreadable', what, id}. `woken` is {execution, grant, ...}.
 -- An item is checked as a whole before it changes anything.
 
@@ -80,7 +78,7 @@ end
 
 -- Why these amounts may not be counted at every level, nil when they may.
 local function refused(state, chain, place, amounts, held)
-  local fault = ff.unknown_dimension(chain[1], amounts, 2)
+  local fault = ff.unknown_dimension(chain[1], amounts)
   if fault then return fault end
   local level, hard = ff.refusal(chain, amounts, held)
   if level then
@@ -232,36 +230,6 @@ function acts.cancel(state, item)
   if not hold or hold[5] ~= $hold.open then return { 'again' } end
   finish_hold(state, chain, item[2], hold, $hold.cancelled)
   return { 'spent', {} }
-end
-
-function acts.define(state, item)
-  local known, fault = ff.level(state, item[2])
-  if known then return { 'defined', false, {} } end
-  local parents = {}
-  if not fault and item[1] ~= '' then parents, fault = ff.needed_chain(state, item[1]) end
-  if fault then return fault end
-  if #parents >= $budgets.MAX_DEPTH then return { 'deep' } end
-  local budget = item[3]
-  for i = 1, #parents do budget[@b.ancestors][i] = parents[i].id end
-  budget[@b.created_at] = state.now
-  budget[@b.next_reset_at] = next_reset(budget, false, state.now)
-  local level = { id = item[2], budget = budget, due = 0 }
-  state.levels[level.id] = level
-  ff.touch(state, level)
-  return { 'defined', true, {} }
-end
-
-function acts.limit(state, item)
-  local chain, fault = ff.needed_chain(state, item[1])
-  if not chain then return fault end
-  local level = chain[1]
-  fault = ff.unknown_dimension(level, item[2], 1)
-  if fault then return fault end
-  local hard, soft = level.budget[@b.hard_limits], level.budget[@b.soft_limits]
-  for name, amount in pairs(item[3]) do hard[name] = amount end
-  for name, amount in pairs(item[4]) do soft[name] = amount end
-  ff.touch(state, level)
-  return { 'defined', false, ff.woken_at_budgets(state, { level }) }
 end
 
 ff.register('spend', function(_, args)
