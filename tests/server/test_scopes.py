@@ -31,7 +31,7 @@ AGREED = {
         " pause_schedule resume_schedule trigger_schedule backfill_schedule"
     ),
     (ADMIN,): (
-        "set_priority resume revoke_lease reclaim approve waitpoint_token"
+        "hold release set_priority resume revoke_lease reclaim approve waitpoint_token"
         " create_budget reset_budget create_quota set_lane rotate_waitpoint_hmac_secret"
     ),
     (WORKER,): (
