@@ -159,6 +159,8 @@ async def _acts(world: World) -> None:
     waiting = await world.submit("acts")
     assert (await admin.set_execution_tags(waiting, {"app.team": "red"})).count == 1
     assert (await admin.set_priority(waiting, 7)).execution_id == waiting
+    assert (await admin.hold(waiting, "not now")).outcome == "held"
+    assert (await admin.release(waiting)).outcome == "released"
     assert (await admin.cancel(waiting, "enough")).public_state == "cancelled"
     assert (await admin.describe_execution(waiting)).cancellation_reason == "enough"
     assert (await admin.replay(waiting, "again", "me")).public_state == "waiting"
