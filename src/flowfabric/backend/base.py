@@ -30,6 +30,7 @@ from flowfabric.backend.types import (
     FrameRange,
     JournalAppend,
     Journaled,
+    JournalPage,
     ListRequest,
     Named,
     NamedClaim,
@@ -45,7 +46,6 @@ from flowfabric.backend.types import (
     Worker,
 )
 from flowfabric.core.birth import Birth
-from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Answer, Plan, Refused
 
 __all__ = [
@@ -145,9 +145,7 @@ class Backend(Flowing, Limiting, Protocol):
 
     async def summary(self, execution_id: str, attempt: int) -> Summary | None: ...
 
-    async def journal_read(
-        self, execution_id: str, after: int, limit: int
-    ) -> list[tuple[int, JournalEntry]]: ...
+    async def journal_read(self, execution_id: str, after: int, limit: int) -> JournalPage: ...
 
     async def events(self, cursor: bytes, wanted: EventFilter, limit: int) -> EventPage: ...
 

@@ -279,6 +279,14 @@ class Journaled(msgspec.Struct, frozen=True):
     now: int
 
 
+class JournalPage(msgspec.Struct, frozen=True):
+    """Entries with their numbers, in order, and whether others follow. A page ends early with the
+    entry that fills it."""
+
+    rows: tuple[tuple[int, JournalEntry], ...]
+    more: bool = False
+
+
 # ---- presence
 
 

@@ -43,6 +43,7 @@ from flowfabric.backend.types import (
     FrameRange,
     JournalAppend,
     Journaled,
+    JournalPage,
     ListRequest,
     Named,
     NamedClaim,
@@ -58,7 +59,6 @@ from flowfabric.backend.types import (
     Worker,
 )
 from flowfabric.core.birth import Birth
-from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Answer, Plan, Refused
 from flowfabric.errors import FlowFabricError
 
@@ -181,9 +181,7 @@ class ReferenceBackend(FlowMechanisms, LimitMechanisms):
     async def summary(self, execution_id: str, attempt: int) -> Summary | None:
         return await self._runner.read(lambda tx: output.read_summary(tx, execution_id, attempt))
 
-    async def journal_read(
-        self, execution_id: str, after: int, limit: int
-    ) -> list[tuple[int, JournalEntry]]:
+    async def journal_read(self, execution_id: str, after: int, limit: int) -> JournalPage:
         return await self._runner.read(
             lambda tx: journaling.read_journal(tx, execution_id, after, limit)
         )

@@ -2,7 +2,7 @@
 commit."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from flowfabric.backend.reference.tables import Changes, Order, Table
 from flowfabric.backend.valkey.packing import Args
@@ -40,18 +40,24 @@ class SortedSet(NamedTuple):
     row: Callable[[Key, str], Any]
 
 
+_NO_ORDERS: Final[Mapping[Order[Any, Any], SortedSet]] = {}
+
+
 class StoredTables:
-    """Only what rare mechanisms ask of tables."""
+    """Only what rare mechanisms ask of tables. `names` has the sorted set of a table whose rows are
+    listed by name, by the prefix they share."""
 
     def __init__(
         self,
         snapshot: Snapshot,
         tables: Mapping[Table[Any, Any], Stored],
-        orders: Mapping[Order[Any, Any], SortedSet],
+        orders: Mapping[Order[Any, Any], SortedSet] = _NO_ORDERS,
+        names: Callable[[tuple[Any, ...]], str] = str,
     ) -> None:
         self._snapshot = snapshot
         self._tables = tables
         self._orders = orders
+        self._names = names
         self._written: list[tuple[Stored, Writing]] = []
         self.log: list[LogEntry] = []
 
@@ -86,6 +92,24 @@ class StoredTables:
         words = ("ZRANGE", own.name(shelf), "-inf", to, "BYSCORE", "LIMIT", "0", str(limit))
         (members,) = self._replies([words])
         return [own.row(shelf, member.decode()) for member in members]
+
+    def range(
+        self, table: Table[K, V], prefix: tuple[Any, ...], after: Any, limit: int
+    ) -> list[tuple[K, V]]:
+        keys: list[Any] = [
+            (*prefix, name) for name in self._behind(prefix, after and after[-1], limit)
+        ]
+        return list(self.get_many(table, keys).items())
+
+    def scan(self, table: Table[str, V], after: str | None, limit: int) -> list[tuple[str, V]]:
+        return list(self.get_many(table, self._behind((), after, limit)).items())
+
+    def _behind(self, prefix: tuple[Any, ...], after: str | None, limit: int) -> list[str]:
+        """Names in their order, strictly behind one."""
+        since = f"({after}" if after else "-"
+        words = ("ZRANGE", self._names(prefix), since, "+", "BYLEX", "LIMIT", "0", str(limit))
+        (names,) = self._replies([words])
+        return [name.decode() for name in names]
 
     def _replies(self, reads: Sequence[Read]) -> list[Any]:
         if self._written:

@@ -63,6 +63,7 @@ function ff.touch(state, level)
 end
 
 -- Give back what was set aside; a dimension of which nothing is held is not listed.
+-- mirrors core.limits.budgets.unhold
 function ff.unhold(state, chain, amounts)
   for i = 1, #chain do
     local reserved = chain[i].budget[@b.reserved]
@@ -136,6 +137,7 @@ function ff.write_budgets(state)
 end
 
 -- The first amount whose name is no dimension of the budget.
+-- mirrors core.limits.budgets.check_dimensions
 function ff.unknown_dimension(level, amounts)
   local hard = level.budget[@b.hard_limits]
   for i = 1, #amounts, 2 do
@@ -145,6 +147,7 @@ end
 
 -- The first level that cannot bear this much more, and the breach. What a hold has set aside is no
 -- more: it frees as much as it holds, and within that nothing is refused.
+-- mirrors core.limits.budgets.refusal
 function ff.refusal(chain, amounts, held)
   for i = 1, #chain do
     local budget = chain[i].budget
@@ -162,6 +165,7 @@ function ff.refusal(chain, amounts, held)
   end
 end
 
+-- mirrors core.limits.budgets.breached
 function ff.breached(state, level, dimension)
   local budget = level.budget
   budget[@b.breach_count] = budget[@b.breach_count] + 1
@@ -170,6 +174,7 @@ function ff.breached(state, level, dimension)
 end
 
 -- Of the first level where counts would no longer be exact, the dimensions of which that is so.
+-- mirrors core.limits.budgets.plus
 function ff.overflow(chain, place, amounts)
   for i = 1, #chain do
     local counts, over = chain[i].budget[place], nil
@@ -184,6 +189,7 @@ function ff.overflow(chain, place, amounts)
 end
 
 -- Whether a level lets no new work start: it is strict and has used all of a dimension.
+-- mirrors core.limits.budgets.closed
 function ff.closed(level)
   local budget = level.budget
   if budget[@b.enforcement_mode] == $enforcement.advisory then return nil end

@@ -66,6 +66,16 @@ function WRITERS.waiter(_, tag, put)
   ff.unlist_waiter(tag, put[2], put[3])
 end
 
+-- {name, version, due_at, body}
+function WRITERS.document(c, _, put)
+  ff.put_document(c, put[2], put[3], put[4], c.args[put[5]])
+end
+
+-- {namespace, instance, row}
+function WRITERS.worker(c, _, put)
+  ff.put_worker(put[2], put[3], c.args[put[4]])
+end
+
 local function write_all(c, tag, puts, log, topics)
   for i = 1, #puts do WRITERS[puts[i][1]](c, tag, puts[i]) end
   if c.budgets then ff.write_budgets(c.budgets) end

@@ -159,6 +159,7 @@ function ff.drop_standing(state, gate, kind, execution, holder)
   return 1
 end
 
+-- mirrors core.limits.gates._fits
 local function fits(quota, waiter, slots, entries)
   if not quota then return slots < waiter[4] end
   local cap, rate = quota[@q.max_concurrent], quota[@q.max_requests_per_window]
@@ -168,6 +169,7 @@ end
 
 -- The best waiters that fit in now, one per free slot and entry; they, and those whose time is over,
 -- are taken off the line.
+-- mirrors core.limits.gates.choose
 function ff.woken_at_gate(state, gate)
   local chosen, slots, entries = {}, gate.slots, gate.entries
   local waiting = ff.first_waiters(state.tag, gate.name, $gates.MOST_LOOKS)

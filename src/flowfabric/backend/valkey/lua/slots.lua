@@ -8,6 +8,7 @@
 local acts = {}
 
 -- An unknown quota, or one without a cap, has no slots.
+-- mirrors core.limits.gates.extend
 function acts.extend(state, item)
   local name, execution = item[1], item[2]
   local gate, fault = ff.gate(state, name)

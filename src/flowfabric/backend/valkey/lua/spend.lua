@@ -26,6 +26,7 @@ local function warn(state, level, soft, execution)
 end
 
 -- Of a level after an amount was counted: {budget, dimension, used, limit, what to do}.
+-- mirrors core.limits.budgets._first_soft
 local function first_soft(level, amounts)
   local budget = level.budget
   for i = 1, #amounts, 2 do
@@ -41,6 +42,7 @@ end
 
 -- What one execution spent: a share per level, stamped with its reset count, because a share from
 -- before a reset is worth nothing any more.
+-- mirrors core.limits.ledgers.entered, core.limits.ledgers._share
 local function enter_ledger(state, chain, amounts, execution)
   local key, own = $key.ledgers .. state.tag .. ':' .. execution, chain[1].id
   local body = call('HGET', key, own)
@@ -57,6 +59,7 @@ local function enter_ledger(state, chain, amounts, execution)
 end
 
 -- Add what no level refused, with all that follows: counters, warnings, ledger.
+-- mirrors core.limits.budgets.spend
 local function count(state, chain, amounts, execution)
   local softs = {}
   for i = 1, #chain do
@@ -104,6 +107,7 @@ function acts.spend(state, item)
   return count(state, chain, amounts, item[4])
 end
 
+-- mirrors core.limits.ledgers.taken_back, core.limits.budgets.minus
 function acts.release(state, item)
   local chain, fault = ff.needed_chain(state, item[1])
   if not chain then return fault end
@@ -127,6 +131,7 @@ function acts.release(state, item)
 end
 
 -- When the next period begins if one begins now; nil when only a due one may and none is.
+-- mirrors core.limits.budgets.reset, core.limits.budgets.reset_if_due
 local function next_reset(budget, only_if_due, now)
   local old, interval = budget[@b.next_reset_at], budget[@b.reset_interval_ms]
   if not only_if_due then return interval > 0 and now + interval or 0 end
@@ -135,6 +140,7 @@ local function next_reset(budget, only_if_due, now)
   return now - math.fmod(now - old, interval) + interval
 end
 
+-- mirrors core.limits.budgets._emptied
 local function empty(state, level, next_at)
   local budget = level.budget
   local used = budget[@b.used]
@@ -179,6 +185,7 @@ local function put_hold(state, chain, name, hold)
   end
 end
 
+-- mirrors core.limits.budgets.hold
 function acts.reserve(state, item)
   local id, amounts, name = item[1], item[2], item[3]
   local chain, fault = ff.needed_chain(state, id)
