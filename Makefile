@@ -23,14 +23,15 @@ help: ## List the targets
 run: $(VENV)/.installed ## Start everything with a sample app; sets it up first
 	@$(BIN)/flowfabric dev --sample $(ARGS)
 
-test: check ## The whole proof: every check, then every test; what CI runs
+test: check ## Every check, then the tests on all stores; what CI runs
 	$(BIN)/pytest $(PARALLEL) $(ARGS)
 
-check: $(VENV)/.installed-dev ## Formatting, lint, types and import arrows
+check: $(VENV)/.installed-dev ## Formatting, lint, types, import arrows and Lua syntax
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tests.lua_syntax
 
 format: $(VENV)/.installed-dev ## Format the code and apply the safe fixes
 	$(BIN)/ruff check --fix-only --quiet .
@@ -49,15 +50,16 @@ bench-instructions: $(VENV)/.installed-dev ## Count the instructions of Valkey f
 bench-peers: $(VENV)/.installed-dev ## Drain no-op tasks beside SAQ, Dramatiq, Taskiq, Celery and RQ
 	@$(BIN)/python -m bench.peers $(ARGS)
 
-valkey: $(VENV)/.installed-dev ## Run the suites on real Valkey servers, standalone and cluster
-	FF_TEST_STORES=memory,valkey,valkey-cluster $(BIN)/pytest $(PARALLEL) \
-		tests/conformance tests/model tests/sdk tests/server $(ARGS)
+valkey: $(VENV)/.installed-dev ## Every test of every suite on Valkey, standalone and cluster
+	FF_TEST_STORES=valkey,valkey-cluster $(BIN)/pytest $(PARALLEL) \
+		tests/conformance tests/model tests/sdk tests/server tests/cli tests/integration $(ARGS)
 
-chaos: $(VENV)/.installed-dev ## Kill processes for longer (CHAOS_ROUNDS=50)
-	CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(BIN)/pytest tests/chaos -m "" --timeout=3600 $(ARGS)
+chaos: $(VENV)/.installed-dev ## Kill processes for longer, on every store (CHAOS_ROUNDS=50)
+	CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(BIN)/pytest tests/chaos -m "" --timeout=3600 --rotation=all $(ARGS)
 
-model: $(VENV)/.installed-dev ## Run the model tests with many more examples
-	$(BIN)/pytest tests/model -m "" --timeout=3600 --hypothesis-profile=long $(PARALLEL) $(ARGS)
+model: $(VENV)/.installed-dev ## Run the model tests with many more examples, on every store
+	$(BIN)/pytest tests/model -m "" --timeout=3600 --hypothesis-profile=long --rotation=all \
+		$(PARALLEL) $(ARGS)
 
 clean: ## Remove .venv, .venv-peers, caches and build output
 	rm -rf $(VENV) .venv-peers build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

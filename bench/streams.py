@@ -15,8 +15,8 @@ from flowfabric.app import running
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine
 from flowfabric.engine.leased import Held
-from flowfabric.engine.streams import Frame, Tail
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.streams import Frame, Tail
 from flowfabric.operations.workers import ClaimOrder
 
 CALLERS = 64
@@ -134,8 +134,8 @@ async def _read_by(engine: Engine, readers: int) -> AsyncIterator[Cycle]:
         nonlocal missing
         own, after = held.execution_id, "0-0"
         while True:
-            asked = Tail(execution_id=own, attempt_index=0, after=after, block_ms=30_000)
-            page = await engine.streams.tail_stream(asked)
+            asked = Tail(after=after, block_ms=30_000)
+            page = await engine.streams.tail_stream(own, 0, asked)
             after = page.next_after
             missing -= len(page.frames)
             if not missing:

@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 from tests.clock import VirtualClock
 from tests.server import recording
 
+pytest_plugins = ["pytester", "tests.no_skips", "tests.rotation"]
+
 settings.register_profile(
     "quick",
     # The same examples on every run: a failure here is a change, not luck. `make model` explores.

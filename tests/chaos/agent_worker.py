@@ -13,13 +13,9 @@ from uuid import uuid4
 
 from examples.agent import THOUGHTS, Model, declare
 from flowfabric import FlowFabric
-from flowfabric.config import Settings
-from flowfabric.core.tokens import Secret
 from flowfabric.errors import FlowFabricError
-from tests.chaos.program import note
+from tests.chaos.program import SETTINGS, note
 from tests.serving import TOKEN
-
-SETTINGS = Settings(timer_sweep_interval_ms=100, waitpoint_secret=Secret("5e" * 32))
 
 
 def noting_model(notes: Path) -> Model:

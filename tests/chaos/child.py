@@ -4,7 +4,8 @@ import asyncio
 import sys
 
 from flowfabric.app import open_engine
-from flowfabric.config import Settings, StoreUrl
+from flowfabric.config import Settings, parse_store_url
+from flowfabric.core.tokens import Secret
 from flowfabric.engine import Engine
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.executions import Submission
@@ -75,8 +76,13 @@ async def drain(engine: Engine, name: str) -> None:
 ROLES = {"hold": hold, "churn": churn, "drain": drain}
 
 
-async def main(role: str, path: str, name: str) -> None:
-    engine = await open_engine(Settings(store=StoreUrl("sqlite", path)))
+async def open_store(url: str) -> Engine:
+    store = parse_store_url(url)
+    return await open_engine(Settings(store=store, waitpoint_secret=Secret("5e" * 32)))
+
+
+async def main(role: str, url: str, name: str) -> None:
+    engine = await open_store(url)
     say("ready")
     await ROLES[role](engine, name)
     await engine.close()

@@ -3,25 +3,22 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
-from tests.chaos.agent_worker import SETTINGS
+from tests.chaos.program import SETTINGS
+from tests.rotation import on_stores
 from tests.serving import serving
-from tests.valkey_server import shared_server
+from tests.stores import url_of
+
+STORES: Final = on_stores(["sqlite"], ["valkey", "valkey-cluster"])
+HOMES: Final = on_stores(["sqlite", "valkey", "http"], ["valkey-cluster"])
 
 
 @asynccontextmanager
-async def sqlite(directory: Path) -> AsyncIterator[str]:
-    yield f"sqlite:///{directory / 'agents.db'}"
-
-
-@asynccontextmanager
-async def valkey(_: Path) -> AsyncIterator[str]:
-    server = shared_server()
-    server.clean()
-    yield f"valkey://127.0.0.1:{server.port}"
-
-
-@asynccontextmanager
-async def http(_: Path) -> AsyncIterator[str]:
+async def home(name: str, directory: Path) -> AsyncIterator[str]:
+    """The address of an empty store, or of a server over HTTP."""
+    if name != "http":
+        yield url_of(name, directory)
+        return
     async with serving(SETTINGS) as server:
         yield server.url

@@ -54,13 +54,13 @@ class Child:
 
 
 @asynccontextmanager
-async def child(role: str, path: Path, name: str) -> AsyncIterator[Child]:
+async def child(role: str, url: str, name: str) -> AsyncIterator[Child]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "tests.chaos.child",
         role,
-        str(path),
+        url,
         name,
         stdout=asyncio.subprocess.PIPE,
         cwd=REPOSITORY,

@@ -11,13 +11,15 @@ from uuid import uuid4
 
 from flowfabric import Context, FlowFabric
 from flowfabric.config import Settings
+from flowfabric.core.tokens import Secret
 
 STEPS = 4
 COINS = 3
+SETTINGS = Settings(timer_sweep_interval_ms=100, waitpoint_secret=Secret("5e" * 32))
 
 
 def declared(url: str, notes: Path) -> FlowFabric:
-    fabric = FlowFabric(url, settings=Settings(timer_sweep_interval_ms=100))
+    fabric = FlowFabric(url, settings=SETTINGS)
 
     @fabric.task(budget="purse")
     async def errand(ctx: Context, number: int) -> list[str]:

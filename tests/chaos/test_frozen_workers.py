@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from flowfabric import FlowFabric, Run
-from flowfabric.engine.event_types import CompletionEvent
+from flowfabric.operations.events import CompletionEvent
 from tests.chaos.agent_worker import fabric_at
 from tests.chaos.frozen_worker import LEASE_S, declared
-from tests.chaos.homes import http, sqlite, valkey
+from tests.chaos.homes import HOMES, home
 from tests.chaos.processes import check_store, worker_process
 
 # One runs, one was claimed ahead.
@@ -54,13 +54,13 @@ async def thaw(victim: asyncio.subprocess.Process, after_s: int) -> None:
     victim.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.parametrize("home", [sqlite, valkey, http])
+@pytest.mark.parametrize("name", HOMES)
 @pytest.mark.parametrize("kind", ["returning", "paying"])
 async def test_a_worker_that_was_frozen_changes_nothing_when_it_wakes(
-    kind: str, home: Any, tmp_path: Path
+    kind: str, name: str, tmp_path: Path
 ) -> None:
     notes = tmp_path / "notes"
-    async with home(tmp_path) as url, fabric_at(url) as fabric:
+    async with home(name, tmp_path) as url, fabric_at(url) as fabric:
         declared(fabric, notes, "rescuer")
         runs = [await fabric.submit(kind, {"number": number}) for number in range(CLAIMED)]
         async with worker_process("tests.chaos.frozen_worker", url, notes) as victim:

@@ -14,10 +14,9 @@ import pytest
 from examples.agent import THOUGHTS, declare
 from flowfabric import FlowFabric, Frame, Run, Task
 from flowfabric.core.plan import Family
-from flowfabric.engine.event_types import LeaseEvent
-from flowfabric.engine.events import EventScope
+from flowfabric.operations.events import EventScope, LeaseEvent
 from tests.chaos.agent_worker import fabric_at, noting_model
-from tests.chaos.homes import http, sqlite, valkey
+from tests.chaos.homes import HOMES, home
 from tests.chaos.processes import check_store, worker_process
 
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "10"))
@@ -92,12 +91,10 @@ def check_frames(frames: list[Frame], recorded: Recorded) -> None:
 
 
 @pytest.mark.timeout(60 + 10 * ROUNDS)
-@pytest.mark.parametrize(
-    ("home", "rounds"), [(sqlite, ROUNDS), (valkey, ROUNDS), (http, -(-ROUNDS // 3))]
-)
-async def test_a_killed_agent_thinks_nothing_twice(home: Any, rounds: int, tmp_path: Path) -> None:
-    notes = tmp_path / "notes"
-    async with home(tmp_path) as url, fabric_at(url) as fabric:
+@pytest.mark.parametrize("name", HOMES)
+async def test_a_killed_agent_thinks_nothing_twice(name: str, tmp_path: Path) -> None:
+    notes, rounds = tmp_path / "notes", -(-ROUNDS // 3) if name == "http" else ROUNDS
+    async with home(name, tmp_path) as url, fabric_at(url) as fabric:
         agent = declare(fabric, noting_model(notes))
         budget = await fabric.budget("tokens", hard={"tokens": 10**9})
         reviewing = asyncio.ensure_future(review(fabric))

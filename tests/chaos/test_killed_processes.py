@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from flowfabric.app import open_engine
 from flowfabric.backend.types import EventFilter, With
-from flowfabric.config import Settings, StoreUrl
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder
+from tests.chaos.child import open_store
+from tests.chaos.homes import STORES
 from tests.chaos.processes import Child, child
+from tests.stores import url_of
 
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "3"))
 COMPLETIONS = EventFilter(families=frozenset({"completion"}))
 RESULT = frozenset[With]({"result"})
 
 
-async def open_file(path: Path) -> Engine:
-    return await open_engine(Settings(store=StoreUrl("sqlite", str(path))))
+pytestmark = pytest.mark.parametrize("store", STORES)
 
 
 async def close(engine: Engine) -> None:
@@ -56,11 +56,13 @@ async def reclaimed(engine: Engine, sweep: TimerSweep) -> list[Claimed]:
                 return claimed
 
 
-async def test_work_of_a_killed_worker_is_finished_by_the_next_claim(tmp_path: Path) -> None:
-    path = tmp_path / "chaos.db"
-    engine = await open_file(path)
+async def test_work_of_a_killed_worker_is_finished_by_the_next_claim(
+    store: str, tmp_path: Path
+) -> None:
+    url = url_of(store, tmp_path)
+    engine = await open_store(url)
     ids = [(await engine.executions.create(Submission(kind="k"))).execution_id for _ in range(3)]
-    async with child("hold", path, "victim") as victim:
+    async with child("hold", url, "victim") as victim:
         await victim.read_until("held", times=3)
         await victim.kill()
     sweep, rescued = TimerSweep(engine), list[Claimed]()
@@ -76,14 +78,14 @@ async def test_work_of_a_killed_worker_is_finished_by_the_next_claim(tmp_path: P
 
 @pytest.mark.parametrize("number", range(ROUNDS))
 async def test_nothing_acknowledged_is_lost_when_a_process_dies_in_a_commit(
-    tmp_path: Path, number: int
+    store: str, tmp_path: Path, number: int
 ) -> None:
-    path = tmp_path / "chaos.db"
+    url = url_of(store, tmp_path)
     chance = random.Random(number)
-    async with child("churn", path, f"victim{number}") as victim:
+    async with child("churn", url, f"victim{number}") as victim:
         await victim.read_until("completed", times=chance.randint(1, 400))
         await victim.kill()
-    engine = await open_file(path)
+    engine = await open_store(url)
     await assert_kept(engine, victim)
     await close(engine)
 
@@ -107,16 +109,18 @@ async def assert_kept(engine: Engine, victim: Child) -> None:
     assert set(completed) <= set(counts)
 
 
-async def test_several_processes_never_complete_one_execution_twice(tmp_path: Path) -> None:
-    path = tmp_path / "chaos.db"
-    engine = await open_file(path)
+async def test_several_processes_never_complete_one_execution_twice(
+    store: str, tmp_path: Path
+) -> None:
+    url = url_of(store, tmp_path)
+    engine = await open_store(url)
     submissions = (engine.executions.create(Submission(kind="k")) for _ in range(300))
     ids = [done.execution_id for done in await asyncio.gather(*submissions)]
     names = ("one", "two", "three")
     async with (
-        child("drain", path, names[0]) as one,
-        child("drain", path, names[1]) as two,
-        child("drain", path, names[2]) as three,
+        child("drain", url, names[0]) as one,
+        child("drain", url, names[1]) as two,
+        child("drain", url, names[2]) as three,
     ):
         workers = (one, two, three)
         assert await asyncio.gather(*(worker.finish() for worker in workers)) == [0, 0, 0]

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from flowfabric import Run
+from tests.chaos.homes import STORES
 from tests.chaos.processes import check_store, worker_process
 from tests.chaos.program import COINS, STEPS, declared
+from tests.stores import url_of
+
+pytestmark = pytest.mark.parametrize("store", STORES)
 
 
 async def kill_again_and_again(url: str, notes: Path, kills: int, chance: random.Random) -> None:
@@ -21,8 +25,7 @@ async def kill_again_and_again(url: str, notes: Path, kills: int, chance: random
                 assert await victim.stdout.readline()
 
 
-async def survive(tmp_path: Path, errands: int, kills: int) -> None:
-    url, notes = f"sqlite:///{tmp_path / 'chaos.db'}", tmp_path / "notes"
+async def survive(url: str, notes: Path, errands: int, kills: int) -> None:
     notes.touch()
     fabric = declared(url, notes)
     async with fabric:
@@ -59,11 +62,13 @@ async def check_frames(runs: list[Run[Any]]) -> None:
 
 
 @pytest.mark.timeout(180)
-async def test_killed_workers_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
-    await survive(tmp_path, errands=30, kills=4)
+async def test_killed_workers_lose_nothing_and_repeat_nothing(store: str, tmp_path: Path) -> None:
+    await survive(url_of(store, tmp_path), tmp_path / "notes", errands=30, kills=4)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-async def test_many_killed_workers_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
-    await survive(tmp_path, errands=300, kills=60)
+async def test_many_killed_workers_lose_nothing_and_repeat_nothing(
+    store: str, tmp_path: Path
+) -> None:
+    await survive(url_of(store, tmp_path), tmp_path / "notes", errands=300, kills=60)

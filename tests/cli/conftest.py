@@ -14,6 +14,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from flowfabric.cli.program import app
+from tests.rotation import on_stores
+from tests.stores import url_of
 
 ADDRESS = re.compile(r"^api\s+(http://\S+)", re.MULTILINE)
 
@@ -41,11 +43,18 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("dev")
 
 
-@pytest.fixture(scope="module")
-def shell(directory: Path) -> Iterator[Shell]:
+def _settings(store: str, directory: Path) -> dict[str, str]:
+    """What a store needs beside the defaults; a SQLite file in this directory is the default."""
+    if store == "sqlite":
+        return {}
+    return {"FF_URL": url_of(store, directory), "FF_WAITPOINT_HMAC_SECRET": "5e" * 32}
+
+
+@pytest.fixture(scope="module", params=on_stores(["sqlite"], ["valkey", "valkey-cluster"]))
+def shell(request: pytest.FixtureRequest, directory: Path) -> Iterator[Shell]:
     """`flowfabric dev --sample` on a free port, in an empty directory."""
     environment = {name: value for name, value in os.environ.items() if name[:3] != "FF_"}
-    environment["PYTHONUNBUFFERED"] = "1"
+    environment |= {"PYTHONUNBUFFERED": "1"} | _settings(request.param, directory)
     process = subprocess.Popen(
         [sys.executable, "-m", "flowfabric.cli", "dev", "--sample", "--port", "0"],
         cwd=directory,

@@ -86,6 +86,16 @@ def test_get_shows_attempts_and_result(shell: Shell, submitted: Submit) -> None:
     assert "service unreachable (try 2)" in told
 
 
+def test_get_shows_where_a_handler_failed(shell: Shell) -> None:
+    run = shell.run("submit", "greet", '{"name": 3}', "--wait")
+    own = run.output.split()[0]
+    told = shell.ok("get", own)
+    assert "failed" in told
+    assert "Expected `str`, got `int`" in told
+    assert "Traceback" in told
+    assert "traceback" in shell.json("get", own)
+
+
 def test_list_filters(shell: Shell, submitted: Submit) -> None:
     one = submitted("greet", "--tag", "app.team=red")
     shell.ok("watch", one)
@@ -131,6 +141,9 @@ def test_a_declared_operation_is_a_command(shell: Shell, submitted: Submit) -> N
     assert shell.json("priority", one, "8") == {"outcome": "changed", "execution_id": one}
     assert "execution_not_found" in shell.run("priority", NOWHERE, "7").output
     assert shell.run("priority", one, "high").exit_code == 2
+    assert shell.ok("hold", one, "--reason", "ask Ada") == f"held {one}\n"
+    assert "operator_hold: ask Ada" in shell.ok("explain", one)
+    assert shell.ok("release", one) == f"released {one}\n"
     shell.ok("cancel", one)
 
 
@@ -199,6 +212,7 @@ def test_rotate_key(shell: Shell) -> None:
     assert "FF_WAITPOINT_HMAC_SECRET=" in told
 
 
+@pytest.mark.parametrize("shell", ["sqlite"], indirect=True)
 def test_backup_and_verify_of_the_file(shell: Shell, directory: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     source = f"sqlite:////{(directory / 'flowfabric.db').as_posix().lstrip('/')}"

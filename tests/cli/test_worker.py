@@ -182,13 +182,3 @@ def test_only_the_code_of_the_app_is_watched(tmp_path: Path) -> None:
     (tmp_path / "part").mkdir()
     (tmp_path / "part/more.py").touch()
     assert newest(tmp_path) != before
-
-
-def test_get_shows_where_a_handler_failed(shell: Shell) -> None:
-    run = shell.run("submit", "greet", '{"name": 3}', "--wait")
-    own = run.output.split()[0]
-    told = shell.ok("get", own)
-    assert "failed" in told
-    assert "Expected `str`, got `int`" in told
-    assert "Traceback" in told
-    assert "traceback" in shell.json("get", own)

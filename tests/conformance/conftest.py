@@ -11,12 +11,12 @@ from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
 from tests.clock import VirtualClock
 from tests.conformance.driver import Driver
-from tests.stores import SEARCHABLE, STORES
+from tests.stores import CONFORMANCE, SEARCHABLE, STORES
 
 SECRET = Secret("5e" * 32)
 
 
-@pytest.fixture(params=sorted(STORES))
+@pytest.fixture(params=CONFORMANCE)
 async def backend(
     request: pytest.FixtureRequest, clock: VirtualClock, tmp_path: Path
 ) -> AsyncIterator[Backend]:

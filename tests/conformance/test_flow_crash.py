@@ -32,7 +32,7 @@ from tests.clock import VirtualClock
 from tests.conformance.driver import events_of
 from tests.conformance.dying import Died, Dying
 from tests.conformance.graphs import Arrow, FlowUnderTest, Graph, Member, create
-from tests.stores import STORES
+from tests.stores import CONFORMANCE, STORES
 
 MINUTE: Final = 60_000
 BROKEN: Final = Failure("broken", "permanent")
@@ -418,7 +418,7 @@ def cuts(calls: list[str]) -> list[tuple[int, bool]]:
     ]
 
 
-@pytest.mark.parametrize("store", sorted(STORES))
+@pytest.mark.parametrize("store", CONFORMANCE)
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_a_cut_anywhere_comes_to_the_same_end(store: str, name: str, tmp_path: Path) -> None:
     scenario = SCENARIOS[name]
@@ -437,7 +437,7 @@ async def test_a_cut_anywhere_comes_to_the_same_end(store: str, name: str, tmp_p
             assert found == expected, f"died {'after' if after else 'before'} {calls[cut]}"
 
 
-@pytest.mark.parametrize("store", sorted(STORES))
+@pytest.mark.parametrize("store", CONFORMANCE)
 async def test_a_submit_nobody_repeats_is_whole_or_given_up(store: str, tmp_path: Path) -> None:
     scenario = REPEATED["a submit in chunks"]
     calls, _ = await uncut(store, tmp_path / "uncut", scenario)
@@ -454,7 +454,7 @@ async def test_a_submit_nobody_repeats_is_whole_or_given_up(store: str, tmp_path
             assert (bool(found.finished_at), found.due_at) == (True, 0)
 
 
-@pytest.mark.parametrize("store", sorted(STORES))
+@pytest.mark.parametrize("store", CONFORMANCE)
 async def test_two_processes_that_finish_the_same_work_do_it_once(
     store: str, tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """Records of leases that an engine handed out: they save reads, and never decide who holds what."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -90,7 +91,7 @@ async def test_a_known_lease_id_is_no_proof_by_itself(
 ) -> None:
     await driver.submit()
     claim = await claimed(first)
-    wrong = {part: 9 if part == "lease_epoch" else stranger()}
+    wrong: dict[str, Any] = {part: 9 if part == "lease_epoch" else stranger()}
     (refusal,) = (await calls_on(first).finish([finish(claim, outcome, **wrong)])).items
     assert isinstance(refusal, StaleLease)
     assert (await driver.record(claim.execution_id)).state == "active"

@@ -36,6 +36,7 @@ from flowfabric.operations.workers import (
     ClaimTerms,
     Complete,
     Delay,
+    Ending,
     Fail,
     Finished,
     GrantClaim,
@@ -191,7 +192,7 @@ async def test_attempts_end_in_every_way_and_the_next_is_claimed(driver: Driver)
     assert reply is not None
     following = await driver.submit()
     now = driver.clock()
-    outcomes = [
+    outcomes: list[Ending] = [
         Delay(for_ms=60_000),
         Complete(b"done", "raw"),
         Cancel("enough"),
@@ -235,7 +236,8 @@ async def test_a_server_that_drains_finishes_and_claims_nothing(driver: Driver) 
     await driver.submit()
     claim = await claimed(driver.engine)
     await driver.submit()
-    done = await driver.engine.finishing.finish_batch([finish(claim)], _terms(), may_claim=False)
+    finish_batch: Any = driver.engine.finishing.finish_batch
+    done = await finish_batch([finish(claim)], _terms(), may_claim=False)
     assert (done.items, done.claimed) == ([Finished(state="completed")], [])
     assert done.more is None
 
@@ -291,7 +293,7 @@ async def test_a_condition_met_before_keeps_the_lease(driver: Driver) -> None:
 
 async def test_what_needs_a_lease_is_refused_without_one(driver: Driver) -> None:
     calls = calls_on(driver.engine)
-    own = {"execution_id": (await driver.started()).execution_id}
+    own: dict[str, Any] = {"execution_id": (await driver.started()).execution_id}
     with refused(FenceRequired):
         await calls.suspend(Suspend(**own, resume_condition=signal_set("go"), op="wait"))
     with refused(FenceRequired):

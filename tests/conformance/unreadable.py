@@ -9,6 +9,7 @@ from typing import Any
 from flowfabric.backend.base import Backend
 from flowfabric.backend.reference.tables import RECORDS
 from flowfabric.errors import Corruption
+from tests.stores import SQLITE_FILE
 
 
 class _Unreadable:
@@ -30,7 +31,7 @@ async def unreadable(backend: Backend, execution_id: str, directory: Path) -> As
             yield
             await _put_row(backend, execution_id, whole)
         case _:
-            path = str(directory / "conformance.db")
+            path = str(directory / SQLITE_FILE)
             whole = _swap(path, execution_id, b"\xc1")
             yield
             _swap(path, execution_id, whole)

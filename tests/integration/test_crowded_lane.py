@@ -11,7 +11,7 @@ from flowfabric.engine import Engine, engine_on
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.limiting import Watched, flood
-from tests.stores import STORES
+from tests.stores import CONFORMANCE, STORES
 
 CROWD: Final = 100_000
 CROWDED: Final = "default"
@@ -45,7 +45,7 @@ async def _slowdown(engine: Engine) -> float:
     return median(times[CROWDED]) / median(times["empty"])
 
 
-@pytest.mark.parametrize("store", sorted(STORES))
+@pytest.mark.parametrize("store", CONFORMANCE)
 @pytest.mark.timeout(300)
 async def test_a_rare_execution_is_claimed_as_fast_as_in_an_empty_lane(
     store: str, tmp_path: Path

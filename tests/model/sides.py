@@ -24,8 +24,6 @@ T = TypeVar("T")
 # Few partitions, so that strangers share one.
 COUNTS: Final = PartitionCounts(flow=4, budget=2, quota=2)
 STORES: Final = stores_of(COUNTS)
-# Those that are compared with the reference in memory.
-SUBJECTS: Final = sorted(set(STORES) - {"memory"})
 # Both sides sign alike.
 SECRET: Final = Secret("5e" * 32)
 

@@ -6,13 +6,14 @@ from typing import Any, Final
 import msgspec
 from hypothesis import strategies as st
 
-from flowfabric.backend.types import ClaimRequest, Filter, Frame, Order
+from flowfabric.backend.types import ClaimRequest, Filter, Order
 from flowfabric.core.capabilities import set_id
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine.leased import Held
 from flowfabric.engine.leases import Revocation
 from flowfabric.operations.executions import GrantOrder
+from flowfabric.operations.streams import Frame
 from flowfabric.operations.workers import ClaimOrder, Registration
 from tests.model.comparing import LANES
 

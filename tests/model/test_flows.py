@@ -7,12 +7,13 @@ from hypothesis.stateful import run_state_machine_as_test
 from flowfabric.core import flow_cancel, settle
 from tests.model.flows import flows_model_of
 from tests.model.sides import STORES
+from tests.stores import COMPARED
 
 # The profile says how much is tried, and so how long that may take.
 pytestmark = pytest.mark.timeout(10 * settings().max_examples)
 
 
-@pytest.mark.parametrize("store", sorted(set(STORES) - {"memory"}))
+@pytest.mark.parametrize("store", COMPARED)
 @pytest.mark.parametrize("steps", ["large", "small"])
 def test_flows_go_by_the_book(store: str, steps: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if steps == "small":

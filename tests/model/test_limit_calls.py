@@ -13,6 +13,7 @@ from flowfabric.errors import Bug, FlowFabricError
 from tests.clock import VirtualClock
 from tests.model.limit_calls import LimitCalls
 from tests.model.sides import COUNTS, STORES, agree
+from tests.stores import COMPARED
 
 STEPS = 250
 SEEDS = range(6)
@@ -59,7 +60,7 @@ async def both(
         await side.close()
 
 
-@pytest.mark.parametrize("store", sorted(set(STORES) - {"memory"}))
+@pytest.mark.parametrize("store", COMPARED)
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_every_answer_is_the_references(store: str, seed: int, tmp_path: Path) -> None:
     clock, calls = VirtualClock(), LimitCalls(seed, COUNTS)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.clock import VirtualClock
 from tests.model.histories import KINDS, Call, History, Search, end_of, furnish, observe
-from tests.model.sides import STORES, SUBJECTS
+from tests.model.sides import STORES
+from tests.stores import COMPARED
 
 # The profile says how much is tried, and so how long that may take.
 pytestmark = pytest.mark.timeout(5 * settings().max_examples)
@@ -43,7 +44,7 @@ async def explained(store: str, history: History, pauses: list[int]) -> bool:
     return await Search(history, answers, end).order() is not None
 
 
-@pytest.mark.parametrize("store", SUBJECTS)
+@pytest.mark.parametrize("store", COMPARED)
 @given(histories(), st.lists(st.integers(0, 3), min_size=3, max_size=3))
 def test_overlapping_calls_equal_some_sequence(
     store: str, history: History, pauses: list[int]
@@ -66,7 +67,7 @@ RACES: Final[list[list[list[str]]]] = [
 ]
 
 
-@pytest.mark.parametrize("store", SUBJECTS)
+@pytest.mark.parametrize("store", COMPARED)
 @pytest.mark.parametrize("race", RACES, ids=lambda race: " | ".join(map("+".join, race)))
 async def test_a_race_has_one_winner(store: str, race: list[list[str]]) -> None:
     history = [

@@ -14,11 +14,7 @@ from tests.clock import VirtualClock
 from tests.model.comparing import Known, compare
 from tests.model.faults import FAULTS, Sound, with_fault
 from tests.model.machine import model_of
-from tests.model.sides import COUNTS, Answer, Disagreement, Pair, difference
-from tests.stores import stores_of
-
-# Whatever else is tried: it is the comparison that is tried here.
-STORES = stores_of(COUNTS, ("memory", "sqlite"))
+from tests.model.sides import STORES, Answer, Disagreement, Pair, difference
 
 
 async def _opened(fault: type[Sound], clock: VirtualClock, directory: Path) -> Pair:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from flowfabric import FlowFabric
-from tests.sdk.backends import BACKENDS
+from tests.sdk.backends import EVERY, HOMES
 
 
-@pytest.fixture(params=sorted(BACKENDS))
+@pytest.fixture(params=HOMES)
 async def fabric(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[FlowFabric]:
-    async with BACKENDS[request.param](tmp_path) as opened:
+    async with EVERY[request.param](tmp_path) as opened:
         yield opened

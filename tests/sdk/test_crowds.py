@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flowfabric import Context, ExecutionFailed, Run
-from tests.sdk.backends import EVERY
+from tests.sdk.backends import EVERY, EVERYWHERE
 
 CROWD = 150
 
@@ -16,7 +16,7 @@ async def _frames(run: Run[Any]) -> list[str]:
     return [frame.text async for frame in run.stream()]
 
 
-@pytest.mark.parametrize("home", EVERY)
+@pytest.mark.parametrize("home", EVERYWHERE)
 async def test_a_crowd_of_failures_all_keep_their_tracebacks(home: str, tmp_path: Path) -> None:
     async with EVERY[home](tmp_path) as fabric:
 
@@ -36,7 +36,7 @@ async def test_a_crowd_of_failures_all_keep_their_tracebacks(home: str, tmp_path
             assert f"ValueError: over {n}" in end.traceback
 
 
-@pytest.mark.parametrize("home", EVERY)
+@pytest.mark.parametrize("home", EVERYWHERE)
 async def test_a_crowd_of_readers_all_see_the_whole_stream(home: str, tmp_path: Path) -> None:
     async with EVERY[home](tmp_path) as fabric:
         has_readers = asyncio.Event()

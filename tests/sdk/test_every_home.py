@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sdk.backends import EVERY
+from tests.sdk.backends import EVERY, EVERYWHERE
 from tests.sdk.press import Story, Summary, told
 
 STORY = Story(
@@ -21,13 +21,13 @@ STORY = Story(
 )
 
 
-@pytest.mark.parametrize("home", EVERY)
+@pytest.mark.parametrize("home", EVERYWHERE)
 async def test_a_program_comes_to_the_same_everywhere(home: str, tmp_path: Path) -> None:
     async with EVERY[home](tmp_path) as fabric:
         assert await told(fabric) == STORY
 
 
-@pytest.mark.parametrize("home", EVERY)
+@pytest.mark.parametrize("home", EVERYWHERE)
 async def test_what_a_handler_works_on_is_read_alike(home: str, tmp_path: Path) -> None:
     async with EVERY[home](tmp_path) as fabric:
         run = await fabric.submit("greet", b"\x00\xff", lane="desk", tags={"app.team": "red"})

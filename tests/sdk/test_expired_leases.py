@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from flowfabric import FlowFabric
-from flowfabric.engine.event_types import LeaseEvent
 from flowfabric.errors import InvalidInput
+from flowfabric.operations.events import LeaseEvent
 from flowfabric.operations.lanes import ExpiredLease
 from flowfabric.operations.workers import Claim, ClaimOrder
-from tests.sdk.backends import EVERY
+from tests.sdk.backends import EVERY, EVERYWHERE
 
 
 async def _claimed(fabric: FlowFabric, lane: str, lease_ms: int) -> Claim:
@@ -55,7 +55,7 @@ async def _paged(fabric: FlowFabric, as_of: int | None = None) -> list[ExpiredLe
         cursor = page.next_cursor
 
 
-@pytest.mark.parametrize("home", EVERY)
+@pytest.mark.parametrize("home", EVERYWHERE)
 async def test_leases_that_ended_are_listed_by_their_end(home: str, tmp_path: Path) -> None:
     async with EVERY[home](tmp_path) as fabric:
         admin = fabric.admin

@@ -13,7 +13,7 @@ import pytest
 
 from flowfabric import Data, ExecutionFailed, FlowFabric, Run
 from flowfabric.errors import FlowFabricError
-from tests.sdk.backends import EVERY
+from tests.sdk.backends import EVERY, EVERYWHERE
 
 # Kind -> state, category, and a line of the traceback or the reason.
 ENDS = {
@@ -91,7 +91,7 @@ async def ended(run: Run[Any]) -> tuple[str, str, str]:
     return await run.state(), "", ""
 
 
-@pytest.mark.parametrize("home", EVERY)
+@pytest.mark.parametrize("home", EVERYWHERE)
 async def test_each_misbehaviour_ends_as_documented(home: str, tmp_path: Path) -> None:
     stubborn_ended = asyncio.Event()
     async with EVERY[home](tmp_path) as fabric:

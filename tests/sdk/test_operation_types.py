@@ -7,7 +7,7 @@ import pytest
 from flowfabric import FlowFabric
 from flowfabric.client.operations import over
 from flowfabric.errors import FlowFabricError
-from flowfabric.operations.declaration import AsyncCalls
+from flowfabric.operations.declaration import AsyncCalls, SyncCalls
 from flowfabric.operations.lanes import LaneInfo, Lanes
 from flowfabric.operations.schedules import NewSchedule, ScheduleInfo, Schedules
 from flowfabric.operations.types import Page
@@ -73,6 +73,10 @@ class WorkersCalls(AsyncCalls, Workers):
     pass
 
 
+class BlockingWorkers(SyncCalls, Workers):
+    pass
+
+
 @pytest.mark.parametrize("is_remote", [False, True])
 async def test_a_worker_has_typed_answers_in_process_and_over_http(
     fabric: FlowFabric, is_remote: bool
@@ -91,6 +95,7 @@ async def test_a_worker_has_typed_answers_in_process_and_over_http(
 def test_a_blocking_worker_has_typed_answers() -> None:
     with FlowFabric("memory://").sync as blocking:
         blocking.submit("k")
-        reply = assert_type(blocking.admin.claim(ORDER), ClaimReply | None)
-        done = assert_type(blocking.admin.finish(_ended(reply)), FinishReply)
+        calls = BlockingWorkers(blocking.admin.transport)
+        reply = assert_type(calls.claim(ORDER), ClaimReply | None)
+        done = assert_type(calls.finish(_ended(reply)), FinishReply)
         assert done.items == [Finished(state="completed")]

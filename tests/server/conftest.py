@@ -9,20 +9,21 @@ import msgspec
 import pytest
 
 from flowfabric.app import backend_of
-from flowfabric.config import Settings
+from flowfabric.config import Settings, parse_store_url
 from flowfabric.core.tokens import Secret
 from flowfabric.server import booted
 from tests.clock import VirtualClock
 from tests.server.driving import Served
-from tests.server.stores import STORES
+from tests.server.stores import SERVED
+from tests.stores import url_of
 
 Serve = Callable[..., Awaitable[Served]]
 BASE = "http://127.0.0.1:9090"
 
 
-@pytest.fixture(params=sorted(STORES))
+@pytest.fixture(params=SERVED)
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
-    store = STORES[request.param](tmp_path)
+    store = parse_store_url(url_of(request.param, tmp_path))
     return Settings(
         store=store, searchable_tags=frozenset({"app.team"}), waitpoint_secret=Secret("5e" * 32)
     )

@@ -8,8 +8,6 @@ from flowfabric.client.ends import Ends
 from flowfabric.client.families import ChildFlows
 from flowfabric.client.questions import execution, get
 from flowfabric.client.rest import Rest
-from flowfabric.client.streams import read_frames, tail_frames
-from flowfabric.engine.tails import StreamPage, StreamRange, Tail
 from flowfabric.errors import ExecutionNotFound, TimedOut, Unavailable, Unreachable
 from flowfabric.operations.declaration import Call, Operation, Transport
 from flowfabric.operations.ends import Ended
@@ -45,12 +43,6 @@ class HttpReads:
 
     async def ended(self, execution_ids: Sequence[str]) -> list[Ended | None]:
         return list(await asyncio.gather(*map(self._ended, execution_ids)))
-
-    async def read(self, asked: StreamRange) -> StreamPage:
-        return await read_frames(self._rest, asked)
-
-    async def tail(self, tail: Tail) -> StreamPage:
-        return await tail_frames(self._rest, tail)
 
     async def children_flow(self, claim: Claim) -> str:
         return await self._families.flow_of(claim)

@@ -4,11 +4,12 @@ The checks run in the order of `_CHECKS`, each over the whole request, so that o
 the same one is always reported.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from typing import Final
 
 import msgspec
 
+from flowfabric.core.bounds import MAX_CONDITION_BYTES, MAX_WAITPOINTS, check_number
 from flowfabric.core.conditions import (
     AllOf,
     AnyOf,
@@ -30,7 +31,6 @@ MAX_DEPTH: Final = 4
 MAX_COUNT: Final = 1_000
 # All counts of a tree together: what they gather is kept in one document.
 MAX_COUNTED: Final = 2_000
-MAX_CONDITION_BYTES: Final = 64 * 1024
 CLOCK_SKEW_MS: Final = 600_000
 
 
@@ -62,16 +62,34 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_suspend(asked: Asked, now: int) -> None:
-    """Refuse the first fault, in the order of the table."""
+    """Refuse the first fault, in the order of the table; first of all what is too large."""
+    _check_sizes(asked)
     for check in _CHECKS:
         check(asked, now)
+
+
+def check_waitpoints(waitpoints: Sized) -> None:
+    """Refuse more than a suspend may have."""
+    check_number(waitpoints, "waitpoints", MAX_WAITPOINTS)
+
+
+def _check_sizes(asked: Asked) -> None:
+    """The only check whose cost no other bounds: it reads the request once."""
+    check_waitpoints(asked.waitpoints)
+    try:
+        size = len(msgspec.msgpack.encode(asked.condition))
+    except RecursionError:
+        raise InvalidInput(f"resume_condition: depth exceeds cap {MAX_DEPTH}") from None
+    if size > MAX_CONDITION_BYTES:
+        raise InvalidInput(f"resume_condition: {size} bytes, at most {MAX_CONDITION_BYTES}")
 
 
 def check_keys(keys: tuple[str, ...], condition: Condition) -> None:
     """Every key the condition names is bound, and every bound one is named."""
     named = _named_keys(condition, keys[0])
+    bound = frozenset(keys)
     for key in named:
-        if key not in keys:
+        if key not in bound:
             raise InvalidInput(f"referenced_waitpoint_key_missing_binding: {key}")
     for key in keys:
         if key not in named:
@@ -228,15 +246,12 @@ def _counts_too_much(place: Place) -> str:
     return f"count_exceeds_cap: n={node.n} > {MAX_COUNT}" if node.n > MAX_COUNT else ""
 
 
-def _is_bounded(asked: Asked, _: int) -> None:
+def _counts_are_bounded(asked: Asked, _: int) -> None:
     condition = asked.condition
     if condition.tree is not None:
         total = sum(leaf.n for leaf in leaves(condition.tree) if isinstance(leaf, Count))
         if total > MAX_COUNTED:
             raise InvalidInput(f"count_exceeds_cap: all counts together {total} > {MAX_COUNTED}")
-    size = len(msgspec.msgpack.encode(condition))
-    if size > MAX_CONDITION_BYTES:
-        raise InvalidInput(f"resume_condition: {size} bytes, at most {MAX_CONDITION_BYTES}")
 
 
 _CHECKS: Final[tuple[Callable[[Asked, int], None], ...]] = (
@@ -258,5 +273,5 @@ _CHECKS: Final[tuple[Callable[[Asked, int], None], ...]] = (
     _each_place(_counts_nothing),
     _each_place(_counts_nowhere),
     _each_place(_counts_too_much),
-    _is_bounded,
+    _counts_are_bounded,
 )

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from flowfabric.core.bounds import MAX_LIMIT_IDS, MAX_POLICY_BYTES, check_number
 from flowfabric.core.capabilities import required_from
 from flowfabric.core.faults import place_and_reason
 from flowfabric.core.ids import check_text, parse_uuid
@@ -91,6 +92,7 @@ def is_brief(raw: RawPolicy) -> bool:
 def _decode_text(raw: str | bytes) -> ExecutionPolicy:
     if not raw:
         return EMPTY_POLICY
+    _check_size(len(raw))
     try:
         text = raw if isinstance(raw, str) else raw.decode()
     except UnicodeDecodeError:
@@ -179,6 +181,7 @@ def _check_routing(members: dict[str, object]) -> None:
 def _check_values(policy: ExecutionPolicy) -> None:
     """What the types alone do not say."""
     for field, ids in (("budget_ids", policy.budget_ids), ("quota_ids", policy.quota_ids)):
+        check_number(ids, field, MAX_LIMIT_IDS)
         for index, text in enumerate(ids):
             parse_uuid(text, f"{field}[{index}]")
     for field in ("concurrency_key", "fairness_key"):
@@ -187,7 +190,12 @@ def _check_values(policy: ExecutionPolicy) -> None:
     backoff = None if policy.retry_policy is None else policy.retry_policy.backoff
     if isinstance(backoff, ExponentialBackoff) and not isfinite(backoff.multiplier):
         raise InvalidInput("retry_policy.backoff.multiplier: expected a finite number")
-    msgspec.json.encode(policy)
+    _check_size(len(msgspec.json.encode(policy)))
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_POLICY_BYTES:
+        raise _malformed(f"policy: at most {MAX_POLICY_BYTES} bytes, got {size}")
 
 
 def _without_repeats(policy: ExecutionPolicy) -> ExecutionPolicy:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+from flowfabric.core.bounds import MAX_TAG_BYTES, MAX_TAGS, check_number
 from flowfabric.core.ids import utf8_size
 from flowfabric.errors import InvalidInput, InvalidTagKey
 
@@ -26,7 +27,31 @@ def submitted_tags(value: object) -> dict[str, str]:
         return {}
     if not isinstance(value, Mapping):
         raise InvalidInput(f"tags: expected an object, got {type(value).__name__}")
-    return {_text(key, "a key"): _text(_coerced(tag), str(key)) for key, tag in value.items()}
+    check_number(value, "tags", MAX_TAGS)
+    tags = {_text(key, "a key"): _text(_coerced(tag), str(key)) for key, tag in value.items()}
+    _check_bytes(tags)
+    return tags
+
+
+def merged_tags(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+    """The tags after a change, which must not pass the bounds. Tags that passed them before, as
+    with one the engine added, may change as long as they do not grow."""
+    tags = {**old, **new}
+    if len(tags) > len(old):
+        check_number(tags, "tags", MAX_TAGS)
+    if _bytes_of(tags) > _bytes_of(old):
+        _check_bytes(tags)
+    return tags
+
+
+def _check_bytes(tags: Mapping[str, str]) -> None:
+    size = _bytes_of(tags)
+    if size > MAX_TAG_BYTES:
+        raise InvalidInput(f"tags: at most {MAX_TAG_BYTES} bytes together, got {size}")
+
+
+def _bytes_of(tags: Mapping[str, str]) -> int:
+    return sum((utf8_size(key) or 0) + (utf8_size(value) or 0) for key, value in tags.items())
 
 
 def _coerced(value: object) -> object:

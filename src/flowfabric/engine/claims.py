@@ -10,6 +10,7 @@ import msgspec
 
 from flowfabric.backend.base import Listening, lane_bell
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offer
+from flowfabric.core.bounds import MAX_LANES
 from flowfabric.core.capabilities import worker_capabilities
 from flowfabric.core.fence import Fence
 from flowfabric.core.handles import BACKEND_TAGS, Backend, Handle, HandleKind
@@ -41,7 +42,6 @@ from flowfabric.operations.workers import (
 _log = logging.getLogger("flowfabric.claims")
 
 MOST_CLAIMED: Final = 100
-MOST_LANES: Final = 64
 MOST_WAIT_MS: Final = 30_000
 # How short and how long a worker may ask a lease to be.
 LEASE_MS: Final = (1_000, 3_600_000)
@@ -423,8 +423,8 @@ def _checked_names(
     check_worker_id(worker_id)
     check_worker_id(worker_instance_id, "worker_instance_id")
     check_namespace(namespace)
-    if not 1 <= len(lanes) <= MOST_LANES:
-        raise InvalidInput(f"lanes: expected 1..{MOST_LANES}, got {len(lanes)}")
+    if not 1 <= len(lanes) <= MAX_LANES:
+        raise InvalidInput(f"lanes: expected 1..{MAX_LANES}, got {len(lanes)}")
     for lane in lanes:
         check_lane(lane)
     return worker_capabilities(capabilities) if capabilities else ()

@@ -70,7 +70,7 @@ class Executions:
     @implements(declared.Executions.submit)
     async def create(self, new: Submission, trace: str = "") -> Submitted:
         """`trace` is the trace of the call, so that the worker can go on with it."""
-        return await self.bear(await self.prepare(_traced(new, trace)))
+        return await self.bear(_traced(await self.prepare(new), trace))
 
     async def bear(self, birth: Birth) -> Submitted:
         """The creating step itself."""
@@ -83,16 +83,16 @@ class Executions:
     async def create_many(
         self, executions: Sequence[Submission], trace: str = ""
     ) -> list[ExecutionCreated | ExecutionDuplicate | FlowFabricError]:
-        births = [await self._prepared(_traced(one, trace)) for one in executions]
+        births = [await self._prepared(one, trace) for one in executions]
         answers = await self._deps.store.create_all(births)
         return [
             birth if isinstance(birth, FlowFabricError) else self._submitted(birth, answer)
             for birth, answer in zip(births, answers, strict=True)
         ]
 
-    async def _prepared(self, asked: Submission) -> Birth | FlowFabricError:
+    async def _prepared(self, asked: Submission, trace: str) -> Birth | FlowFabricError:
         try:
-            return await self.prepare(asked)
+            return _traced(await self.prepare(asked), trace)
         except FlowFabricError as fault:
             return fault
 
@@ -183,10 +183,12 @@ class Executions:
         return solo(counts, record.lane, uuid, shards)
 
 
-def _traced(new: Submission, trace: str) -> Submission:
+def _traced(birth: Birth, trace: str) -> Birth:
+    """With the trace as a tag, which does not count towards the bounds of the caller's tags."""
     if not trace:
-        return new
-    return msgspec.structs.replace(new, tags={TRACEPARENT: trace, **(new.tags or {})})
+        return birth
+    tags = {TRACEPARENT: trace, **birth.record.tags}
+    return msgspec.structs.replace(birth, record=msgspec.structs.replace(birth.record, tags=tags))
 
 
 def _check_names(asked: Submission) -> None:

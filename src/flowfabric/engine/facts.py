@@ -6,13 +6,13 @@ import msgspec
 
 from flowfabric.backend.coalesce import MOST_READS
 from flowfabric.backend.types import MAX_REPLY_BYTES
-from flowfabric.core import journal
+from flowfabric.core import bounds, journal
 from flowfabric.core.merge_patch import MAX_DOCUMENT_BYTES
 from flowfabric.core.rules.operators import MAX_PRIORITY
 from flowfabric.core.settle import BYTES_PER_STEP, EDGES_PER_STEP
 from flowfabric.core.streams import MAX_FRAME_BYTES
 from flowfabric.engine.amounts import MOST_DIMENSIONS
-from flowfabric.engine.claims import MOST_CLAIMED, MOST_LANES, MOST_WAIT_MS
+from flowfabric.engine.claims import MOST_CLAIMED, MOST_WAIT_MS
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.graph_checks import MOST_EDGES, MOST_NODES
 from flowfabric.engine.listings import MOST_LISTED
@@ -27,7 +27,14 @@ _LIMITS: Final[dict[str, int]] = {
     "ids_per_read": MOST_READS,
     "page": MOST_LISTED,
     "claims_per_call": MOST_CLAIMED,
-    "lanes_per_claim": MOST_LANES,
+    "lanes_per_claim": bounds.MAX_LANES,
+    "tags": bounds.MAX_TAGS,
+    "tag_bytes": bounds.MAX_TAG_BYTES,
+    "policy_bytes": bounds.MAX_POLICY_BYTES,
+    "limits_per_execution": bounds.MAX_LIMIT_IDS,
+    "waitpoints_per_suspension": bounds.MAX_WAITPOINTS,
+    "condition_bytes": bounds.MAX_CONDITION_BYTES,
+    "executions_per_call": bounds.MAX_NAMED,
     "wait_ms": MOST_WAIT_MS,
     "dimensions": MOST_DIMENSIONS,
     "graph_nodes": MOST_NODES,

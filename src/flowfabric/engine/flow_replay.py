@@ -1,11 +1,13 @@
 """Replaying a part of a flow: members that ended badly, and what was skipped because of them."""
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 
 from flowfabric.backend.flowing import EdgeQuery, MemberQuery
+from flowfabric.core.bounds import MAX_NAMED, check_number
 from flowfabric.core.cycles import in_order
 from flowfabric.core.flow_checks import check_editable, check_member
 from flowfabric.core.ids import parse_execution_id, parse_uuid
@@ -62,6 +64,7 @@ class FlowReplays:
             return None
         if not isinstance(execution_ids, list | tuple):
             raise InvalidInput("execution_ids: expected a list of ids")
+        check_number(execution_ids, "execution_ids", MAX_NAMED)
         ids = [parse_execution_id(one, self._deps.counts) for one in execution_ids]
         return list(dict.fromkeys(ids))
 
@@ -110,9 +113,9 @@ class FlowReplays:
 
     async def _edges_from(self, flow_id: str, sources: Sequence[str]) -> list[tuple[str, str]]:
         edges: list[tuple[str, str]] = []
-        queries = [EdgeQuery(flow_id, "source", source, "", _PAGE) for source in sources]
+        queries = deque(EdgeQuery(flow_id, "source", source, "", _PAGE) for source in sources)
         while queries:
-            batch, queries = queries[:_NODES_A_READ], queries[_NODES_A_READ:]
+            batch = [queries.popleft() for _ in range(min(len(queries), _NODES_A_READ))]
             pages = await self._deps.store.backend.edges(batch)
             for query, page in zip(batch, pages, strict=True):
                 edges += [(edge.source, edge.target) for edge in page]

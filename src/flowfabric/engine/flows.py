@@ -16,7 +16,7 @@ from flowfabric.core.ids import (
     partition_of,
 )
 from flowfabric.core.rules.flows import join, set_flow_tags
-from flowfabric.core.tags import check_tag_keys
+from flowfabric.core.tags import check_tag_keys, merged_tags
 from flowfabric.engine.edges import Edges
 from flowfabric.engine.flow_deciding import decide_flow, read_flow
 from flowfabric.engine.tags import given_tags
@@ -96,6 +96,10 @@ class Flows(Edges):
         parse_uuid(flow_id, "flow_id")
         given = given_tags(tags)
         check_tag_keys(given)
+        flow = await read_flow(self._deps, flow_id)
+        if flow is None:
+            raise FlowNotFound(flow_id)
+        merged_tags(flow.tags, given)
         answer = await self._deps.store.apply_flow(set_flow_tags(flow_id, given))
         if not isinstance(answer, FlowApplied):
             raise FlowNotFound(flow_id)

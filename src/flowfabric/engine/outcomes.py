@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from flowfabric.backend.types import With
+from flowfabric.core.bounds import MAX_NAMED, check_number
 from flowfabric.core.checks import PRIVILEGED, check_lease, not_active
 from flowfabric.core.fence import Fence
 from flowfabric.core.ids import check_text, parse_execution_id, partition_of
@@ -112,6 +113,7 @@ class Outcomes:
     ) -> Done:
         """Park until the named members have ended, or until nothing inbound is open."""
         fence = await fence_of(self._deps, held, may_override=True)
+        check_number(children, "children", MAX_NAMED)
         named = await self._children(held, fence, children) if children else None
         plan = park(held.execution_id, fence, named, _op(op, "park"))
         return self._done(held, await self._deps.push(plan, held.record))

@@ -11,6 +11,7 @@ from flowfabric.core.condition_checks import (
     Fresh,
     UsePending,
     check_suspend,
+    check_waitpoints,
 )
 from flowfabric.core.conditions import Condition, first_key
 from flowfabric.core.ids import check_text, parse_uuid
@@ -45,6 +46,7 @@ def ready_of(order: SuspendOrder, mint: Callable[[], str], now: int) -> Ready:
     """The order as it can be carried out; what does not hang together is refused first."""
     if not isinstance(order.resume_condition, Condition):
         raise InvalidInput("resume_condition: expected a Condition")
+    check_waitpoints(order.waitpoints or ())
     timeout_at, timeout_ms = _timeout(order)
     bindings = _named(order, mint)
     asked = Asked(

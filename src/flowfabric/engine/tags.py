@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from flowfabric.core.bounds import MAX_TAGS, check_number
 from flowfabric.core.ids import parse_execution_id, utf8_size
 from flowfabric.core.plan import Plan
 from flowfabric.core.record import Record
@@ -49,6 +50,7 @@ def given_tags(tags: object) -> dict[str, str]:
         raise InvalidInput(f"tags: expected an object, got {type(tags).__name__}")
     if not tags:
         raise InvalidInput("tags: expected at least one")
+    check_number(tags, "tags", MAX_TAGS)
     for key, value in tags.items():
         if not isinstance(value, str):
             got = "nothing" if value is None else type(value).__name__

@@ -11,8 +11,10 @@ from typing import Final
 import msgspec
 
 from flowfabric.backend import types
+from flowfabric.core.bounds import MAX_LANES, check_number
 from flowfabric.core.capabilities import worker_capabilities
 from flowfabric.core.ids import check_lane, check_namespace, check_text, check_worker_id
+from flowfabric.core.pages import fitting
 from flowfabric.core.rules.operators import unblock
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
@@ -98,8 +100,8 @@ class Workers:
         if limit == 0:
             return Page(items=[])
         rows = await self._deps.store.backend.workers(namespace, after, limit + 1)
-        shown = [_entry(row) for row in rows[:limit]]
-        more = len(rows) > limit
+        shown = fitting([_entry(row) for row in rows[:limit]])
+        more = len(rows) > len(shown)
         return Page(items=shown, next_cursor=shown[-1].worker_instance_id if more else "")
 
     async def serves(
@@ -157,6 +159,7 @@ class Workers:
 
 def _checked(asked: Registration) -> types.Worker:
     check_worker_id(asked.worker_id)
+    check_number(asked.lanes, "lanes", MAX_LANES)
     namespace, instance = _name(asked.namespace, asked.worker_instance_id)
     return types.Worker(
         namespace=namespace,

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 
 from flowfabric.engine import Engine
-from flowfabric.engine.tails import StreamPage, StreamRange, Tail
 from flowfabric.engine.waits import WITH_RESULT, end_of
 from flowfabric.operations.ends import Ended
 from flowfabric.operations.workers import Claim
@@ -21,12 +20,6 @@ class EngineReads:
         read = self._engine.deps.store.read
         found = await asyncio.gather(*(read(one, WITH_RESULT) for one in execution_ids))
         return [end_of(seen) for seen in found]
-
-    async def read(self, asked: StreamRange) -> StreamPage:
-        return await self._engine.streams.read_stream(asked)
-
-    async def tail(self, tail: Tail) -> StreamPage:
-        return await self._engine.streams.tail_stream(tail)
 
     async def children_flow(self, claim: Claim) -> str:
         return await self._engine.flows.children_flow(claim.execution_id)

@@ -9,11 +9,12 @@ from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.schedules import Schedules
 from flowfabric.operations.signals import Signals
 from flowfabric.operations.store import Store
+from flowfabric.operations.streams import Streams
 from flowfabric.operations.workers import Workers
 
 
 class Operations(
-    Executions, Signals, Flows, Budgets, Lanes, Schedules, Workers, HeldAttempts, Store
+    Executions, Signals, Streams, Flows, Budgets, Lanes, Schedules, Workers, HeldAttempts, Store
 ):
     """Every declared operation. Names are unique over all nouns: mypy refuses a clash."""
 

@@ -5,15 +5,17 @@ from typing import Any, Final, Protocol, TypeVar
 from uuid import uuid4
 
 import msgspec
+from msgspec.structs import replace
 
 from flowfabric.core.journal import JournalEntry
-from flowfabric.engine.tails import StreamPage, StreamRange, Tail
+from flowfabric.core.streams import Position, lower_bound
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.attempts import HeldAttempts, Suspend, SuspendOrder, UsageReport
 from flowfabric.operations.budgets import Budgets, Usage
 from flowfabric.operations.declaration import AsyncCalls, Transport
 from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import Executions, Submission
+from flowfabric.operations.streams import FramePage, StoredFrame, StreamRange, Streams
 from flowfabric.operations.workers import Claim, Ending, Finish, Workers
 
 T = TypeVar("T")
@@ -31,17 +33,11 @@ class Reads(Protocol):
     async def ended(self, execution_ids: Sequence[str]) -> list[Ended | None]:
         """How executions ended; None for one that has not."""
 
-    async def read(self, asked: StreamRange) -> StreamPage:
-        """A range of an attempt's frames, without waiting."""
-
-    async def tail(self, tail: Tail) -> StreamPage:
-        """Frames behind a position; with none there, those that come in time."""
-
     async def children_flow(self, claim: Claim) -> str:
         """The flow that the children of a claimed execution belong to."""
 
 
-class WorkerCalls(AsyncCalls, Workers, HeldAttempts, Executions, Budgets):
+class WorkerCalls(AsyncCalls, Workers, HeldAttempts, Executions, Streams, Budgets):
     def __init__(self, transport: Transport, reads: Reads) -> None:
         super().__init__(transport)
         self._reads = reads
@@ -52,11 +48,22 @@ class WorkerCalls(AsyncCalls, Workers, HeldAttempts, Executions, Budgets):
     async def ended(self, execution_ids: Sequence[str]) -> list[Ended | None]:
         return await self._reads.ended(execution_ids)
 
-    async def read(self, asked: StreamRange) -> StreamPage:
-        return await self._reads.read(asked)
-
-    async def tail(self, tail: Tail) -> StreamPage:
-        return await self._reads.tail(tail)
+    async def read_frames(
+        self, execution_id: str, attempt_index: int, asked: StreamRange
+    ) -> FramePage:
+        """A range of any length, in as many requests as it takes."""
+        frames: list[StoredFrame] = []
+        left, start = asked.count_limit, asked.start
+        while True:
+            limit = min(left, _PAGE)
+            part = replace(asked, start=start, count_limit=limit)
+            page = await self.read_stream(execution_id, attempt_index, part)
+            frames += page.frames
+            left -= page.count
+            if left <= 0 or page.count < limit:
+                return replace(page, frames=tuple(frames), count=len(frames))
+            last = lower_bound(page.frames[-1].id, "start")
+            start = str(Position(last.ms, last.seq + 1))
 
     async def whole_journal(self, execution_id: str) -> list[JournalEntry]:
         """All entries in order of arrival."""
@@ -70,7 +77,7 @@ class WorkerCalls(AsyncCalls, Workers, HeldAttempts, Executions, Budgets):
     async def submit_child(self, claim: Claim, submission: Submission) -> str:
         """Create a child in the parent's flow, or find the one its key stands for; its id."""
         flow_id = claim.flow_id or await self._reads.children_flow(claim)
-        child = msgspec.structs.replace(submission, flow_id=flow_id)
+        child = replace(submission, flow_id=flow_id)
         return (await self.submit(child)).execution_id
 
 

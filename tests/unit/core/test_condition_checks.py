@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from flowfabric.core.bounds import MAX_WAITPOINTS
 from flowfabric.core.condition_checks import (
     Asked,
     Fresh,
@@ -29,6 +30,7 @@ from flowfabric.core.conditions import (
     timeout_only,
 )
 from flowfabric.errors import InvalidInput
+from tests.work import cpu_ms
 
 NOW = 1_700_000_000_000
 A, B, C = Fresh("1", "a"), Fresh("2", "b"), Fresh("3", "c")
@@ -140,9 +142,33 @@ def test_every_fault_has_its_words(detail: str, given: Asked) -> None:
     assert refusal(given) == detail
 
 
-def test_an_outsized_condition_is_refused() -> None:
+def test_an_outsized_condition_is_refused_before_anything_else() -> None:
     names = tuple(f"{i:0100}" for i in range(700))
-    assert refusal(asked(signal_set(*names), A)).startswith("resume_condition: ")
+    assert refusal(asked(signal_set(*names))).startswith("resume_condition: ")
+
+
+def many(number: int, key: str = "{}") -> Asked:
+    """As many waitpoints, all of them counted."""
+    keys = tuple(key.format(i) for i in range(number))
+    waitpoints = [Fresh(str(i), own) for i, own in enumerate(keys)]
+    return tree(Count(1, "DistinctWaitpoints", keys), *waitpoints)
+
+
+def test_a_suspend_has_a_bounded_number_of_waitpoints() -> None:
+    check_suspend(many(MAX_WAITPOINTS), NOW)
+    detail = f"waitpoints: at most {MAX_WAITPOINTS}, got {MAX_WAITPOINTS + 1}"
+    assert refusal(many(MAX_WAITPOINTS + 1)) == detail
+
+
+def test_many_waitpoints_cost_no_more_than_reading_them() -> None:
+    given = many(20_000)
+    assert cpu_ms(lambda: refusal(given), runs=2) < 100
+
+
+def test_keys_are_compared_in_linear_time() -> None:
+    given = many(20_000)
+    keys = tuple(one.waitpoint_key for one in given.waitpoints if isinstance(one, Fresh))
+    assert cpu_ms(lambda: check_keys(keys, given.condition), runs=2) < 100
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ from typing import Any, Final
 
 import msgspec
 
-from flowfabric.core.checks import PRIVILEGED
+from flowfabric.core.checks import PRIVILEGED, check_block
 from flowfabric.core.fence import Fence
 from flowfabric.core.graph import GraphEdit
 from flowfabric.core.lease import GrantTerms, grant_kind
 from flowfabric.core.plan import EndAttempt, Event, Guard, Plan, Timer
 from flowfabric.core.record import NO_ATTEMPT, UNGRANTED, Record
 from flowfabric.core.states import HELD, LIFTED_BY_TIME, LIVE, STATES
+from flowfabric.core.tags import merged_tags
 
 _LIVE: Final = frozenset[str](LIVE)
 _UNHELD: Final = frozenset[str](LIVE - HELD)
@@ -94,6 +95,19 @@ def unblock(execution_id: str, reasons: frozenset[str]) -> Plan:
         guard=Guard(frozenset(f"blocked/{reason}" for reason in reasons)),
         set={"state": "waiting"},
     )
+
+
+def hold(record: Record, reason: str) -> Plan | None:
+    """Keep waiting work from being claimed until it is released; None when it is held already."""
+    if record.state == "blocked" and record.reason == "operator":
+        return None
+    check_block(record, "paused_by_operator")
+    return block(record.execution_id, Block("operator", reason))
+
+
+def release(execution_id: str) -> Plan:
+    """Let work that an operator holds wait for a worker again."""
+    return unblock(execution_id, frozenset({"operator"}))
 
 
 def change_priority(record: Record, priority: int) -> Plan:
@@ -224,7 +238,7 @@ def set_tags(record: Record, tags: Mapping[str, str]) -> Plan:
         target=record.execution_id,
         rule="tag",
         guard=at_version(record),
-        set={"tags": {**record.tags, **tags}},
+        set={"tags": merged_tags(record.tags, tags)},
     )
 
 

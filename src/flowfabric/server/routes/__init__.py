@@ -3,7 +3,6 @@
 from typing import Final
 
 from flowfabric.operations.nouns import DECLARED
-from flowfabric.operations.workers import Workers
 from flowfabric.server.operations import route_of
 from flowfabric.server.route import Route
 from flowfabric.server.routes import (
@@ -14,10 +13,12 @@ from flowfabric.server.routes import (
     worker,
 )
 
+# Declared operations whose route does more than the declaration says.
+_EXTENDED: Final = {route.name: route for route in (*streams.LIMITED, events.EVENTS, worker.CLAIM)}
+
 ROUTES: Final[tuple[Route, ...]] = (
-    *(worker.ROUTE if one is Workers.claim else route_of(one) for one in DECLARED),
+    *(_EXTENDED.get(one.name) or route_of(one) for one in DECLARED),
     *reading.routes,
     *streams.routes,
-    *events.routes,
     *service.routes,
 )

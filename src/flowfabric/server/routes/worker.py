@@ -37,7 +37,7 @@ async def claim(call: Call[ClaimOrder, None]) -> Reply:
 
 
 claim.__doc__ = Workers.claim.summary
-ROUTE: Final[Route] = msgspec.structs.replace(route_of(Workers.claim), handler=claim)
+CLAIM: Final[Route] = msgspec.structs.replace(route_of(Workers.claim), handler=claim)
 
 
 def _reply(order: ClaimOrder, found: Sequence[Claimed]) -> Reply:
