@@ -16,7 +16,7 @@ from flowfabric.client.admin import Admin
 from flowfabric.client.questions import Question
 from flowfabric.client.rest import Rest
 from flowfabric.config import Settings
-from flowfabric.core.condition_checks import Fresh
+from flowfabric.core.condition_checks import Fresh, UsePending
 from flowfabric.core.conditions import signal_set
 from flowfabric.core.rules.signals import Accepted
 from flowfabric.core.tokens import WaitpointToken
@@ -29,28 +29,49 @@ from flowfabric.errors import (
     NotFound,
 )
 from flowfabric.operations import budgets, flows
-from flowfabric.operations.attempts import NewFrame, Suspended, SuspendOrder
-from flowfabric.operations.declaration import operations_of
+from flowfabric.operations.attempts import (
+    Appended,
+    Kept,
+    NewEntries,
+    NewEntry,
+    NewFrame,
+    NewWaitpoint,
+    Output,
+    Suspend,
+    Suspended,
+    SuspendOrder,
+    UsageReport,
+)
 from flowfabric.operations.events import CompletionEvent, EventQuery
 from flowfabric.operations.executions import (
     AlreadySatisfied,
     ExecutionCreated,
-    Executions,
     Reclaim,
     ReclaimGranted,
     Revoked,
     Search,
     Submission,
 )
-from flowfabric.operations.lanes import Lanes
-from flowfabric.operations.schedules import Backfill, NewSchedule, Schedules
-from flowfabric.operations.signals import Approval, NewSignal, Signals
-from flowfabric.operations.store import NewSecret, Store
-from flowfabric.operations.streams import StreamRange, Streams, Tail
-from flowfabric.operations.workers import Claim, ClaimOrder, Complete, Fail, Registration
+from flowfabric.operations.nouns import DECLARED
+from flowfabric.operations.schedules import Backfill, NewSchedule
+from flowfabric.operations.signals import Approval, NewSignal
+from flowfabric.operations.store import NewSecret
+from flowfabric.operations.streams import StreamRange, Tail
+from flowfabric.operations.workers import (
+    Claim,
+    ClaimOrder,
+    Complete,
+    Fail,
+    Finished,
+    GrantClaim,
+    NewGrant,
+    Registration,
+    Renewal,
+    Renewed,
+)
 from flowfabric.server.router import Router
 from flowfabric.server.routes import ROUTES
-from flowfabric.worker.calls import finish_of, suspend_of
+from flowfabric.worker.calls import fence_of, finish_of, suspend_of
 from flowfabric.worker.session import append
 from tests.serving import TOKEN, serving
 
@@ -362,6 +383,54 @@ async def _schedules(world: World) -> None:
         await admin.describe_schedule("nightly")
 
 
+async def _work(world: World) -> None:
+    admin, me = world.admin, "w-7"
+    lanes = ("work",)
+    worker = Registration(worker_id="w", worker_instance_id=me, lanes=lanes, ttl_ms=60_000)
+    assert (await admin.register_worker(worker)).outcome == "registered"
+    assert (await admin.heartbeat(me)).outcome == "refreshed"
+    for _ in range(2):
+        await world.submit("work")
+    order = ClaimOrder(worker_id="w", worker_instance_id=me, lanes=lanes)
+    claimed = await admin.claim(order)
+    assert claimed is not None
+    (claim,) = claimed.items
+    fence = fence_of(claim)
+    (kept,) = (await admin.renew(me, 60_000, [Renewal(**fence)])).items
+    assert isinstance(kept, Renewed)
+    frame = NewFrame(frame_type="t", payload=b"x")
+    (put,) = await admin.append_frames([Output(**fence, attempt_index=0, frames=[frame])])
+    assert isinstance(put, Appended)
+    step = NewEntries(**fence, entries=[NewEntry("step", 1, "ab", b"out")])
+    assert await admin.append_journal(step) == [Kept(True)]
+    new_budget = budgets.NewBudget(dimensions=["tokens"], hard_limits=[9], soft_limits=[0])
+    budget_id = (await admin.create_budget(new_budget)).budget_id
+    spent = UsageReport(**fence, budget_id=budget_id, dimensions={"tokens": 1})
+    assert await admin.report_usages([spent]) == [budgets.Ok()]
+    made = await admin.create_waitpoint(NewWaitpoint(**fence, expires_in_ms=60_000))
+    paused = Suspend(
+        **fence,
+        op="wait",
+        resume_condition=signal_set("go"),
+        waitpoints=(UsePending(made.waitpoint_id),),
+    )
+    assert isinstance(await admin.suspend(paused), Suspended)
+    new = NewGrant(lane_id="work", worker_instance_id=me, grant_ttl_ms=60_000)
+    grant = await admin.claim_grant("w", new)
+    assert grant is not None
+    granted = await admin.claim_granted(
+        GrantClaim(
+            execution_id=grant.execution_id,
+            grant_key=grant.grant_key,
+            worker_id="w",
+            worker_instance_id=me,
+        )
+    )
+    done = await admin.finish([finish_of(granted, Complete())])
+    assert done.items == [Finished(state="completed")]
+    assert (await admin.leave(me)).outcome == "left"
+
+
 async def _service(world: World) -> None:
     admin = world.admin
     worker = (await world.fabric.open()).worker
@@ -401,6 +470,7 @@ PARTS: list[Callable[[World], Awaitable[None]]] = [
     _limits,
     _lanes,
     _schedules,
+    _work,
     _service,
 ]
 
@@ -432,10 +502,8 @@ async def test_every_method_works_and_reaches_every_route(
         await part(world)
     assert called == methods
     # In this process operations are asked of the engine itself.
-    nouns = (Executions, Signals, Streams, flows.Flows, budgets.Budgets, Lanes, Schedules, Store)
-    asked |= called & {one.name for one in operations_of(*nouns)}
-    worker = {route.name for route in ROUTES if route.path.startswith("/v1/worker/")}
-    assert {route.name for route in ROUTES} - worker - ELSEWHERE <= asked
+    asked |= called & {one.name for one in DECLARED}
+    assert {route.name for route in ROUTES} - ELSEWHERE <= asked
 
 
 async def test_refusals_are_the_errors_of_the_engine(fabric: FlowFabric) -> None:

@@ -2,20 +2,11 @@
 
 from flowfabric.client.admin import Admin
 from flowfabric.fabric.blocking import Facade, LoopThread, blocking, blocking_transport
-from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import SyncCalls
-from flowfabric.operations.executions import Executions
-from flowfabric.operations.flows import Flows
-from flowfabric.operations.lanes import Lanes
-from flowfabric.operations.schedules import Schedules
-from flowfabric.operations.signals import Signals
-from flowfabric.operations.store import Store
-from flowfabric.operations.streams import Streams
+from flowfabric.operations.nouns import Operations
 
 
-class SyncAdmin(
-    SyncCalls, Facade[Admin], Executions, Signals, Streams, Flows, Budgets, Lanes, Schedules, Store
-):
+class SyncAdmin(SyncCalls, Facade[Admin], Operations):
     def __init__(self, source: Admin, thread: LoopThread) -> None:
         Facade.__init__(self, source, thread)
         SyncCalls.__init__(self, blocking_transport(source.transport, thread))

@@ -3,6 +3,7 @@
 from flowfabric.client.admin.executions import ExecutionAdmin
 from flowfabric.client.admin.flows import FlowAdmin
 from flowfabric.client.admin.service import ServiceAdmin
+from flowfabric.operations.attempts import HeldAttempts
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.executions import Executions
 from flowfabric.operations.flows import Flows
@@ -10,6 +11,7 @@ from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.schedules import Schedules
 from flowfabric.operations.signals import Signals
 from flowfabric.operations.streams import Streams
+from flowfabric.operations.workers import Workers
 
 __all__ = ["Admin"]
 
@@ -25,5 +27,7 @@ class Admin(
     Budgets,
     Lanes,
     Schedules,
+    Workers,
+    HeldAttempts,
 ):
     """The same over HTTP and over an engine in this process."""
