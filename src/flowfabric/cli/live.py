@@ -12,8 +12,8 @@ from rich.text import Text
 from flowfabric.cli import show
 from flowfabric.cli.limits import COUNTED, counted_lanes
 from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, ending, fabric_at
-from flowfabric.client.admin import Admin
 from flowfabric.core.states import FINAL
+from flowfabric.fabric.admin import Admin
 from flowfabric.operations.events import CompletionEvent, Event, EventQuery, LeaseEvent
 
 app = typer.Typer()
