@@ -141,6 +141,9 @@ def test_a_declared_operation_is_a_command(shell: Shell, submitted: Submit) -> N
     assert shell.json("priority", one, "8") == {"outcome": "changed", "execution_id": one}
     assert "execution_not_found" in shell.run("priority", NOWHERE, "7").output
     assert shell.run("priority", one, "high").exit_code == 2
+    assert shell.ok("hold", one, "--reason", "ask Ada") == f"held {one}\n"
+    assert "operator_hold: ask Ada" in shell.ok("explain", one)
+    assert shell.ok("release", one) == f"released {one}\n"
     shell.ok("cancel", one)
 
 

@@ -1,4 +1,4 @@
-"""Moves of waiting work: block, unblock, promote, evaluate, change priority."""
+"""Moves of waiting work: block, hold, release, unblock, promote, evaluate, change priority."""
 
 from typing import Any
 
@@ -125,6 +125,62 @@ async def test_a_bad_block_is_refused(driver: Driver, fields: dict[str, Any]) ->
     with refused(InvalidInput):
         await driver.engine.scheduling.block(execution_id, "waiting_for_budget", **fields)
     assert (await driver.record(execution_id)).state == "waiting"
+
+
+# ---- hold and release
+
+
+@proves(Executions.hold, Executions.release)
+async def test_a_held_execution_runs_only_after_its_release(driver: Driver) -> None:
+    held = await driver.reach("handed_back")
+    scheduling, execution_id = driver.engine.scheduling, held.execution_id
+    assert (await scheduling.hold(execution_id, "ask Ada first")).outcome == "held"
+    record = await driver.record(execution_id)
+    assert (record.state, record.reason, record.detail) == ("blocked", "operator", "ask Ada first")
+    await driver.pass_time(3_600_000)
+    assert await driver.claim_all() == []
+    assert (await scheduling.release(execution_id)).outcome == "released"
+    assert (await driver.claim()).record.execution_id == execution_id
+
+
+async def test_holding_again_changes_nothing(driver: Driver) -> None:
+    execution_id = await driver.submit()
+    await driver.engine.scheduling.hold(execution_id, "first")
+    before = await driver.snapshot()
+    await driver.engine.scheduling.hold(execution_id, "second")
+    assert await driver.snapshot() == before
+
+
+@pytest.mark.parametrize("situation", [one for one in EVERYWHERE if one not in WAITING])
+async def test_only_waiting_work_is_held(driver: Driver, situation: str) -> None:
+    held = await driver.reach(situation)
+    is_held = (await driver.record(held.execution_id)).reason == "operator"
+    before = await driver.snapshot()
+    if is_held:
+        await driver.engine.scheduling.hold(held.execution_id)
+    else:
+        with refused(ExecutionNotActive if situation in FINAL else ExecutionNotEligible):
+            await driver.engine.scheduling.hold(held.execution_id)
+    assert await driver.snapshot() == before
+
+
+@pytest.mark.parametrize("asked", [block[0] for block in BLOCKS if block[1] != "operator"])
+async def test_a_release_lifts_nothing_but_a_hold(driver: Driver, asked: str) -> None:
+    execution_id = await driver.submit()
+    with refused(ExecutionNotEligible):
+        await driver.engine.scheduling.release(execution_id)
+    await driver.engine.scheduling.block(execution_id, asked)
+    with refused(ExecutionNotEligible):
+        await driver.engine.scheduling.release(execution_id)
+
+
+async def test_a_hold_of_nothing_or_without_end_is_refused(driver: Driver) -> None:
+    with refused(ExecutionNotFound):
+        await driver.engine.scheduling.hold(NOWHERE)
+    with refused(ExecutionNotFound):
+        await driver.engine.scheduling.release(NOWHERE)
+    with refused(InvalidInput):
+        await driver.engine.scheduling.hold(await driver.submit(), "x" * 4_097)
 
 
 # ---- unblock

@@ -16,6 +16,8 @@ from tests.server.samples import EXECUTION
         ("POST /v1/executions/{}/replay", None),
         ("PUT /v1/executions/{}/tags", {"tags": {"app.a": "b"}}),
         ("PUT /v1/executions/{}/priority", {"new_priority": 1}),
+        ("POST /v1/executions/{}/hold", {}),
+        ("POST /v1/executions/{}/release", {}),
         ("POST /v1/executions/{}/resume", None),
         ("POST /v1/executions/{}/revoke-lease", None),
         ("GET /v1/executions/{}", None),
@@ -89,6 +91,24 @@ async def test_tags_are_written_over(served: Served) -> None:
         "count": 2,
     }
     assert await served.refused(path, {"tags": {"Bad": "1"}}) == (400, "invalid_tag_key")
+
+
+async def test_a_held_execution_waits_for_its_release(served: Served) -> None:
+    own = await served.submit()
+    hold, release = (f"POST /v1/executions/{own}/{act}" for act in ("hold", "release"))
+    assert await served.done(hold, {"reason": "ask Ada"}) == {
+        "outcome": "held",
+        "execution_id": own,
+    }
+    found = await served.done(f"GET /v1/executions/{own}")
+    assert found["state_vector"]["eligibility_state"] == "blocked_by_operator"
+    assert found["blocking_detail"] == "ask Ada"
+    assert await served.done(release, {}) == {"outcome": "released", "execution_id": own}
+    assert await served.refused(release, {}) == (409, "execution_not_eligible")
+    await served.claim()
+    assert await served.refused(hold, {}) == (409, "execution_not_eligible")
+    await served.done(f"POST /v1/executions/{own}/cancel", {"reason": "enough"})
+    assert await served.refused(hold, {}) == (409, "execution_not_active")
 
 
 async def test_priority_moves_what_waits(served: Served) -> None:

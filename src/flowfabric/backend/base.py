@@ -26,10 +26,10 @@ from flowfabric.backend.types import (
     EventFilter,
     EventPage,
     Finished,
-    FramePage,
     FrameRange,
     JournalAppend,
     Journaled,
+    JournalPage,
     ListRequest,
     Named,
     NamedClaim,
@@ -39,14 +39,14 @@ from flowfabric.backend.types import (
     Queue,
     Registered,
     Seen,
+    StoredSummary,
     StreamRefused,
-    Summary,
     With,
     Worker,
 )
 from flowfabric.core.birth import Birth
-from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Answer, Plan, Refused
+from flowfabric.operations.streams import FramePage
 
 __all__ = [
     "CONFIG_BELL",
@@ -143,11 +143,9 @@ class Backend(Flowing, Limiting, Protocol):
 
     async def frames(self, ranges: Sequence[FrameRange]) -> list[Answered[FramePage]]: ...
 
-    async def summary(self, execution_id: str, attempt: int) -> Summary | None: ...
+    async def summary(self, execution_id: str, attempt: int) -> StoredSummary | None: ...
 
-    async def journal_read(
-        self, execution_id: str, after: int, limit: int
-    ) -> list[tuple[int, JournalEntry]]: ...
+    async def journal_read(self, execution_id: str, after: int, limit: int) -> JournalPage: ...
 
     async def events(self, cursor: bytes, wanted: EventFilter, limit: int) -> EventPage: ...
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
+from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.backend.types import Seen
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.plan import Applied, Plan
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.optimistic import STALE, Stale, decide
 
 A = TypeVar("A")
 

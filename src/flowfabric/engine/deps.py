@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from flowfabric.backend.coalesce import Store
+from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.backend.types import Seen, With
 from flowfabric.core.explain import explain
 from flowfabric.core.ids import parse_execution_id
@@ -17,7 +18,6 @@ from flowfabric.core.plan import Answer, Applied, Plan, Refused
 from flowfabric.core.record import Record
 from flowfabric.core.repeats import proven_repeat
 from flowfabric.engine.locks import Locks
-from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.engine.slots import Slots
 from flowfabric.errors import ExecutionNotFound
 

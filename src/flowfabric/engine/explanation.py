@@ -136,7 +136,7 @@ def _hints(record: Record, blockers: Sequence[Blocker]) -> list[str]:
         "budget": "reset the budget, release what was spent, or raise its limit",
         "quota": "wait for the window or a free slot, or raise the quota",
         "concurrency_key": "wait for a running execution of this key to end",
-        "operator_hold": "unblock it",
+        "operator_hold": "release it",
         "suspended": "send the missing signal, or resume it",
         "lease_lost": "the next claim of the lane takes it over",
     }

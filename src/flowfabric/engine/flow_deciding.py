@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable
 from typing import Literal, TypeVar
 
+from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.core.flow_plan import FlowApplied, FlowPlan
 from flowfabric.core.graph import Flow
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.optimistic import STALE, Stale, decide
 
 R = TypeVar("R")
 

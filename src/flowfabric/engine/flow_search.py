@@ -7,6 +7,7 @@ import msgspec
 from flowfabric.core.cursors import CreationRange, Place, read_cursor, write_cursor
 from flowfabric.core.graph import Flow, flow_state
 from flowfabric.core.ids import check_namespace, check_text, parse_uuid
+from flowfabric.core.pages import LARGEST_STRETCH, Room, flow_bytes
 from flowfabric.engine.checking import MAX_INSTANT, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.searches import parse_tag
@@ -49,15 +50,15 @@ class FlowSearches:
         place = _behind(query.cursor, wanted) if query.cursor else created.start()
         found: list[FoundFlow] = []
         last: Place = (0, "")
-        scanned = 0
+        scanned, room = 0, Room()
         while scanned < MOST_LOOKS:
-            size = min(max(limit + 1, 100), MOST_LOOKS - scanned)
+            size = min(max(limit + 1, 100), LARGEST_STRETCH, MOST_LOOKS - scanned)
             flows = await self._deps.store.backend.flows_by_age(place, size, newest=newest)
             for flow in flows:
                 if created.is_past(flow.created_at):
                     return Page(items=found)
                 if created.holds(flow.created_at) and _matches(flow, wanted):
-                    if len(found) == limit:
+                    if len(found) == limit or not room.takes(flow_bytes(flow)):
                         return Page(items=found, next_cursor=write_cursor(wanted, last))
                     found.append(_found(flow))
                     last = _place(flow)

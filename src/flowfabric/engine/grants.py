@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.backend.types import ClaimRequest, NamedClaim, Offer
 from flowfabric.core.capabilities import offered_capabilities
 from flowfabric.core.checks import (
@@ -37,7 +38,6 @@ from flowfabric.engine.claims import (
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.flow_deciding import read_flow
 from flowfabric.engine.lanes import Lanes
-from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.engine.unclaimable import end_unclaimable
 from flowfabric.errors import (
     CapabilityMismatch,

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.backend.types import JournalAppend, Journaled
 from flowfabric.core.checks import check_lease
 from flowfabric.core.ids import check_text, parse_execution_id
@@ -14,7 +15,6 @@ from flowfabric.engine.checking import body, whole
 from flowfabric.engine.claims import Claimed
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.holding import Held, fence_of
-from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.errors import (
     ExecutionNotFound,
     InvalidInput,
@@ -81,9 +81,9 @@ class Journals:
         parse_execution_id(execution_id, self._deps.counts)
         whole(after, "after")
         whole(limit, "limit", 1, _LARGEST_PAGE)
-        rows = await self._deps.store.backend.journal_read(execution_id, after, limit + 1)
-        entries = [entry for _, entry in rows[:limit]]
-        return Page(items=entries, next_cursor=str(rows[limit - 1][0]) if len(rows) > limit else "")
+        page = await self._deps.store.backend.journal_read(execution_id, after, limit)
+        entries = [entry for _, entry in page.rows]
+        return Page(items=entries, next_cursor=str(page.rows[-1][0]) if page.more else "")
 
     async def read_claimed(self, claims: Sequence[Claimed]) -> dict[str, list[JournalEntry]]:
         """The journals that come with a claim, by execution. All are read side by side; a claim

@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from flowfabric.backend.base import CONFIG_BELL, Backend
+from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.types import ConfigPut
 from flowfabric.core.key_ring import (
@@ -24,7 +25,6 @@ from flowfabric.core.key_ring import (
 )
 from flowfabric.core.tokens import KeyRing, Secret, is_in_grace
 from flowfabric.engine.audit import audit
-from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.engine.permits import Permits
 from flowfabric.errors import (
     FlowFabricError,

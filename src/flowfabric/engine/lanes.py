@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from flowfabric.backend.base import CONFIG_BELL, Backend
+from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.types import ConfigPut
 from flowfabric.core.capabilities import satisfied
@@ -18,7 +19,6 @@ from flowfabric.core.lanes import LANE_STATES, serves_claims
 from flowfabric.core.record import Record, queued_since
 from flowfabric.engine.checking import stored, whole
 from flowfabric.engine.idleness import Sought, sought_in
-from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.errors import (
     InvalidInput,
     ResourceExhausted,

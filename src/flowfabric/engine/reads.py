@@ -9,6 +9,7 @@ from flowfabric.backend.types import Seen, With
 from flowfabric.core.events import HistoryEntry
 from flowfabric.core.facets import Scene
 from flowfabric.core.ids import parse_execution_id
+from flowfabric.core.pages import fitting
 from flowfabric.core.record import Record
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
@@ -111,7 +112,9 @@ class Reads(Listings):
         """The last lease events, newest last; the cursor counts those before it."""
         start, end = _slice(cursor, limit)
         found = (await self._needed(execution_id, _HISTORY)).history
-        return Page(items=list(found[start:end]), next_cursor=str(end) if len(found) > end else "")
+        page = fitting(found[start:end])
+        end = start + len(page)
+        return Page(items=page, next_cursor=str(end) if len(found) > end else "")
 
     async def _seen(self, execution_id: str, beside: frozenset[With] = _NOTHING) -> Seen | None:
         parse_execution_id(execution_id, self._deps.counts)

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Final
 
+from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.backend.types import Seen, With
 from flowfabric.core.checks import check_replay
 from flowfabric.core.flow_checks import flow_cancelled
@@ -13,7 +14,6 @@ from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import Reopening, ReplayRequest, replay
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.flow_deciding import read_flow
-from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.operations import executions as declared
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.executions import Replayed

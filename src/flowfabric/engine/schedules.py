@@ -1,13 +1,15 @@
 """Schedules: put, paused, triggered, and fired when they are due."""
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing, suppress
 from typing import Any, Final
 
 import msgspec
 
+from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.backend.types import ConfigDocument, ConfigPut
 from flowfabric.core.ids import check_namespace, check_schedule_id, check_text
+from flowfabric.core.pages import Room, json_bytes
 from flowfabric.core.schedules import (
     DOCUMENT,
     LATEST,
@@ -23,7 +25,6 @@ from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.executions import Executions
 from flowfabric.engine.firing import Firings, submission_of
-from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.engine.schedule_orders import checked_schedule, zone_of
 from flowfabric.errors import NotFound
 from flowfabric.operations import schedules as declared
@@ -39,6 +40,8 @@ from flowfabric.operations.types import Page
 
 MOST_LISTED: Final = 1_000
 _MOST_CURSOR_BYTES: Final = 512
+# Schedules may be large: so many are read before it is seen whether they fill a page.
+_READ_AT_ONCE: Final = 100
 
 
 class Schedules:
@@ -79,16 +82,32 @@ class Schedules:
             check_namespace(namespace)
         whole(limit, "limit", 1, MOST_LISTED)
         after = DOCUMENT + check_text(cursor, "cursor", _MOST_CURSOR_BYTES)
-        found: list[ConfigDocument] = []
-        for prefix in _prefixes(namespace, visible):
-            if len(found) <= limit and not _is_past(prefix, after):
-                wanted = limit + 1 - len(found)
-                found += await self._backend.config_list(prefix, max(prefix, after), wanted)
-        shown = found[:limit]
-        last = shown[-1].name.removeprefix(DOCUMENT) if len(found) > limit else ""
-        return Page(
-            items=[_info(read_schedule(one.name, one.body)) for one in shown], next_cursor=last
-        )
+        room, shown = Room(), list[ScheduleInfo]()
+        at_once = min(limit + 1, _READ_AT_ONCE)
+        prefixes = _prefixes(namespace, visible)
+        async with aclosing(self._documents(prefixes, after, at_once)) as documents:
+            async for document in documents:
+                info = _info(read_schedule(document.name, document.body))
+                if len(shown) == limit or not room.takes(json_bytes(info)):
+                    return Page(items=shown, next_cursor=after.removeprefix(DOCUMENT))
+                shown.append(info)
+                after = document.name
+        return Page(items=shown)
+
+    async def _documents(
+        self, prefixes: Iterable[str], after: str, at_once: int
+    ) -> AsyncGenerator[ConfigDocument, None]:
+        """Those with these prefixes that lie behind a name, read page by page."""
+        for prefix in prefixes:
+            if _is_past(prefix, after):
+                continue
+            behind, is_last = max(prefix, after), False
+            while not is_last:
+                found = await self._backend.config_list(prefix, behind, at_once)
+                is_last = len(found) < at_once
+                for document in found:
+                    yield document
+                    behind = document.name
 
     @implements(declared.Schedules.pause_schedule)
     async def pause(self, schedule_id: str, namespace: str = "default") -> ScheduleInfo:

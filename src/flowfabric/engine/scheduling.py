@@ -1,9 +1,10 @@
-"""Moves of waiting work: block and unblock, promote, change priority, expire."""
+"""Moves of waiting work: hold and release, block and unblock, promote, change priority, expire."""
 
 from typing import Final, Literal
 
 import msgspec
 
+from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.backend.types import Seen, With
 from flowfabric.core.checks import BLOCKING, check_block, check_priority, check_unblock
 from flowfabric.core.due import expire, promote, time_out
@@ -17,13 +18,14 @@ from flowfabric.core.rules.operators import (
     block,
     change_priority,
     clamp_priority,
+    hold,
+    release,
     unblock,
 )
 from flowfabric.core.states import FINAL, HOLD_REASONS, LIMIT_REASONS, RUNNABLE
 from flowfabric.core.templates import release_plan
 from flowfabric.engine.checking import integer, whole
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.errors import (
     DepsNotSatisfied,
     ExecutionNotFound,
@@ -34,7 +36,7 @@ from flowfabric.errors import (
 )
 from flowfabric.operations import executions as declared
 from flowfabric.operations.declaration import implements
-from flowfabric.operations.executions import PriorityChanged
+from flowfabric.operations.executions import ExecutionHeld, ExecutionReleased, PriorityChanged
 
 _WITH_GROUP: Final = frozenset[With]({"group"})
 _AUTOMATIC: Final = frozenset(
@@ -86,6 +88,18 @@ class Scheduling:
             record, _ = await self._deps.record(execution_id)
             check_unblock(record, (expected,))
         await self._deps.push(unblock(execution_id, _reasons(expected)))
+
+    @implements(declared.Executions.hold)
+    async def hold(self, execution_id: str, reason: str = "") -> ExecutionHeld:
+        check_text(reason, "reason", 4096)
+        await self._deps.decide(execution_id, lambda record, _: hold(record, reason))
+        return ExecutionHeld(execution_id)
+
+    @implements(declared.Executions.release)
+    async def release(self, execution_id: str) -> ExecutionReleased:
+        parse_execution_id(execution_id, self._deps.counts)
+        await self._deps.push(release(execution_id))
+        return ExecutionReleased(execution_id)
 
     async def promote_delayed(self, execution_id: str) -> Promoted:
         """Let delayed work wait for a worker once its time has come, as the timer does."""

@@ -10,13 +10,13 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from flowfabric.backend.coalesce import Store
+from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.core.limits.asks import Extend, Freed, Obtained, Vacate
 from flowfabric.core.limits.gates import Woken, key_gate, quota_gate
 from flowfabric.core.plan import Applied, Plan, Refused
 from flowfabric.core.record import Record
 from flowfabric.core.rules.admission import let_go, let_try
 from flowfabric.core.states import FINAL
-from flowfabric.engine.optimistic import STALE, Stale, decide
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.slots")

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.backend.types import Append, Appended, StreamRefused, SummaryPut
 from flowfabric.core.merge_patch import (
     Object,
@@ -16,7 +17,6 @@ from flowfabric.core.merge_patch import (
 )
 from flowfabric.core.streams import explain_append
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.optimistic import STALE, Stale, decide
 
 Patches = Mapping[int, Object]
 # Execution, attempt and lease: a document is not carried from one holder to the next.

@@ -11,6 +11,7 @@ from flowfabric.core.conditions import required_names
 from flowfabric.core.documents import SUSPENSION, WAITPOINTS, waitpoint_name
 from flowfabric.core.fence import Fence
 from flowfabric.core.ids import check_text, parse_execution_id, parse_uuid
+from flowfabric.core.pages import fitting
 from flowfabric.core.plan import Plan
 from flowfabric.core.rules.operators import at_version
 from flowfabric.core.rules.waitpoints import (
@@ -133,8 +134,9 @@ class Waitpoints:
             for one in waitpoints_in(seen.documents)
             if one.waitpoint_id > after and (open_waitpoint := _shown(seen, one, suspension))
         ]
-        page = shown[:limit]
-        return Page(items=page, next_cursor=page[-1].waitpoint_id if len(shown) > limit else "")
+        page = fitting(shown[:limit])
+        more = len(shown) > len(page)
+        return Page(items=page, next_cursor=page[-1].waitpoint_id if more else "")
 
     @implements(Signals.waitpoint_token)
     async def waitpoint_token(self, execution_id: str, waitpoint_id: str) -> TokenOfWaitpoint:

@@ -14,6 +14,7 @@ from flowfabric.backend import types
 from flowfabric.core.bounds import MAX_LANES, check_number
 from flowfabric.core.capabilities import worker_capabilities
 from flowfabric.core.ids import check_lane, check_namespace, check_text, check_worker_id
+from flowfabric.core.pages import fitting
 from flowfabric.core.rules.operators import unblock
 from flowfabric.engine.checking import MAX_INSTANT, whole
 from flowfabric.engine.deps import Deps
@@ -119,8 +120,8 @@ class Workers:
         if limit == 0:
             return Page(items=[])
         rows = await self._deps.store.backend.workers(namespace, after, limit + 1)
-        shown = [_entry(row) for row in rows[:limit]]
-        more = len(rows) > limit
+        shown = fitting([_entry(row) for row in rows[:limit]])
+        more = len(rows) > len(shown)
         return Page(items=shown, next_cursor=shown[-1].worker_instance_id if more else "")
 
     async def serves(

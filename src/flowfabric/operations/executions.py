@@ -273,6 +273,14 @@ class PriorityChanged(Outcome, frozen=True, tag="changed"):
     execution_id: str
 
 
+class ExecutionHeld(Outcome, frozen=True, tag="held"):
+    execution_id: str
+
+
+class ExecutionReleased(Outcome, frozen=True, tag="released"):
+    execution_id: str
+
+
 class Replayed(Outcome, frozen=True):
     public_state: str
 
@@ -477,6 +485,30 @@ class Executions:
     )
     async def set_priority(self, execution_id: ExecutionId, new_priority: int) -> PriorityChanged:
         """Move runnable work in its queue."""
+
+    @operation(
+        "POST /v1/executions/{execution_id}/hold",
+        ADMIN,
+        ExecutionNotFound,
+        ExecutionNotActive,
+        ExecutionNotEligible,
+        audit="execution_held",
+        command="hold",
+    )
+    async def hold(self, execution_id: ExecutionId, reason: str = "") -> ExecutionHeld:
+        """Keep waiting work from being claimed until it is released."""
+
+    @operation(
+        "POST /v1/executions/{execution_id}/release",
+        ADMIN,
+        ExecutionNotFound,
+        ExecutionNotEligible,
+        repeat=False,
+        audit="execution_released",
+        command="release",
+    )
+    async def release(self, execution_id: ExecutionId) -> ExecutionReleased:
+        """Let work that an operator holds wait for a worker again."""
 
     @operation(
         "POST /v1/executions/{execution_id}/replay",

@@ -39,10 +39,10 @@ from flowfabric.backend.types import (
     EventFilter,
     EventPage,
     Finished,
-    FramePage,
     FrameRange,
     JournalAppend,
     Journaled,
+    JournalPage,
     ListRequest,
     Named,
     NamedClaim,
@@ -52,15 +52,15 @@ from flowfabric.backend.types import (
     Queue,
     Registered,
     Seen,
+    StoredSummary,
     StreamRefused,
-    Summary,
     With,
     Worker,
 )
 from flowfabric.core.birth import Birth
-from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Answer, Plan, Refused
 from flowfabric.errors import FlowFabricError
+from flowfabric.operations.streams import FramePage
 
 T = TypeVar("T")
 
@@ -178,12 +178,10 @@ class ReferenceBackend(FlowMechanisms, LimitMechanisms):
             ]
         )
 
-    async def summary(self, execution_id: str, attempt: int) -> Summary | None:
+    async def summary(self, execution_id: str, attempt: int) -> StoredSummary | None:
         return await self._runner.read(lambda tx: output.read_summary(tx, execution_id, attempt))
 
-    async def journal_read(
-        self, execution_id: str, after: int, limit: int
-    ) -> list[tuple[int, JournalEntry]]:
+    async def journal_read(self, execution_id: str, after: int, limit: int) -> JournalPage:
         return await self._runner.read(
             lambda tx: journaling.read_journal(tx, execution_id, after, limit)
         )

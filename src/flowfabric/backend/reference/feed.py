@@ -8,6 +8,7 @@ from flowfabric.backend.types import EventFilter, EventPage, StoredEvent
 from flowfabric.core.cursors import check_store
 from flowfabric.core.events import LogEntry
 from flowfabric.core.ids import partition_of
+from flowfabric.core.pages import Room, entry_bytes
 from flowfabric.errors import InvalidInput
 
 # A read that finds little for its filter looks at no more than this many entries.
@@ -39,15 +40,19 @@ def events(tx: Transaction, tag: int, cursor: bytes, wanted: EventFilter, limit:
     # A cursor ahead of the log was made by one that is gone, as before a restored backup.
     start = at = min(max(asked, oldest), newest)
     found: list[StoredEvent] = []
-    while len(found) < limit and at - start < MOST_LOOKS:
+    room = Room()
+    is_full = False
+    while not is_full and at - start < MOST_LOOKS:
         rows = tx.tables.log_rows(at, limit)
         if not rows:
             break
         for row in rows:
-            if len(found) == limit:
+            is_wanted = _is_wanted(tx, row.entry, wanted)
+            is_full = len(found) == limit or (is_wanted and not room.takes(entry_bytes(row.entry)))
+            if is_full:
                 break
             at = row.number
-            if _is_wanted(tx, row.entry, wanted):
+            if is_wanted:
                 found.append(StoredEvent(cursor_of(tag, at), row.entry))
     return EventPage(tuple(found), cursor_of(tag, at), missed=start != asked)
 

@@ -1,11 +1,12 @@
 """Mechanism `journal`: named steps of an execution, each written once, under the lease's fence."""
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from flowfabric.backend.reference.fencing import is_held
 from flowfabric.backend.reference.tables import JOURNAL, RECORDS, JournalRow
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.types import JournalAppend, Journaled
+from flowfabric.backend.types import JournalAppend, Journaled, JournalPage
 from flowfabric.core.journal import (
     MAX_ENTRIES,
     MAX_ENTRY_BYTES,
@@ -14,7 +15,11 @@ from flowfabric.core.journal import (
     journal_full,
     other_step,
 )
+from flowfabric.core.pages import Room
 from flowfabric.core.plan import Refused
+
+# Entries may be large: so many are read before it is seen whether they fill the page.
+_ROWS_A_READ: Final = 16
 
 _Key = tuple[str, str, int]
 
@@ -77,9 +82,18 @@ def _check_size(entry: JournalEntry) -> None:
         raise entry_too_large(entry)
 
 
-def read_journal(
-    tx: Transaction, execution_id: str, after: int, limit: int
-) -> list[tuple[int, JournalEntry]]:
-    """Entries in the order they came, each with its number, behind the number `after`."""
-    rows = tx.tables.journal_rows(execution_id, after, limit)
-    return [(row.number, row.entry) for row in rows]
+def read_journal(tx: Transaction, execution_id: str, after: int, limit: int) -> JournalPage:
+    """Entries in the order they came, behind the number `after`."""
+    if limit <= 0:
+        return JournalPage(())
+    found: list[tuple[int, JournalEntry]] = []
+    room = Room()
+    while True:
+        rows = tx.tables.journal_rows(execution_id, after, _ROWS_A_READ)
+        for row in rows:
+            if len(found) == limit or not room.takes(len(row.entry.outcome)):
+                return JournalPage(tuple(found), more=True)
+            found.append((row.number, row.entry))
+        if len(rows) < _ROWS_A_READ:
+            return JournalPage(tuple(found))
+        after = rows[-1].number

@@ -12,6 +12,7 @@ from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.types import Filter, ListRequest, Order, Page
 from flowfabric.core.cursors import CreationRange, read_cursor, write_cursor
 from flowfabric.core.ids import parse_execution_id
+from flowfabric.core.pages import LARGEST_STRETCH, Room, record_bytes
 from flowfabric.core.record import Record
 from flowfabric.core.states import STATES
 from flowfabric.core.views import Key, sort_of
@@ -75,10 +76,10 @@ def walk_through(request: ListRequest) -> Walk:
     created = _created(request)
     after = after or created.start()
     limit = min(request.limit, MAX_PAGE)
-    size = max(limit + 1, _LEAST_PAGE)
+    size = min(max(limit + 1, _LEAST_PAGE), LARGEST_STRETCH)
     matches, place = matcher(request.filter), PLACES[request.order]
     found: list[Record] = []
-    looks = 0
+    looks, room = 0, Room()
     while True:
         stretch = yield after, size
         for record in stretch.records:
@@ -86,7 +87,7 @@ def walk_through(request: ListRequest) -> Walk:
                 return Page(tuple(found), scanned=looks)
             looks += 1
             if matches(record):
-                if len(found) == limit:
+                if len(found) == limit or not room.takes(record_bytes(record)):
                     return Page(tuple(found), _cursor(request, place(found[-1])), looks - 1)
                 found.append(record)
             if looks == MOST_LOOKS:

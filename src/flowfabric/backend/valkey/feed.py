@@ -21,6 +21,7 @@ from flowfabric.backend.valkey.positions import (
 )
 from flowfabric.core.events import LogEntry
 from flowfabric.core.ids import partition_of
+from flowfabric.core.pages import Room, entry_bytes
 from flowfabric.errors import InvalidInput
 
 _NOTHING: Final = ""
@@ -59,18 +60,23 @@ class FeedMechanism:
         positions = self._positions(cursor)
         numbers = log_numbers(self._calls, wanted.partitions)
         found: list[StoredEvent] = []
-        missed = False
+        room = Room()
+        missed = is_full = False
         looks = 0
-        while len(found) < limit and looks < MOST_LOOKS:
+        while not is_full and len(found) < limit and looks < MOST_LOOKS:
             logs = await self._read(numbers, positions, limit)
             missed |= _correct(positions, logs)
             events = list(_in_order(logs, positions))
             for event in events:
-                if len(found) == limit:
+                is_wanted = self._is_wanted(event.entry, wanted)
+                is_full = len(found) == limit or (
+                    is_wanted and not room.takes(entry_bytes(event.entry))
+                )
+                if is_full:
                     break
                 looks += 1
                 positions[event.number] = event.place
-                if self._is_wanted(event.entry, wanted):
+                if is_wanted:
                     found.append(StoredEvent(write_positions(positions), event.entry))
             if not any(log.has_more for log in logs):
                 break

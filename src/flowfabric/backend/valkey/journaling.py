@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowfabric.backend.base import Answered
-from flowfabric.backend.types import JournalAppend, Journaled
+from flowfabric.backend.types import JournalAppend, Journaled, JournalPage
 from flowfabric.backend.valkey.calls import Calls, Reply
 from flowfabric.backend.valkey.envelopes import open_step, seal_step
 from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.packing import Args, record_from
+from flowfabric.core import pages
 from flowfabric.core.journal import (
     MAX_ENTRIES,
     JournalEntry,
@@ -32,18 +33,15 @@ class JournalMechanism:
             _answer,
         )
 
-    async def journal_read(
-        self, execution_id: str, after: int, limit: int
-    ) -> list[tuple[int, JournalEntry]]:
+    async def journal_read(self, execution_id: str, after: int, limit: int) -> JournalPage:
         if limit <= 0:
-            return []
+            return JournalPage(())
         key = execution_partition_key(execution_id)
-        request = [execution_id, after, min(limit, MAX_ENTRIES)]
+        request = [execution_id, after, min(limit, MAX_ENTRIES), pages.MAX_PAGE_BYTES]
         reply = await self._calls.run("journal_read", key, request)
-        return [
-            (after + place, open_step(reply.bodies[number]))
-            for place, number in enumerate(reply.head, 1)
-        ]
+        more, *numbers = reply.head
+        steps = (open_step(reply.bodies[number]) for number in numbers)
+        return JournalPage(tuple(enumerate(steps, after + 1)), more)
 
 
 def _key(item: JournalAppend) -> str:

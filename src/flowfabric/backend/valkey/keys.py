@@ -96,6 +96,11 @@ def key_of(tag: str) -> str:
     return f"ff:p:{tag}"
 
 
+def stored_key(kind: str, tag: str, rest: str = "") -> str:
+    """Where something lies, by what it is (of `KINDS`), the tag of its partition, and its name."""
+    return f"{PREFIX}{KINDS[kind]}:{tag}:{rest}" if rest else f"{PREFIX}{KINDS[kind]}:{tag}"
+
+
 def guard_of(key: str) -> str:
     """A key of the same slot that never exists. A server that has some keys of a slot refuses
     calls for keys of which it lacks one, so none runs on half of a slot while it is moved."""

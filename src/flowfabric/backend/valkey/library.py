@@ -5,6 +5,7 @@ release and a digest of the whole text: two processes agree on it exactly when t
 same, and of two releases it tells the newer.
 """
 
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib.resources import files
@@ -77,6 +78,7 @@ FILES: Final = (
     "due",
     "presence",
     "config",
+    "commit",
     "version",
 )
 
@@ -92,6 +94,8 @@ LONG: Final = {
     "walk": (0.0015, 16),
     "cut": (0.0015, 50),
 }
+# A decision that is older when it arrives is made again, by a newer clock.
+DECISION_MS: Final = 1_000
 
 
 def library(*, test_mode: bool) -> tuple[str, str]:
@@ -111,27 +115,27 @@ def _library(
     *,
     test_mode: bool,
 ) -> tuple[str, str]:
-    blocks = [_file(name) if name == "prelude" else _block(_file(name)) for name in FILES]
-    blocks[FILES.index("views")] = _block(f"{_file('views')}\n{render_reindex()}")
-    limits = f"local LONG = {lua(dict(long))}"
-    body = "\n".join([_tables(test_mode=test_mode), limits, *blocks])
+    blocks = "\n".join(blocks_with({}))
+    body = f"{_tables(test_mode=test_mode)}\nlocal LONG = {lua(dict(long))}\n{blocks}"
     digest = sha256(body.encode()).hexdigest()[:16]
     version = f"{VERSION} {digest}"
     return f"#!lua name={NAME}\nlocal LIBRARY_VERSION = {lua(version)}\n{body}", version
+
+
+def blocks_with(added: Mapping[str, str]) -> list[str]:
+    """The files, the first as it is and each other as a block, with what is added behind some."""
+    texts = {name: render(source(name)) for name in FILES}
+    texts["views"] += f"\n{render_reindex()}"
+    for name, text in added.items():
+        texts[name] += f"\n{text}"
+    first, *others = texts.values()
+    return [first, *(f"do\n{text}\nend" for text in others)]
 
 
 @cache
 def source(name: str) -> str:
     """A file as it is written."""
     return files(__package__).joinpath("lua", f"{name}.lua").read_text()
-
-
-def _file(name: str) -> str:
-    return render(source(name))
-
-
-def _block(text: str) -> str:
-    return f"do\n{text}\nend"
 
 
 def _tables(*, test_mode: bool) -> str:
@@ -165,6 +169,7 @@ def _tables(*, test_mode: bool) -> str:
         "ATTEMPT_TYPES": ATTEMPT_TYPES,
         "OWN_PAUSES": frozenset(OWN_PAUSES),
         "ENDINGS": events.ENDINGS,
+        "DECISION_MS": DECISION_MS,
         **graph_tables(),
     }
     return "\n".join(f"local {name} = {lua(value)}" for name, value in tables.items())

@@ -8,7 +8,6 @@ from flowfabric.core.limits.asks import (
     AdmitAnswer,
     Admitted,
     AlreadyApplied,
-    Defined,
     Freed,
     GateSeen,
     KeyFull,
@@ -26,30 +25,25 @@ from flowfabric.core.limits.budgets import (
     Soft,
     ancestor_missing,
     past_exact,
-    too_deep,
     unknown_dimension,
 )
-from flowfabric.core.limits.gates import BUDGET, QUOTA, Gate, Woken, quota_missing, reason_of_limit
+from flowfabric.core.limits.gates import BUDGET, QUOTA, Gate, Woken, reason_of_limit
 from flowfabric.errors import BudgetNotFound, Bug, Corruption, FlowFabricError
 
 Raw = list[Any]
 _NOTHING: Final[Mapping[str, int]] = {}
-BudgetAnswer = Spending | Hard | AlreadyApplied | Reserved | Freed | Defined
+BudgetAnswer = Spending | Hard | AlreadyApplied | Reserved | Freed
 
 
 def fault_of(answer: Raw, amounts: Mapping[str, int] = _NOTHING) -> FlowFabricError | None:
     """The error an answer stands for, if it stands for one; `amounts` are those of the item."""
     match answer:
         case ["missing", str(name)]:
-            if name.startswith(QUOTA):
-                return quota_missing(name.removeprefix(QUOTA))
             return BudgetNotFound(name)
         case ["dimension", name, budget_id, known]:
             return unknown_dimension(name, budget_id, known)
         case ["overflow", *names]:
             return past_exact(next(name for name in amounts if name in names))
-        case ["deep"]:
-            return too_deep()
         case ["orphan", budget_id, ancestor]:
             return ancestor_missing(budget_id, ancestor)
         case ["unreadable", what, name]:
@@ -72,8 +66,6 @@ def budget_answer(answer: Raw) -> BudgetAnswer:
             return Reserved(until)
         case ["freed", told, is_done, next_reset_at]:
             return Freed(woken_of(BUDGET, told), is_done, next_reset_at)
-        case ["defined", is_new, told]:
-            return Defined(is_new, woken_of(BUDGET, told))
         case _:
             raise Bug(f"limits: answered {answer[0]}")
 
@@ -83,7 +75,7 @@ def _soft(told: Raw) -> Soft:
     return Soft(budget_id, dimension, used, limit, warns=action == "warn")
 
 
-def gate_answer(gate: str, answer: Raw) -> Freed | Defined | bool | FlowFabricError:
+def gate_answer(gate: str, answer: Raw) -> Freed | bool | FlowFabricError:
     fault = fault_of(answer)
     if fault is not None:
         return fault
@@ -92,8 +84,6 @@ def gate_answer(gate: str, answer: Raw) -> Freed | Defined | bool | FlowFabricEr
             return bool(is_held)
         case ["freed", told, is_done, next_reset_at]:
             return Freed(woken_of(gate, told), is_done, next_reset_at)
-        case ["defined", is_new, told]:
-            return Defined(is_new, woken_of(gate, told))
         case _:
             raise Bug(f"limits: answered {answer[0]}")
 

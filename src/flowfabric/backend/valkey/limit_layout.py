@@ -4,8 +4,9 @@ from typing import Any, Final
 
 import msgspec
 
+from flowfabric.core.limits.asks import Hold
 from flowfabric.core.limits.budgets import Budget
-from flowfabric.core.limits.gates import Quota
+from flowfabric.core.limits.gates import Quota, Waiter
 
 BUDGET: Final = (
     "namespace",
@@ -66,3 +67,20 @@ def quota_row(quota: Quota) -> list[Any]:
 
 def quota_of(quota_policy_id: str, row: list[Any]) -> Quota:
     return Quota(quota_policy_id=quota_policy_id, **dict(zip(QUOTA, row, strict=True)))
+
+
+def hold_of(row: list[Any]) -> Hold:
+    root_id, amounts, until, execution_id, state = row
+    return Hold(
+        root_id=root_id,
+        # The functions' packer cannot tell an empty map from an empty list.
+        amounts=amounts or {},
+        until=until,
+        execution_id=execution_id,
+        state=state,
+    )
+
+
+def waiter_of(row: list[Any]) -> Waiter:
+    rank, until, needs_entry, cap, grant_id = row
+    return Waiter(rank=rank, until=until, needs_entry=bool(needs_entry), cap=cap, grant_id=grant_id)

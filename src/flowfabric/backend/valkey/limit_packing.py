@@ -3,17 +3,12 @@
 from collections.abc import Iterable
 from typing import Any, Final, assert_never
 
-from flowfabric.backend.valkey.limit_layout import budget_row, quota_row
 from flowfabric.backend.valkey.limit_places import Places
 from flowfabric.core.limits.asks import (
     Admission,
     Cancel,
     Commit,
-    DefineBudget,
-    DefineQuota,
     Extend,
-    LimitBudget,
-    LimitQuota,
     Release,
     Reserve,
     Reset,
@@ -21,10 +16,9 @@ from flowfabric.core.limits.asks import (
     Vacate,
 )
 from flowfabric.core.limits.budgets import Amounts
-from flowfabric.core.limits.gates import quota_gate
 
-BudgetAct = Spend | Release | Reset | Reserve | Commit | Cancel | DefineBudget | LimitBudget
-GateAct = Extend | Vacate | DefineQuota | LimitQuota
+BudgetAct = Spend | Release | Reset | Reserve | Commit | Cancel
+GateAct = Extend | Vacate
 # {tag, name of the limit, cap}
 Asked = tuple[str, str, int]
 _NOTHING: Final[Amounts] = {}
@@ -32,9 +26,6 @@ _NOTHING: Final[Amounts] = {}
 
 def pack_budget_act(places: Places, item: BudgetAct) -> tuple[str, str, tuple[Any, ...]]:
     """What to do, where, and with what."""
-    if isinstance(item, DefineBudget):
-        own = item.budget.budget_id
-        return "define", places.budget(own), (item.parent_id, own, budget_row(item.budget))
     own = item.budget_id
     tag = places.budget(own)
     match item:
@@ -50,33 +41,20 @@ def pack_budget_act(places: Places, item: BudgetAct) -> tuple[str, str, tuple[An
             return "commit", tag, (own, _flat(item.amounts), item.reservation_id)
         case Cancel():
             return "cancel", tag, (own, item.reservation_id)
-        case LimitBudget():
-            names = sorted({*item.hard_limits, *item.soft_limits})
-            return "limit", tag, (own, names, item.hard_limits, item.soft_limits)
         case _:
             assert_never(item)
 
 
 def pack_gate_act(places: Places, item: GateAct) -> tuple[str, str, tuple[Any, ...]]:
-    gate = gate_of(item)
+    gate = item.gate
     match item:
         case Extend():
             return "extend", places.gate(gate), (gate, item.execution_id, item.holder, item.hold_ms)
         case Vacate():
             own = (gate, item.execution_id, item.holder, item.slot, item.entry)
             return "vacate", places.gate(gate), own
-        case DefineQuota():
-            return "define", places.gate(gate), (gate, quota_row(item.quota))
-        case LimitQuota():
-            return "limit", places.gate(gate), (gate, quota_row(item.quota))
         case _:
             assert_never(item)
-
-
-def gate_of(item: GateAct) -> str:
-    if isinstance(item, DefineQuota | LimitQuota):
-        return quota_gate(item.quota.quota_policy_id)
-    return item.gate
 
 
 def amounts_of(item: BudgetAct) -> Amounts:

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from flowfabric.backend.base import Answered
+from flowfabric.backend.reference.defining import start_define
+from flowfabric.backend.reference.work import Work
 from flowfabric.backend.valkey.admitting import SpreadAdmission
 from flowfabric.backend.valkey.calls import Calls, Reply
+from flowfabric.backend.valkey.committing import Commits, Place
 from flowfabric.backend.valkey.keys import key_of
 from flowfabric.backend.valkey.limit_answers import (
     admit_answer,
@@ -19,13 +22,13 @@ from flowfabric.backend.valkey.limit_packing import (
     BudgetAct,
     GateAct,
     amounts_of,
-    gate_of,
     pack_admission,
     pack_budget_act,
     pack_gate_act,
 )
 from flowfabric.backend.valkey.limit_places import Places, places_in
 from flowfabric.backend.valkey.packing import Args
+from flowfabric.backend.valkey.stored_limits import StoredLimits
 from flowfabric.core.limits.asks import (
     Admission,
     AdmitAnswer,
@@ -49,7 +52,7 @@ from flowfabric.core.limits.asks import (
     Vacate,
 )
 from flowfabric.core.limits.budgets import Chain, Hard
-from flowfabric.core.limits.gates import budget_list
+from flowfabric.core.limits.gates import budget_list, quota_gate
 from flowfabric.errors import FlowFabricError
 
 
@@ -118,19 +121,20 @@ class LimitMechanism:
         reply = await self._calls.run("admit", key, (packed, (), False))
         return [admit_answer(one) for one in reply.head]
 
-    # ---- both
+    # ---- definitions
 
     async def define(self, items: Sequence[Definition]) -> list[Answered[Defined]]:
-        budgets = [item for item in items if isinstance(item, DefineBudget | LimitBudget)]
-        quotas = [item for item in items if not isinstance(item, DefineBudget | LimitBudget)]
-        of_budgets, of_quotas = (
-            iter(await self._act_on_budgets(budgets)),
-            iter(await self._act_on_gates(quotas)),
-        )
-        return [
-            next(of_budgets if isinstance(item, DefineBudget | LimitBudget) else of_quotas)
-            for item in items
-        ]
+        work = Work("define", start_define, items)
+        return await Commits(self._calls).run_each(work, self._place_of)
+
+    def _place_of(self, item: Definition) -> Place:
+        if isinstance(item, DefineBudget | LimitBudget):
+            tag = self._places.budget(
+                item.budget.budget_id if isinstance(item, DefineBudget) else item.budget_id
+            )
+        else:
+            tag = self._places.gate(quota_gate(item.quota.quota_policy_id))
+        return Place(key_of(tag), "limits", tag, StoredLimits(tag).tables)
 
     async def _act_on_budgets(self, items: Sequence[BudgetAct]) -> list[Any]:
         packed = [pack_budget_act(self._places, item) for item in items]
@@ -146,7 +150,7 @@ class LimitMechanism:
         packed = [pack_gate_act(self._places, item) for item in items]
         answers = await self._calls.batches("slots", packed, _act_key, _same, _raw)
         return [
-            answer if isinstance(answer, FlowFabricError) else gate_answer(gate_of(item), answer)
+            answer if isinstance(answer, FlowFabricError) else gate_answer(item.gate, answer)
             for item, answer in zip(items, answers, strict=True)
         ]
 

@@ -66,6 +66,9 @@ _tail_of: Final = itemgetter(*(_ORDER.index(name) for name in _TAIL))
 _TAIL_DEFAULTS: Final = tuple(RECORD_DEFAULTS[RECORD.index(name)] for name in _TAIL)
 
 _TAGS_AT: Final = RECORD.index("tags")
+_FAMILIES_AT: Final = TOLD_TOGETHER.index("families")
+_LOGGED_TAGS_AT: Final = TOLD_TOGETHER.index("tags")
+_DETAILS_AT: Final = TOLD_TOGETHER.index("details")
 _ATTEMPT_AT: Final = RECORD.index("attempt")
 _in_order: Final = itemgetter(*((*RECORD, *STATIC).index(name) for name in _ORDER))
 _attempt_told: Final = itemgetter(
@@ -217,6 +220,18 @@ def entries_of(group: list[Any]) -> Iterator[LogEntry]:
         yield LogEntry(**shared, **dict(own))
 
 
+def pack_entry(entry: LogEntry) -> list[Any]:
+    """An entry as a group of its own."""
+    shared = [getattr(entry, name) for name in TOLD_TOGETHER]
+    shared[_FAMILIES_AT] = ",".join(entry.families)
+    shared[_LOGGED_TAGS_AT], shared[_DETAILS_AT] = _flat(entry.tags), _flat(entry.details)
+    return [*shared, *(getattr(entry, name) for name in TOLD_ALONE)]
+
+
+def _flat(pairs: Mapping[str, str]) -> list[str]:
+    return [text for pair in pairs.items() for text in pair]
+
+
 def _pairs(flat: list[str] | str) -> dict[str, str]:
     return dict(zip(flat[::2], flat[1::2], strict=True)) if flat else {}
 
@@ -331,8 +346,7 @@ def _changes(changes: Mapping[str, Any], searchable: frozenset[str]) -> list[Any
 def pack_event(event: Event | None) -> list[Any] | bool:
     if event is None:
         return False
-    details = [text for pair in event.details.items() for text in pair]
-    return [event.kind, ",".join(event.families), details]
+    return [event.kind, ",".join(event.families), _flat(event.details)]
 
 
 def _attempt_change(change: EndAttempt | PauseAttempt | None) -> list[str] | bool:

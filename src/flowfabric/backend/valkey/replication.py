@@ -9,7 +9,7 @@ from flowfabric.errors import TransportError
 
 _log = logging.getLogger("flowfabric.backend.valkey")
 # Functions whose changes are worth the wait.
-REPLICATED: Final = frozenset({"create", "graph", "apply", "flows", "claim", "lease"})
+REPLICATED: Final = frozenset({"create", "graph", "apply", "flows", "claim", "lease", "commit"})
 _WAIT_MS: Final = 1_000
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from flowfabric.core.checks import PRIVILEGED
+from flowfabric.core.checks import PRIVILEGED, check_block
 from flowfabric.core.fence import Fence
 from flowfabric.core.graph import GraphEdit
 from flowfabric.core.lease import GrantTerms, grant_kind
@@ -95,6 +95,19 @@ def unblock(execution_id: str, reasons: frozenset[str]) -> Plan:
         guard=Guard(frozenset(f"blocked/{reason}" for reason in reasons)),
         set={"state": "waiting"},
     )
+
+
+def hold(record: Record, reason: str) -> Plan | None:
+    """Keep waiting work from being claimed until it is released; None when it is held already."""
+    if record.state == "blocked" and record.reason == "operator":
+        return None
+    check_block(record, "paused_by_operator")
+    return block(record.execution_id, Block("operator", reason))
+
+
+def release(execution_id: str) -> Plan:
+    """Let work that an operator holds wait for a worker again."""
+    return unblock(execution_id, frozenset({"operator"}))
 
 
 def change_priority(record: Record, priority: int) -> Plan:

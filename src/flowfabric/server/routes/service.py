@@ -5,6 +5,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from flowfabric.errors import FlowFabricError, NotFound, StoreTimeout
+from flowfabric.operations.declaration import METRICS
 from flowfabric.server.call import Call
 from flowfabric.server.faults import reply_of
 from flowfabric.server.replies import JSON, NO_SNIFF, Reply, encode, ok
@@ -45,9 +46,9 @@ async def readyz(call: Call[None, None]) -> Reply:
     return ok(Status(status="ready"))
 
 
-@routes.add("GET /metrics", OPEN, {200: _METRICS_TYPE}, NotFound)
+@routes.add("GET /metrics", METRICS, {200: _METRICS_TYPE}, NotFound)
 async def metrics(call: Call[None, None]) -> Reply:
-    """Figures for Prometheus."""
+    """Figures for Prometheus; `FF_METRICS_OPEN` opens them to everybody."""
     text = await call.services.exposition()
     if text is None:
         raise NotFound("metrics are disabled")

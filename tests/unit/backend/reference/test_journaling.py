@@ -28,8 +28,8 @@ def appending(record: Record, *entries: JournalEntry) -> JournalAppend:
 
 
 def read(world: World, record: Record, after: int = 0, limit: int = 100) -> list[str]:
-    rows = world.read(read_journal, record.execution_id, after, limit)
-    return [f"{number} {found.name}/{found.seq}" for number, found in rows]
+    page = world.read(read_journal, record.execution_id, after, limit)
+    return [f"{number} {found.name}/{found.seq}" for number, found in page.rows]
 
 
 def test_entries_are_read_in_order_of_arrival(world: World) -> None:

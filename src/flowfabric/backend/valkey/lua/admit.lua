@@ -38,6 +38,7 @@ local function remember(limits, changes, change)
 end
 
 -- List who was turned away, for twice the time after which it looks again by itself.
+-- mirrors core.limits.gates.listed_until
 local function line_up(limits, item, tag, limit, look_ms, cap, changes)
   if item[5] == false then return end
   if limits.restorable then
@@ -62,6 +63,7 @@ local function ask_budget(limits, item, ask, changes)
 end
 
 -- Let an execution in at a gate, or say why not. What it has already it keeps.
+-- mirrors core.limits.gates.enter
 local function enter(limits, item, state, gate, cap, rate)
   local now, quota, promised = limits.c.now, gate.quota, item[9] and limits.promised[gate.name]
   local slots = gate.slots + (promised and promised[1] or 0)
@@ -84,6 +86,7 @@ local function enter(limits, item, state, gate, cap, rate)
   }
 end
 
+-- mirrors core.limits.gates.bid_of
 local function ask_gate(limits, item, ask, passed, changes)
   local tag, name, cap, rate = ask[1], ask[2], ask[3], 0
   local state = gates_of(limits, tag)

@@ -76,6 +76,7 @@ end
 
 -- The state a plan would move a record to, if the table does not know that move; and that state in any
 -- case.
+-- mirrors core.states.is_move
 function ff.bad_move(plan, r)
   local state = r[@state]
   local target, moves = ff.studied(plan).aim or state, MOVES[plan[@p.rule]]
@@ -84,6 +85,7 @@ function ff.bad_move(plan, r)
 end
 
 -- Apply a plan by the rules.
+-- mirrors core.apply.apply, core.step.is_repeat
 local function decide(c, id, plan, row, values, at)
   local before, op = ff.decode(row), plan[@p.op]
   -- A flow's member is alike no other.

@@ -63,6 +63,7 @@ function ff.touch(state, level)
 end
 
 -- Give back what was set aside; a dimension of which nothing is held is not listed.
+-- mirrors core.limits.budgets.unhold
 function ff.unhold(state, chain, amounts)
   for i = 1, #chain do
     local reserved = chain[i].budget[@b.reserved]
@@ -82,9 +83,15 @@ local function ended_holds(state, ends)
     local hold = unpack_message(call('HGET', $key.holds .. state.tag .. ':' .. owner, name))
     local chain = hold[5] == $hold.open and ff.chain(state, owner)
     if chain == nil then return {} end
-    holds[i] = { member = members[i], owner = owner, name = name, amounts = hold[2], chain = chain }
+    holds[i] = { owner = owner, name = name, amounts = hold[2], chain = chain }
   end
   return holds
+end
+
+-- Forget a hold of a budget, which stands in the order of its tree.
+function ff.drop_hold(tag, root, owner, name)
+  call('HDEL', $key.holds .. tag .. ':' .. owner, name)
+  call('ZREM', $key.hold_ends .. tag .. ':' .. root, owner .. name)
 end
 
 -- Drop the ended holds of a budget's tree, once per call. Where a chain cannot be read none is
@@ -101,11 +108,15 @@ function ff.trim_holds(state, id)
   for i = 1, #holds do
     local hold = holds[i]
     if hold.chain then ff.unhold(state, hold.chain, hold.amounts) end
-    if state.writes then
-      call('HDEL', $key.holds .. state.tag .. ':' .. hold.owner, hold.name)
-      call('ZREM', ends, hold.member)
-    end
+    if state.writes then ff.drop_hold(state.tag, root.id, hold.owner, hold.name) end
   end
+end
+
+-- Give a budget these fields, whether it is there or new.
+function ff.put_budget(state, id, budget)
+  local level = ff.level(state, id) or { id = id, due = 0 }
+  level.budget = budget
+  state.levels[id], state.touched[id] = level, level
 end
 
 function ff.write_budgets(state)
@@ -125,16 +136,18 @@ function ff.write_budgets(state)
   state.touched = {}
 end
 
--- The first name (of every `step`th element) that is no dimension of the budget.
-function ff.unknown_dimension(level, names, step)
+-- The first amount whose name is no dimension of the budget.
+-- mirrors core.limits.budgets.check_dimensions
+function ff.unknown_dimension(level, amounts)
   local hard = level.budget[@b.hard_limits]
-  for i = 1, #names, step do
-    if hard[names[i]] == nil then return { 'dimension', names[i], level.id, level.budget[@b.names] } end
+  for i = 1, #amounts, 2 do
+    if hard[amounts[i]] == nil then return { 'dimension', amounts[i], level.id, level.budget[@b.names] } end
   end
 end
 
 -- The first level that cannot bear this much more, and the breach. What a hold has set aside is no
 -- more: it frees as much as it holds, and within that nothing is refused.
+-- mirrors core.limits.budgets.refusal
 function ff.refusal(chain, amounts, held)
   for i = 1, #chain do
     local budget = chain[i].budget
@@ -152,6 +165,7 @@ function ff.refusal(chain, amounts, held)
   end
 end
 
+-- mirrors core.limits.budgets.breached
 function ff.breached(state, level, dimension)
   local budget = level.budget
   budget[@b.breach_count] = budget[@b.breach_count] + 1
@@ -160,6 +174,7 @@ function ff.breached(state, level, dimension)
 end
 
 -- Of the first level where counts would no longer be exact, the dimensions of which that is so.
+-- mirrors core.limits.budgets.plus
 function ff.overflow(chain, place, amounts)
   for i = 1, #chain do
     local counts, over = chain[i].budget[place], nil
@@ -174,6 +189,7 @@ function ff.overflow(chain, place, amounts)
 end
 
 -- Whether a level lets no new work start: it is strict and has used all of a dimension.
+-- mirrors core.limits.budgets.closed
 function ff.closed(level)
   local budget = level.budget
   if budget[@b.enforcement_mode] == $enforcement.advisory then return nil end

@@ -175,11 +175,13 @@ local function best_queue(c, namespace, lane, sets)
   return best, rival
 end
 
+-- mirrors core.lease.is_exhausted
 local function is_exhausted(r)
   return r[@state] == $state.lost and r[@reclaim_count] >= r[@max_reclaim_count]
 end
 
 -- The suspension a claim of this record resumes from, '' when something else paused it.
+-- mirrors core.lease.paused_by_suspension
 local function paused_by(r)
   local attempt = r[@next] == $next.resume and ff.attempt_of(r)
   if not attempt or OWN_PAUSES[attempt[@a.suspension_id]] then return '' end
@@ -351,6 +353,7 @@ ff.register('claim', function(_, args)
   return ff.close(c, ff.each(c, c.request, ff.claim, LONG.items))
 end)
 
+-- mirrors core.lease.may_lease, core.lease.has_live_grant
 local function may_lease(r, now, named)
   if not CLAIMABLE[r[@state]] then return false end
   if named[2] == '' then return r[@grant_until] <= now end

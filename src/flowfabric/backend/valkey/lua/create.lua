@@ -5,6 +5,7 @@
 -- answers, of the first births only if they took long: true, {'duplicate', id}, {'refused', flow or 0}
 
 -- How far behind its age a record of a flooding fairness key stands.
+-- mirrors core.birth.rank_shift_of
 local function rank_shift(c, tag, row, key)
   if key == '' then return 0 end
   local name = ff.fairness(tag, row[@namespace])
@@ -17,6 +18,7 @@ local function rank_shift(c, tag, row, key)
 end
 
 -- The earlier of the instant and the duration; one that has passed already is kept.
+-- mirrors core.birth._deadline
 local function deadline(given, length, now)
   local by_policy = length ~= 0 and now + length or 0
   if given == 0 then return by_policy end
@@ -24,6 +26,7 @@ local function deadline(given, length, now)
   return by_policy
 end
 
+-- mirrors core.idempotency.scoped_key, core.idempotency.known_execution
 local function known_id(c, tag, row, key)
   local scope = row[@flow_id] ~= '' and $idempotency.IN_FLOW .. row[@flow_id] or $idempotency.IN_NAMESPACE .. row[@namespace]
   local name = ff.idempotency(tag, scope, key)
@@ -34,6 +37,7 @@ local function known_id(c, tag, row, key)
   return nil, name
 end
 
+-- mirrors core.idempotency.new_entry
 local function remember_key(c, name, id, window)
   -- A test's clock may stand still while the server's runs.
   local life = TEST_MODE and window + 3600000 or window
@@ -41,6 +45,7 @@ local function remember_key(c, name, id, window)
 end
 
 -- A record of a shape, as it is born now.
+-- mirrors core.birth.born, core.birth.first_state
 local function born(c, tag, shape)
   local now, r = c.now, ff.copy(setmetatable(shape[1], RECORD_META))
   r[@created_at], r[@moved_at], r[@next] = now, now, $next.first

@@ -2,6 +2,7 @@
 -- settle: only then is it known whom nobody needs.
 
 -- Whether the group an edge leads to has not fired and still waits for it.
+-- mirrors core.settle._Walk._is_needed_for
 local function is_needed(c, edge)
   if edge[@e.state] ~= $edge.open and edge[@e.state] ~= $edge.staged then return false end
   local group = ff.group(c, edge[@e.target])
@@ -16,6 +17,7 @@ end
 
 -- Cut one sibling unless somebody needs it; how far its edges were looked at when the step became
 -- full before that was known.
+-- mirrors core.settle._Walk._cut_source, core.settle._Walk._count_missed
 function ff.cut_source(c, w, edge, reason, within)
   local id = edge[@e.source]
   local source, row
@@ -54,6 +56,7 @@ local function put_first(list, one)
 end
 
 -- Cut the sources of the first group that wants it.
+-- mirrors core.settle._Walk._cut_next
 function ff.cut_next(c, w)
   local work = take_first(w.cuts)
   w.looks = w.looks - 1

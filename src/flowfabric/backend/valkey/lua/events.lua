@@ -39,11 +39,13 @@ local function without_lease(families)
   end
 end
 
+-- mirrors core.events.is_ending
 local function is_ending(reason)
   return ENDINGS[reason] or sub(reason, 1, #$events.EXPIRED) == $events.EXPIRED
 end
 
 -- Whether no attempt will tell what the entry tells.
+-- mirrors core.events.is_kept
 local function is_kept(kind, families, details)
   if kind == $event.acquired then return sub(detail(details, 'reason'), -#$events.RESUMED) == $events.RESUMED end
   if kind == $event.released then return not is_ending(detail(details, 'reason')) end
@@ -96,6 +98,7 @@ end
 
 -- Tell an event of a record. `holder` is the record whose lease it is about: the family `lease` of a
 -- release falls away when nobody held it. The entry is kept beside the record if only it tells.
+-- mirrors core.events.entry_of
 function ff.tell(c, id, event, holder, record)
   local families, held = event[2], HELD[holder[@state]]
   if not held and event[1] == $event.released then

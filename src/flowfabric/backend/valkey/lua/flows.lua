@@ -22,6 +22,7 @@ end
 -- ---- members a cancelled flow covers
 
 -- End one member. One that cannot be read is passed over: the others must not wait for it.
+-- mirrors core.flow_cancel._cancel
 local function cancel_member(c, tag, id, state, plan)
   local readable, r, row = pcall(ff.load_once, c, id)
   if not readable or not r or r[@state] ~= state then return 0 end
@@ -31,6 +32,7 @@ local function cancel_member(c, tag, id, state, plan)
 end
 
 -- End members of one state; how many it was, and whether that is enough for a step.
+-- mirrors core.flow_cancel._cancel_in
 local function cancel_in(c, tag, flow_id, state, most, plan)
   local ended, after_at, after = 0, nil, nil
   for _ = 1, floor($flow_cancel.LOOKS_PER_STEP / $flow_cancel.MEMBERS_PER_STEP) do
@@ -47,6 +49,7 @@ local function cancel_in(c, tag, flow_id, state, most, plan)
 end
 
 -- End covered members without settling their edges; how many it was.
+-- mirrors core.flow_cancel.cancel_covered
 local function cancel_covered(c, tag, flow_id)
   local flow = ff.flow(c, tag, flow_id)
   local states = flow and ff.covered_states(flow)
@@ -181,6 +184,7 @@ end)
 
 -- One more bounded step of what a flow has left to do. A cancel comes first: what it ends, nothing
 -- else has to release or skip.
+-- mirrors core.flow_cancel.go_on_with
 local function go_on(c, item)
   c.turn = (c.turn or 0) + 1
   local tag, flow_id = item[1], item[2]

@@ -51,15 +51,18 @@ function ff.stored_gate(state, name)
   return gate
 end
 
+-- Take a slot (kind s) or an entry (kind e) of an execution away.
+function ff.drop_place(tag, name, kind, execution)
+  call('ZREM', KEYS[kind] .. tag .. ':' .. name, execution)
+  call('HDEL', $key.holders .. tag .. ':' .. name, kind .. execution)
+end
+
 -- How many of a gate's slots or entries ended by an instant; they are dropped.
 local function drop_upto(state, name, kind, upto)
-  local key, holders = key_of(state, kind, name), key_of(state, 'h', name)
+  local key = key_of(state, kind, name)
   local ended = call('ZRANGEBYSCORE', key, '-inf', upto, 'LIMIT', 0, $gates.MOST_ENDED)
   if state.writes then
-    for i = 1, #ended do
-      call('ZREM', key, ended[i])
-      call('HDEL', holders, kind .. ended[i])
-    end
+    for i = 1, #ended do ff.drop_place(state.tag, name, kind, ended[i]) end
   end
   return #ended
 end
@@ -152,11 +155,11 @@ end
 function ff.drop_standing(state, gate, kind, execution, holder)
   if not ff.standing(state, gate, kind, execution) then return 0 end
   if holder ~= '' and ff.holder(state, gate, kind, execution) ~= holder then return 0 end
-  call('ZREM', key_of(state, kind, gate.name), execution)
-  call('HDEL', key_of(state, 'h', gate.name), kind .. execution)
+  ff.drop_place(state.tag, gate.name, kind, execution)
   return 1
 end
 
+-- mirrors core.limits.gates._fits
 local function fits(quota, waiter, slots, entries)
   if not quota then return slots < waiter[4] end
   local cap, rate = quota[@q.max_concurrent], quota[@q.max_requests_per_window]
@@ -166,6 +169,7 @@ end
 
 -- The best waiters that fit in now, one per free slot and entry; they, and those whose time is over,
 -- are taken off the line.
+-- mirrors core.limits.gates.choose
 function ff.woken_at_gate(state, gate)
   local chosen, slots, entries = {}, gate.slots, gate.entries
   local waiting = ff.first_waiters(state.tag, gate.name, $gates.MOST_LOOKS)

@@ -26,6 +26,7 @@ end
 -- ---- flows
 
 -- What the partition lists a flow by: its timer, and its purge once all members are gone.
+-- mirrors core.retention.flow_purge_at
 local function listed(flow)
   local is_empty = flow[@f.purged_count] >= flow[@f.node_count]
   return flow[@f.due_at], is_empty and flow[@f.purge_at] or 0
@@ -171,11 +172,13 @@ end
 
 -- ---- verdicts
 
+-- mirrors core.graph.resolved_edges
 function ff.resolved_edges(group)
   return group[@g.succeeded] + group[@g.failed] + group[@g.skipped]
 end
 
 -- What the counters of a pending group amount to.
+-- mirrors core.graph.judge, core.graph.needed_successes
 function ff.judge(group)
   local lost = group[@g.failed] + group[@g.skipped]
   local n, k = group[@g.n], group[@g.k]
@@ -196,10 +199,12 @@ function ff.overfull(group, target)
   return { answer = { 'overfull', target, group[@g.n] } }
 end
 
+-- mirrors core.graph.resolve_edge
 function ff.is_satisfied(edge, outcome)
   return outcome == $outcome.success or edge[@e.kind] == $graph.FINISHED
 end
 
+-- mirrors core.graph.count_outcome
 function ff.count_outcome(group, edge, outcome)
   local place = @g.failed
   if ff.is_satisfied(edge, outcome) then
@@ -211,10 +216,12 @@ function ff.count_outcome(group, edge, outcome)
 end
 
 -- Whether an end of its source, replayed so often by then, resolves this edge.
+-- mirrors core.graph.end_counts
 function ff.outcome_counts(edge, outcome, replays)
   return replays >= edge[@e.past_ends] or ff.is_satisfied(edge, outcome)
 end
 
+-- mirrors core.graph.end_counts
 function ff.end_counts(edge, source)
   local outcome = FINAL[source[@state]] and OUTCOMES[source[@state]]
   return outcome and ff.outcome_counts(edge, outcome, source[@replay_count])

@@ -6,7 +6,8 @@
 --   {'refused', row, static}, {'differs', place, recorded digest}, {'too large', place},
 --   {'full', length}
 --
--- ff1_journal_read: request {id, after, limit}; answers numbers of raw entries, in order
+-- ff1_journal_read: request {id, after, limit, bytes}; answers whether more entries follow, then numbers of
+--   raw entries, in order; the first is answered whatever its size
 --
 -- ff:j:<id> maps an address (`a<seq>:<name>`) to "<number> <digest>" and a number to its entry: two
 -- fields for each entry, numbered from 1 in the order of arrival.
@@ -73,12 +74,18 @@ end)
 
 ff.register('journal_read', function(_, args)
   local c = ff.open(args)
-  local key, after, limit = ff.journal(c.request[1]), c.request[2], c.request[3]
-  local found = {}
-  for number = after + 1, after + limit do
-    local entry = call('HGET', key, number)
-    if not entry then break end
+  local key, after, limit, room = ff.journal(c.request[1]), c.request[2], c.request[3], c.request[4]
+  local found, number = { false }, after + 1
+  local entry = call('HGET', key, number)
+  while entry do
+    room = room - #entry
+    if number > after + limit or (room < 0 and number > after + 1) then
+      found[1] = true
+      break
+    end
     found[#found + 1] = ff.attach(c, entry)
+    number = number + 1
+    entry = call('HGET', key, number)
   end
   return ff.answer(c, found)
 end, { 'no-writes' })

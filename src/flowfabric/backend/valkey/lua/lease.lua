@@ -1,6 +1,7 @@
 -- What a claim writes: the lease on a record, and the reservation that may come before it.
 -- terms: {worker, instance, lease id, attempt id, lease_for, reason}
 
+-- mirrors core.lease._why
 local function why(before)
   if before[@next] == $next.reclaim then return before[@reason] end
   if before[@next] == $next.retry then return before[@retry_reason] end
@@ -8,6 +9,7 @@ local function why(before)
   return ''
 end
 
+-- mirrors core.lease._interrupted
 local function interrupted(before, now)
   local attempt = ff.attempt_of(before)
   if not attempt then return nil end
@@ -42,6 +44,7 @@ end
 -- Events of one table are told together.
 local ACQUIRED = { $event.acquired, $family.lease, {} }
 
+-- mirrors core.lease._begin, core.lease._acquired, core.lease._reclaimed
 local function begun(before, after, terms, now)
   local reclaiming = before[@state] == $state.lost
   after[@attempt], after[@attempt_index] = attempt_for(before, after, terms, now), before[@attempt_count]
@@ -65,6 +68,7 @@ local function begun(before, after, terms, now)
   } }
 end
 
+-- mirrors core.lease._resume
 local function resumed(before, after, terms, now)
   local attempt = ff.attempt_of(before)
   if attempt then
@@ -91,6 +95,7 @@ local function resumed(before, after, terms, now)
 end
 
 -- Write the record under a new lease; the record and its row.
+-- mirrors core.lease.lease
 function ff.lease(c, id, before, terms)
   local now = c.now
   local after = ff.copy(before)
@@ -115,12 +120,14 @@ function ff.lease(c, id, before, terms)
   return after, row
 end
 
+-- mirrors core.lease.grant_kind
 local function grant_kind(r)
   if r[@state] == $state.lost then return $grant.reclaim end
   return r[@next] == $next.resume and $grant.resume or $grant.claim
 end
 
 -- Keep a record for a worker for a while; its row.
+-- mirrors core.rules.operators.grant
 function ff.reserve(c, id, before, worker, instance, grant_id, length)
   local after = ff.copy(before)
   ff.put(after, @grant_until, c.now + length)

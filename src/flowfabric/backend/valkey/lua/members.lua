@@ -1,12 +1,14 @@
 -- A flow's side of its members' moves: counters, timer, and the end.
 
 -- Where the counters of a flow count a member in this state.
+-- mirrors core.states.public_state
 local function place_of(state, reason)
   if state == $state.blocked then state = PUBLIC_BLOCKED[reason] or $state.waiting end
   if state == $state.lost then state = $state.active end
   return COUNT_PLACES[state]
 end
 
+-- mirrors core.graph.live_members
 local function live_members(flow)
   local live = 0
   for i = 1, #LIVE_PLACES do live = live + flow[LIVE_PLACES[i]] end
@@ -14,16 +16,19 @@ local function live_members(flow)
 end
 
 -- While none has ended, no edge is resolved and no group has fired.
+-- mirrors core.settle._has_ended_members
 function ff.has_ended_members(flow)
   return live_members(flow) < flow[@f.node_count]
 end
 
+-- mirrors core.graph.covered_states
 local function covered_states(flow)
   return flow[@f.cancelled_at] ~= 0 and COVERED[flow[@f.cancel_policy]] or nil
 end
 ff.covered_states = covered_states
 
 -- How many members the flow's cancellation still has to end, by its counters.
+-- mirrors core.graph.covered_members
 local function covered_members(flow)
   if not covered_states(flow) then return 0 end
   local spared = flow[@f.cancel_policy] == $policy.cancel_pending and flow[COUNT_PLACES.active] or 0
@@ -32,11 +37,13 @@ end
 ff.covered_members = covered_members
 
 -- Whether a bounded step left something over that the flow's timer would go on with.
+-- mirrors core.graph.has_work
 local function has_work(flow)
   return #flow[@f.unsettled] > 0 or covered_members(flow) > 0
 end
 ff.has_work = has_work
 
+-- mirrors core.graph.flow_due_at
 local function flow_due_at(flow, now)
   if has_work(flow) then
     local due_at = flow[@f.due_at]
@@ -47,6 +54,7 @@ end
 ff.flow_due_at = flow_due_at
 
 -- Keep a flow that has changed, with its timer, which follows from the rest.
+-- mirrors core.members.keep_flow
 function ff.keep_flow(c, tag, flow_id, flow)
   flow[@f.due_at] = flow_due_at(flow, c.now)
   flow[@f.changed_at] = c.now
@@ -55,6 +63,7 @@ function ff.keep_flow(c, tag, flow_id, flow)
 end
 
 -- Its revision tells editors that a flow was changed.
+-- mirrors core.graph.grown
 function ff.grow_flow(flow, members, edges)
   flow[@f.node_count] = flow[@f.node_count] + members
   flow[@f.edge_count] = flow[@f.edge_count] + edges
@@ -70,6 +79,7 @@ end
 
 -- Carry a member's step over to its flow; `before` is nil for a new member. A member that the
 -- flow's cancellation covers from now on sets the flow's timer by this.
+-- mirrors core.members.move_member, core.graph.count_move
 function ff.member_moved(c, tag, _, before, after)
   local flow_id = after[@flow_id]
   local flow = ff.flow(c, tag, flow_id)
@@ -87,12 +97,14 @@ end
 
 -- Whether all members have ended and no more are on their way. A graph that was cancelled before it
 -- was whole ends without the rest.
+-- mirrors core.graph.is_over
 local function is_over(flow)
   local whole = not flow[@f.incomplete] or flow[@f.cancelled_at] ~= 0
   return flow[@f.node_count] > 0 and whole and live_members(flow) == 0
 end
 
 -- The public state of a flow that is over.
+-- mirrors core.graph.flow_state
 local function end_state(flow)
   if flow[@f.cancelled_at] ~= 0 then return $state.cancelled end
   for i = 1, #UNHAPPY_PLACES do
@@ -102,6 +114,7 @@ local function end_state(flow)
 end
 
 -- What the log tells about a flow as such; event is {kind, families, details}.
+-- mirrors core.members.flow_entry
 function ff.tell_flow(c, tag, flow_id, flow, event)
   local tags, shown = flow[@f.tags], {}
   for i = 1, #tags, 3 do
@@ -114,6 +127,7 @@ function ff.tell_flow(c, tag, flow_id, flow, event)
 end
 
 -- Close the flow when its last live member has ended.
+-- mirrors core.members.finish_flow
 function ff.finish_flow(c, tag, flow_id)
   local flow = ff.flow(c, tag, flow_id)
   if not flow or flow[@f.finished_at] ~= 0 or not is_over(flow) then return end
@@ -123,6 +137,7 @@ function ff.finish_flow(c, tag, flow_id)
 end
 
 -- Count a new member in; a refusal when its flow is missing, cancelled or another namespace's.
+-- mirrors core.flow_checks.explain_create
 function ff.join_flow(c, tag, r)
   local flow_id = r[@flow_id]
   local flow = ff.flow(c, tag, flow_id)
@@ -135,6 +150,7 @@ function ff.join_flow(c, tag, r)
 end
 
 -- Whether the cancellation of its flow ends the record.
+-- mirrors core.graph.is_covered
 function ff.is_covered(c, tag, r)
   local flow = ff.flow(c, tag, r[@flow_id])
   local states = flow and covered_states(flow)

@@ -11,6 +11,7 @@
 local MOST_DROPPED = 1000
 local MODES = @m.best_effort - @m.total_bytes
 
+-- mirrors core.retention.put_off
 local function put_off(c, id, r)
   local after = ff.copy(r)
   local wait = r[@retention_ms] > $retention.SHORTEST_WAIT_MS and r[@retention_ms] or $retention.SHORTEST_WAIT_MS
@@ -30,6 +31,7 @@ local function drop_owned(id, r)
   call('UNLINK', ff.documents(id), ff.history(id), ff.journal(id))
 end
 
+-- mirrors core.retention.judge_purge
 local function purge(c, item)
   local id = item[1]
   local r, row = ff.load(id)

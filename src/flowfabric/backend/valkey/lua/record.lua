@@ -102,6 +102,7 @@ function ff.put_attempt(attempt, place, value)
 end
 
 -- What follows from the other fields: version, the instant of the change, the timer, the rank.
+-- mirrors core.step.settled_record
 function ff.derive(before, after, now)
   after[@version] = before[@version] + 1
   after[@changed_at] = now
@@ -119,6 +120,7 @@ function ff.derive(before, after, now)
   end
 end
 
+-- mirrors core.record.rank_of
 function ff.rank(r)
   r[@rank] = r[@created_at] + r[@rank_shift] - r[@priority] * $record.PRIORITY_STEP
 end

@@ -2,6 +2,7 @@
 -- first, and siblings are cut when no edge is left.
 
 -- Release a member. As many as may be claimed by the same call are held back for it.
+-- mirrors core.templates.release_plan
 local function release(c, w, id, row, before)
   local plan = before[@wake_at] > c.now and RELEASE_LATER or RELEASE_NOW
   if plan ~= RELEASE_NOW or not c.claims or c.claims < 1 then return ff.write_member(c, w, id, row, before, plan) end
@@ -19,6 +20,7 @@ end
 ff.is_blocked = is_blocked
 
 -- Release a member that waits for dependencies of which none is open any more; nil if one is.
+-- mirrors core.settle.release_if_open
 local function release_if_open(c, tag, id, row, r)
   local group = ff.group(c, id)
   if group and group[@g.state] == $group.pending then
@@ -34,6 +36,7 @@ ff.release_if_open = release_if_open
 
 -- ---- edges
 
+-- mirrors core.settle._Walk._fire
 local function fire(c, w, target, group)
   if group[@g.on_satisfied] == $policy.cancel_remaining then
     local reason = $settle.SIBLING_QUORUM .. group[@g.state]
@@ -53,6 +56,7 @@ end
 
 -- Resolve one open edge; it is written with the rest of its page. One more outcome than a group has
 -- edges is left without effect, and the item is answered by that.
+-- mirrors core.settle._Walk._resolve
 local function resolve(c, w, edge, outcome, replayed)
   local target = edge[@e.target]
   local group = ff.group(c, target)
@@ -100,12 +104,14 @@ local function outgoing_page(c, w, work)
 end
 
 -- Leave the rest of a list, if it has one, to what comes after the newer work.
+-- mirrors core.settle._Walk._go_on_behind
 local function go_on_behind(w, work, ids, after)
   local has_rest = #ids > 0 and after ~= ids[#ids]
   if has_rest then w.left[#w.left + 1] = ff.gone_on(work, after) end
   return has_rest
 end
 
+-- mirrors core.settle._Walk._settle
 local function settle_member(c, w, work)
   local source = w.ended[work[@u.execution_id]] or ff.load(work[@u.execution_id])
   -- A source replayed meanwhile settles its edges when it ends again.
@@ -129,6 +135,7 @@ local function settle_member(c, w, work)
 end
 
 -- One inbound edge of a member; whether it has changed.
+-- mirrors core.settle._Walk._gather_edge, core.graph.pass_over
 local function gather_edge(c, w, edge, replayed)
   if edge[@e.state] ~= $edge.open then return false end
   local source = ff.load(edge[@e.source])
@@ -148,6 +155,7 @@ local function gather_edge(c, w, edge, replayed)
   return changed
 end
 
+-- mirrors core.settle._Walk._gather, core.settle._Walk._let_go
 local function gather(c, w, work)
   local replayed = work[@u.note] == $settle.REPLAYED
   local ids, edges, size = ff.page_of(w, ff.incoming(work[@u.execution_id]), work, w.looks)
@@ -169,6 +177,7 @@ local function gather(c, w, work)
   end
 end
 
+-- mirrors core.settle._Walk._settle_next
 local function settle_next(c, w)
   local work = w.left[#w.left]
   if work then
@@ -186,6 +195,7 @@ local function settle_next(c, w)
 end
 
 -- Work until nothing is left or the step is full; whether the flow has more to do.
+-- mirrors core.settle._Walk.run
 local function run(c, w)
   local flow = ff.flow(c, w.tag, w.flow_id)
   if not flow then return false end
@@ -208,6 +218,7 @@ end
 -- ---- what others call
 
 -- Settle the edges that leave a member that just ended, no more of them than were looked at before.
+-- mirrors core.settle.settle_from
 function ff.settle_from(c, tag, flow_id, id, ended)
   local ahead = c.ahead
   local w = ff.begin_walk(tag, flow_id, { ff.work_of($work.settle, id) }, ahead and ahead[1] == id and ahead[4])
@@ -217,6 +228,7 @@ end
 
 -- Settle new or reopened edges whose source has ended already; items are {edge id, edge}. A replayed
 -- member waits again for sources that did not succeed.
+-- mirrors core.settle.settle_edges
 function ff.settle_edges(c, tag, flow_id, items, replayed)
   local work, seen = {}, {}
   for i = 1, #items do
@@ -231,6 +243,7 @@ function ff.settle_edges(c, tag, flow_id, items, replayed)
 end
 
 -- Cut members that came into being after a group had fired that no longer wants them.
+-- mirrors core.settle.cut_late, core.settle._Walk.cut_late
 function ff.cut_late(c, tag, flow_id, ids)
   local w = ff.begin_walk(tag, flow_id, {})
   for i = 1, #ids do
@@ -253,6 +266,7 @@ function ff.cut_late(c, tag, flow_id, ids)
 end
 
 -- Take up what earlier steps left; whether there is still more.
+-- mirrors core.settle.continue_flow
 function ff.continue_flow(c, tag, flow_id)
   local flow = ff.flow(c, tag, flow_id)
   local work = flow[@f.unsettled]

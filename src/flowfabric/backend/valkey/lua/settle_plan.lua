@@ -2,6 +2,7 @@
 -- that its end settles, and a wait that was over before it began.
 
 -- Whether a plan's groups are still those it was decided from, and its flow is not cancelled.
+-- mirrors core.apply._flow_fits
 function ff.graph_fits(c, tag, plan, r)
   if plan[@p.uncancelled] and r[@flow_id] ~= '' then
     local flow = ff.flow(c, tag, r[@flow_id])
@@ -12,6 +13,7 @@ function ff.graph_fits(c, tag, plan, r)
 end
 
 -- An edit is {edges, groups, seen}: {edge id, edge}, {target, group} and {target, group or false}.
+-- mirrors core.apply.graph_fits
 function ff.groups_fit(c, edit)
   for i = 1, #edit[3] do
     if not ff.is_same_group(c, edit[3][i][1], edit[3][i][2]) then return false end
@@ -24,6 +26,7 @@ function ff.write_edit(c, tag, flow_id, edit)
   for i = 1, #edit[2] do ff.put_group(c, edit[2][i][1], edit[2][i][2]) end
 end
 
+-- mirrors core.apply._settle, core.apply._grow
 local function settle_graph(c, tag, id, plan, before, after)
   local edit, flow_id = plan[@p.graph], after[@flow_id]
   ff.member_moved(c, tag, id, before, after)
@@ -42,6 +45,7 @@ end
 
 -- A record that parks or replays may wait for nothing: the last child ended just before. A repeat is
 -- to be answered like the call that parked and was released in the same step.
+-- mirrors core.apply._release_if_met, core.apply._remember_answer
 local function release_if_met(c, tag, id, plan)
   local r, row = ff.load(id)
   if ff.is_blocked(r) then
@@ -58,6 +62,7 @@ end
 
 -- What a plan that was performed does to the graph: the record and row as they are afterwards, and
 -- whether the flow has more to do.
+-- mirrors core.apply._perform, core.apply._has_moved, core.apply._has_more
 function ff.settle_plan(c, id, plan, before, after, row)
   local flow_id, edit = after[@flow_id], plan[@p.graph]
   if flow_id == '' and after[@state] ~= $state.blocked then return after, row, false end

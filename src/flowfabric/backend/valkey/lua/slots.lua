@@ -1,15 +1,14 @@
--- ff1_slots: slots last as long as leases do and are given back; quotas come to be and get other limits.
+-- ff1_slots: slots last as long as leases do and are given back.
 -- request: {act, tag, what}, ...; what, by act:
 --   extend   {gate, execution, holder, hold ms}
 --   vacate   {gate, execution, holder or '', slot, entry}
---   define   {gate, packed quota}
---   limit    {gate, packed quota}
--- answers: {'held', whether a slot is held now}; {'freed', woken, true, 0};
---   {'defined', new, woken}; or {'missing', gate}, {'unreadable', what, id}. `woken` is {execution, grant, ...}.
+-- answers: {'held', whether a slot is held now}; {'freed', woken, true, 0}; or {'unreadable', what, id}.
+--   `woken` is {execution, grant, ...}.
 
-local acts, trims = {}, { extend = true, vacate = true, limit = true }
+local acts = {}
 
 -- An unknown quota, or one without a cap, has no slots.
+-- mirrors core.limits.gates.extend
 function acts.extend(state, item)
   local name, execution = item[1], item[2]
   local gate, fault = ff.gate(state, name)
@@ -42,39 +41,13 @@ function acts.vacate(state, item)
   return { 'freed', ff.woken_at_gate(state, gate), true, 0 }
 end
 
-local function put_quota(state, name, quota)
-  call('SET', $key.quota .. state.tag .. ':' .. name, pack(quota))
-end
-
-function acts.define(state, item)
-  local name, quota = item[1], item[2]
-  local known, fault = ff.stored_gate(state, name)
-  if fault then return fault end
-  if known then return { 'defined', false, {} } end
-  quota[@q.created_at] = state.now
-  put_quota(state, name, quota)
-  return { 'defined', true, {} }
-end
-
-function acts.limit(state, item)
-  local name, quota = item[1], item[2]
-  local gate, fault = ff.gate(state, name)
-  if not gate then return fault or { 'missing', name } end
-  quota[@q.created_at] = gate.quota[@q.created_at]
-  put_quota(state, name, quota)
-  gate.quota = quota
-  -- Entries made under a shorter window may count for longer now.
-  if gate.entries > 0 then ff.keep_gate(state, gate, state.now + quota[@q.window_seconds] * 1000) end
-  return { 'defined', false, ff.woken_at_gate(state, gate) }
-end
-
 ff.register('slots', function(_, args)
   local c = ff.open(args)
   local items, states = c.request, {}
   for i = 1, #items do
     local tag = items[i][2]
     states[tag] = states[tag] or ff.open_gates(c, tag, true)
-    if trims[items[i][1]] then ff.gate(states[tag], items[i][3][1]) end
+    ff.gate(states[tag], items[i][3][1])
   end
   local answers = ff.each(states, items, function(_, item)
     return acts[item[1]](states[item[2]], item[3])

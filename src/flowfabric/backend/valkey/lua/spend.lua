@@ -6,11 +6,9 @@
 --   reserve  {budget, amounts, reservation, execution, ttl}
 --   commit   {budget, amounts, reservation}
 --   cancel   {budget, reservation}
---   define   {parent or '', budget, packed fields}
---   limit    {budget, names, hard limits, soft limits}
 -- answers: {'spent', softs}, {'hard', ...}, {'again'}, {'reserved', until},
---   {'freed', woken, done, next reset}, {'defined', new, woken}; or what is wrong: {'missing', id},
---   {'dimension', name, budget, known names}, {'overflow', names ...}, {'deep'}, {'orphan', id, ancestor},
+--   {'freed', woken, done, next reset}; or what is wrong: {'missing', id},
+--   {'dimension', name, budget, known names}, {'overflow', names ...}, {'orphan', id, ancestor},
 --   {'unreadable', what, id}. `woken` is {execution, grant, ...}.
 -- An item is checked as a whole before it changes anything.
 
@@ -28,6 +26,7 @@ local function warn(state, level, soft, execution)
 end
 
 -- Of a level after an amount was counted: {budget, dimension, used, limit, what to do}.
+-- mirrors core.limits.budgets._first_soft
 local function first_soft(level, amounts)
   local budget = level.budget
   for i = 1, #amounts, 2 do
@@ -43,6 +42,7 @@ end
 
 -- What one execution spent: a share per level, stamped with its reset count, because a share from
 -- before a reset is worth nothing any more.
+-- mirrors core.limits.ledgers.entered, core.limits.ledgers._share
 local function enter_ledger(state, chain, amounts, execution)
   local key, own = $key.ledgers .. state.tag .. ':' .. execution, chain[1].id
   local body = call('HGET', key, own)
@@ -59,6 +59,7 @@ local function enter_ledger(state, chain, amounts, execution)
 end
 
 -- Add what no level refused, with all that follows: counters, warnings, ledger.
+-- mirrors core.limits.budgets.spend
 local function count(state, chain, amounts, execution)
   local softs = {}
   for i = 1, #chain do
@@ -80,7 +81,7 @@ end
 
 -- Why these amounts may not be counted at every level, nil when they may.
 local function refused(state, chain, place, amounts, held)
-  local fault = ff.unknown_dimension(chain[1], amounts, 2)
+  local fault = ff.unknown_dimension(chain[1], amounts)
   if fault then return fault end
   local level, hard = ff.refusal(chain, amounts, held)
   if level then
@@ -106,6 +107,7 @@ function acts.spend(state, item)
   return count(state, chain, amounts, item[4])
 end
 
+-- mirrors core.limits.ledgers.taken_back, core.limits.budgets.minus
 function acts.release(state, item)
   local chain, fault = ff.needed_chain(state, item[1])
   if not chain then return fault end
@@ -129,6 +131,7 @@ function acts.release(state, item)
 end
 
 -- When the next period begins if one begins now; nil when only a due one may and none is.
+-- mirrors core.limits.budgets.reset, core.limits.budgets.reset_if_due
 local function next_reset(budget, only_if_due, now)
   local old, interval = budget[@b.next_reset_at], budget[@b.reset_interval_ms]
   if not only_if_due then return interval > 0 and now + interval or 0 end
@@ -137,6 +140,7 @@ local function next_reset(budget, only_if_due, now)
   return now - math.fmod(now - old, interval) + interval
 end
 
+-- mirrors core.limits.budgets._emptied
 local function empty(state, level, next_at)
   local budget = level.budget
   local used = budget[@b.used]
@@ -181,6 +185,7 @@ local function put_hold(state, chain, name, hold)
   end
 end
 
+-- mirrors core.limits.budgets.hold
 function acts.reserve(state, item)
   local id, amounts, name = item[1], item[2], item[3]
   local chain, fault = ff.needed_chain(state, id)
@@ -232,36 +237,6 @@ function acts.cancel(state, item)
   if not hold or hold[5] ~= $hold.open then return { 'again' } end
   finish_hold(state, chain, item[2], hold, $hold.cancelled)
   return { 'spent', {} }
-end
-
-function acts.define(state, item)
-  local known, fault = ff.level(state, item[2])
-  if known then return { 'defined', false, {} } end
-  local parents = {}
-  if not fault and item[1] ~= '' then parents, fault = ff.needed_chain(state, item[1]) end
-  if fault then return fault end
-  if #parents >= $budgets.MAX_DEPTH then return { 'deep' } end
-  local budget = item[3]
-  for i = 1, #parents do budget[@b.ancestors][i] = parents[i].id end
-  budget[@b.created_at] = state.now
-  budget[@b.next_reset_at] = next_reset(budget, false, state.now)
-  local level = { id = item[2], budget = budget, due = 0 }
-  state.levels[level.id] = level
-  ff.touch(state, level)
-  return { 'defined', true, {} }
-end
-
-function acts.limit(state, item)
-  local chain, fault = ff.needed_chain(state, item[1])
-  if not chain then return fault end
-  local level = chain[1]
-  fault = ff.unknown_dimension(level, item[2], 1)
-  if fault then return fault end
-  local hard, soft = level.budget[@b.hard_limits], level.budget[@b.soft_limits]
-  for name, amount in pairs(item[3]) do hard[name] = amount end
-  for name, amount in pairs(item[4]) do soft[name] = amount end
-  ff.touch(state, level)
-  return { 'defined', false, ff.woken_at_budgets(state, { level }) }
 end
 
 ff.register('spend', function(_, args)

@@ -2,6 +2,7 @@
 -- with what it is. Counters per lane and state stand in for the view by state. Hints say in which
 -- partitions a lane has work and timers are set: never too late, perhaps too early; a claim and a
 -- look at what is due put them right.
+-- ff.reindex mirrors core.views.entries, core.views.bucket_of
 
 -- Members per command at most.
 local MANY = 1000
@@ -222,6 +223,7 @@ local function resting_in(lane, r, bucket)
   return set
 end
 
+-- mirrors core.views.sort_of
 local function resting_order(r)
   local state = r[@state]
   if FINAL[state] then return r[@completed_at] end

@@ -11,6 +11,7 @@ function ff.gone_on(work, after, within)
 end
 
 -- Perform one of the plans that settling writes by itself.
+-- mirrors core.settle._write
 function ff.write_member(c, w, id, row, before, plan)
   local after = ff.perform_again(c, id, row, before, plan, ff.take_group(c, id))
   if after[@flow_id] ~= '' then ff.member_moved(c, w.tag, id, before, after) end
@@ -18,6 +19,7 @@ function ff.write_member(c, w, id, row, before, plan)
 end
 
 -- Whether a step may do more.
+-- mirrors core.settle._Walk._has_room
 function ff.has_room(c, w, bound)
   return w.edges > 0 and w.bytes > 0 and w.looks > 0 and not ff.is_full(c, bound, w.most - w.edges)
 end
@@ -30,6 +32,7 @@ function ff.page_of(w, list, work, most)
 end
 
 -- Keep what is left on the flow, which wakes its timer; whether anything is left.
+-- mirrors core.settle._Walk._remember
 function ff.remember(c, w)
   local flow = ff.flow(c, w.tag, w.flow_id)
   local before = flow[@f.unsettled]
@@ -45,6 +48,7 @@ end
 
 -- `left` holds what earlier steps left, the newest last; `fresh` what this one came upon, in the
 -- order of breadth; `ended` who has ended in it; `cuts` whose sources are to be cut once neither has anything.
+-- mirrors core.settle._Walk.add
 function ff.begin_walk(tag, flow_id, work, most)
   most = most or $settle.EDGES_PER_STEP
   local w = {

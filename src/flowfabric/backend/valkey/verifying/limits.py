@@ -1,7 +1,6 @@
 """Budgets, gates and waiters as rows, and the sorted sets that order them against those rows."""
 
 from collections import defaultdict
-from typing import Any
 
 from flowfabric.backend.reference.limit_tables import (
     ATTACHED,
@@ -13,12 +12,11 @@ from flowfabric.backend.reference.limit_tables import (
     SLOTS,
     WAITERS,
 )
-from flowfabric.backend.valkey.limit_layout import budget_of, quota_of
+from flowfabric.backend.valkey.limit_layout import budget_of, hold_of, quota_of, waiter_of
 from flowfabric.backend.valkey.packing import decode
 from flowfabric.backend.valkey.verifying.dumping import Dump, scores
 from flowfabric.backend.valkey.verifying.rows import Rows
-from flowfabric.core.limits.asks import Hold
-from flowfabric.core.limits.gates import Entry, Gate, Slot, Waiter
+from flowfabric.core.limits.gates import Entry, Gate, Slot
 from flowfabric.core.limits.ledgers import Ledger, Share
 
 # By the rest of a sorted set's name, its members with their scores.
@@ -66,7 +64,7 @@ def _budgets(rows: Rows, dumped: Dump, expected: dict[str, _Sets]) -> None:
     for rest, fields in dumped["bh"].items():
         tag, budget_id = _parted(rest)
         for name, body in fields.items():
-            hold = _hold(decode(body))
+            hold = hold_of(decode(body))
             rows.put(HOLDS, (budget_id, name.decode()), hold)
             expected["be"][f"{tag}:{hold.root_id}"][budget_id + name.decode()] = hold.until
     for rest, fields in dumped["bl"].items():
@@ -78,18 +76,6 @@ def _budgets(rows: Rows, dumped: Dump, expected: dict[str, _Sets]) -> None:
         _, budget_id = _parted(rest)
         for execution_id in scores(members):
             rows.put(ATTACHED, (budget_id, execution_id), 0)
-
-
-def _hold(row: list[Any]) -> Hold:
-    root_id, amounts, until, execution_id, state = row
-    return Hold(
-        root_id=root_id,
-        # The functions' packer cannot tell an empty map from an empty list.
-        amounts=amounts or {},
-        until=until,
-        execution_id=execution_id,
-        state=state,
-    )
 
 
 # ---- gates
@@ -134,10 +120,7 @@ def _waiters(rows: Rows, dumped: Dump, expected: dict[str, _Sets]) -> None:
         tag, limit = _parted(rest)
         for execution_id, body in fields.items():
             own = execution_id.decode()
-            rank, until, needs_entry, cap, grant_id = decode(body)
-            waiter = Waiter(
-                rank=rank, until=until, needs_entry=bool(needs_entry), cap=cap, grant_id=grant_id
-            )
+            waiter = waiter_of(decode(body))
             rows.put(WAITERS, (limit, own), waiter)
-            expected["wr"][rest][own] = rank
-            expected["we"][tag][f"{own} {limit}"] = until
+            expected["wr"][rest][own] = waiter.rank
+            expected["we"][tag][f"{own} {limit}"] = waiter.until

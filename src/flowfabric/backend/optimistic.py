@@ -27,15 +27,14 @@ async def decide(
     name: str,
     attempt: Callable[[], Awaitable[R | Stale]],
     chance: Callable[[], float] = random.random,
+    tries: int = MOST_TRIES,
 ) -> R:
     """The answer of the first attempt that is not stale. An attempt reads, decides, and writes only
     if what it read still holds. Kind and name say for people what is written to."""
-    for failures in range(1, MOST_TRIES + 1):
+    for failures in range(1, tries + 1):
         answer = await attempt()
         if answer is not Stale.STALE:
             return answer
-        if failures < MOST_TRIES:
+        if failures < tries:
             await asyncio.sleep(_BACKOFF.pause_s(failures, chance()))
-    raise RetryExhausted(
-        f"gave up after {MOST_TRIES} conflicting writes to {kind} {name}; try again"
-    )
+    raise RetryExhausted(f"gave up after {tries} conflicting writes to {kind} {name}; try again")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from flowfabric.engine.optimistic import MOST_TRIES, STALE, Stale, decide
+from flowfabric.backend.optimistic import MOST_TRIES, STALE, Stale, decide
 from flowfabric.errors import RetryExhausted
 
 

@@ -1,0 +1,104 @@
+-- Rare mechanisms have no function of their own: the client reads rows, runs the reference over them, and
+-- commits what it wrote, if the rows are still what it read.
+--
+-- ff1_snapshot: request {read, ...}; a read is a command and its words. Answers the digest of each reply; the
+--   replies are raw elements in the same order. A reply that is an error has the digest '!' and its text.
+-- ff1_commit: request {tag, decided at, reads, digests, puts, log, topics}. A put is {kind, ...} as `WRITERS`
+--   reads it; the log is groups as ff1_log answers them.
+-- ff1_commit_freeing: the same for what makes room, which a server without memory to spare lets pass.
+-- answers: {true}, or {false, digests} when something that was read has changed meanwhile, or the decision
+--   is too old: nothing was written, and the replies are read again for the next decision.
+--
+-- A repeat of a commit whose answer was lost finds its own change and answers that something has changed:
+-- the client decides again by what is there.
+
+-- '' when there is nothing.
+local function digest_of(reply)
+  if not reply then return '' end
+  if type(reply) == 'table' and reply.err then return '!' .. reply.err end
+  return server.sha1hex(pack(reply))
+end
+
+local function read_all(c, reads)
+  local digests = {}
+  for i = 1, #reads do
+    local reply = server.pcall(unpack(reads[i]))
+    digests[i] = digest_of(reply)
+    ff.attach(c, sub(digests[i], 1, 1) ~= '!' and reply)
+  end
+  return digests
+end
+
+local function is_unchanged(reads, digests)
+  for i = 1, #reads do
+    if digest_of(server.pcall(unpack(reads[i]))) ~= digests[i] then return false end
+  end
+  return true
+end
+
+-- What is written of each kind, with all that follows from it. A row is the number of its argument, 0 for none.
+local WRITERS = {}
+
+-- {budget id, row}
+function WRITERS.budget(c, tag, put)
+  c.budgets = c.budgets or ff.open_budgets(c, tag, true)
+  ff.put_budget(c.budgets, put[2], unpack_message(c.args[put[3]]))
+end
+
+-- {root, budget id, reservation}: an ended one goes.
+function WRITERS.hold(_, tag, put)
+  ff.drop_hold(tag, put[2], put[3], put[4])
+end
+
+-- {gate, row of the quota or 0, the instant its last slot or entry ends or 0}
+function WRITERS.gate(c, tag, put)
+  if put[3] > 0 then call('SET', $key.quota .. tag .. ':' .. put[2], c.args[put[3]]) end
+  if put[4] > 0 then call('ZADD', $key.gate_ends .. tag, put[4], put[2]) end
+end
+
+-- {gate, 's' for a slot or 'e' for an entry, execution}: an ended one goes.
+function WRITERS.standing(_, tag, put)
+  ff.drop_place(tag, put[2], put[3], put[4])
+end
+
+-- {limit, execution}: it no longer waits.
+function WRITERS.waiter(_, tag, put)
+  ff.unlist_waiter(tag, put[2], put[3])
+end
+
+-- {name, version, due_at, body}
+function WRITERS.document(c, _, put)
+  ff.put_document(c, put[2], put[3], put[4], c.args[put[5]])
+end
+
+-- {namespace, instance, row}
+function WRITERS.worker(c, _, put)
+  ff.put_worker(put[2], put[3], c.args[put[4]])
+end
+
+local function write_all(c, tag, puts, log, topics)
+  for i = 1, #puts do WRITERS[puts[i][1]](c, tag, puts[i]) end
+  if c.budgets then ff.write_budgets(c.budgets) end
+  for i = 1, #log do ff.log(c, c.shelf or tag, log[i]) end
+  for i = 1, #topics do ff.ring(c, topics[i]) end
+end
+
+local function commit(_, args)
+  local c = ff.open(args)
+  local tag, decided_at, reads, digests, puts, log, topics = unpack(c.request)
+  if c.now - decided_at > DECISION_MS or not is_unchanged(reads, digests) then
+    return ff.answer(c, { false, read_all(c, reads) })
+  end
+  -- What was decided for an instant happens at that instant.
+  c.now = decided_at
+  write_all(c, tag, puts, log, topics)
+  return ff.close(c, { true })
+end
+
+ff.register('snapshot', function(_, args)
+  local c = ff.open(args)
+  return ff.answer(c, read_all(c, c.request))
+end, { 'no-writes' })
+
+ff.register('commit', commit)
+ff.register('commit_freeing', commit, { 'allow-oom' })

@@ -1,0 +1,207 @@
+"""Vectors about budgets and gates."""
+
+from typing import Any, Final
+
+import msgspec
+
+from flowfabric.backend.valkey.limit_answers import fault_of
+from flowfabric.backend.valkey.limit_layout import budget_of, budget_row, quota_row
+from flowfabric.core.limits import budgets, gates, ledgers
+from flowfabric.errors import FlowFabricError
+from tests.golden.case import FEW, SOME, Case, Counted, read_log
+from tests.golden.inputs import NOW, Inputs
+
+_replace = msgspec.structs.replace
+
+
+# ---- budgets
+
+_BUDGET_TAG: Final = "{b:1}"
+
+
+def _chain_given(chain: budgets.Chain, *more: Any) -> list[Any]:
+    packed = [part for level in chain for part in (level.budget_id, budget_row(level))]
+    return [_BUDGET_TAG, packed, *more]
+
+
+def _read_chain(answer: Any) -> budgets.Chain:
+    return tuple(budget_of(*pair) for pair in zip(answer[::2], answer[1::2], strict=True))
+
+
+def _flat(amounts: budgets.Amounts) -> list[Any]:
+    return [part for name in sorted(amounts) for part in (name, amounts[name])]
+
+
+def _values(one: msgspec.Struct | None) -> Any:
+    return list(msgspec.structs.astuple(one)) if one is not None else False
+
+
+def _refusal(draw: Inputs) -> Case:
+    chain, amounts, held = draw.chain(), draw.amounts(), draw.one(({}, {"a": 2}, {"a": 4, "b": 1}))
+    return Case(
+        "refusal",
+        _chain_given(chain, _flat(amounts), held),
+        lambda: _values(budgets.refusal(chain, amounts, held)),
+        lambda answer: answer and answer[1:],
+    )
+
+
+def _breached(draw: Inputs) -> Case:
+    chain = draw.chain()[:1]
+    hard = budgets.Hard(chain[0].budget_id, "b", 1, 2)
+    return Case(
+        "breached",
+        _chain_given(chain, "b"),
+        lambda: (budgets.breached(chain, hard, NOW),),
+        _read_chain,
+    )
+
+
+def _plus(draw: Inputs) -> Case:
+    chain, amounts = draw.chain(), draw.amounts()
+
+    def expect() -> Any:
+        try:
+            for level in chain:
+                budgets.plus(level.used, amounts)
+        except FlowFabricError as fault:
+            return fault.detail
+        return False
+
+    def read(answer: Any) -> Any:
+        fault = fault_of(answer, amounts) if answer else None
+        return fault.detail if fault else False
+
+    return Case("plus", _chain_given(chain, _flat(amounts)), expect, read)
+
+
+def _closed(draw: Inputs) -> Case:
+    chain = draw.chain()
+    return Case(
+        "closed",
+        _chain_given(chain),
+        lambda: _values(budgets.closed(chain)),
+        lambda answer: answer and answer[1:],
+    )
+
+
+def _check_dimensions(draw: Inputs) -> Case:
+    chain, amounts = draw.chain(), draw.amounts()
+
+    def expect() -> Any:
+        try:
+            budgets.check_dimensions(chain[0], amounts)
+        except FlowFabricError as fault:
+            return fault.detail
+        return False
+
+    def read(answer: Any) -> Any:
+        fault = fault_of(answer) if answer else None
+        return fault.detail if fault else False
+
+    return Case("check_dimensions", _chain_given(chain, _flat(amounts)), expect, read)
+
+
+def _unhold(draw: Inputs) -> Case:
+    chain, amounts = draw.chain(), draw.amounts()
+    given = _chain_given(chain, amounts)
+    return Case("unhold", given, lambda: budgets.unhold(chain, amounts, NOW), _read_chain)
+
+
+def _soft(told: Any) -> budgets.Soft:
+    budget_id, dimension, used, limit, action = told
+    return budgets.Soft(budget_id, dimension, used, limit, warns=action == "warn")
+
+
+def _spend(draw: Inputs) -> Case:
+    chain = draw.chain()
+    amounts = {name: amount for name, amount in draw.amounts().items() if amount < 10}
+    ledger = draw.ledger(chain) if draw.chance(0.6) else None
+    packed = [list(msgspec.structs.astuple(share)) for share in ledger.shares] if ledger else False
+
+    def expect() -> tuple[Any, ...]:
+        spent = budgets.spend(chain, amounts, NOW)
+        shares = ledgers.entered(ledger, chain, amounts).shares
+        warned = [soft.budget_id for soft in spent.softs if soft.warns]
+        return spent.chain, spent.softs, shares, warned
+
+    def read(answer: Any) -> tuple[Any, ...]:
+        levels, softs, shares, groups = answer
+        read_softs = tuple(map(_soft, softs))
+        read_shares = tuple(ledgers.Share(one[0], one[1], one[2] or {}) for one in shares)
+        warned = [entry.details["budget_id"] for entry in read_log(groups)]
+        return _read_chain(levels), read_softs, read_shares, warned
+
+    return Case("spend", _chain_given(chain, _flat(amounts), "worker", packed), expect, read)
+
+
+def _taken_back(draw: Inputs) -> Case:
+    chain = draw.chain()
+    ledger = draw.ledger(chain)
+    packed = [list(msgspec.structs.astuple(share)) for share in ledger.shares]
+
+    def expect() -> budgets.Chain:
+        lowered = {level.budget_id: level for level in ledgers.taken_back(chain, ledger, NOW)}
+        return tuple(lowered.get(level.budget_id, level) for level in chain)
+
+    return Case("taken_back", _chain_given(chain, "worker", packed), expect, _read_chain)
+
+
+def _reset(draw: Inputs) -> Case:
+    chain, only_if_due = draw.chain()[:1], draw.chance(0.6)
+    chain = (_replace(chain[0], ancestors=()),)
+
+    def expect() -> tuple[Any, ...]:
+        once = budgets.reset_if_due if only_if_due else budgets.reset
+        after = once(chain[0], NOW)
+        return (after or chain[0],), after is not None
+
+    return Case(
+        "reset",
+        _chain_given(chain, only_if_due),
+        expect,
+        lambda answer: (_read_chain(answer[0]), answer[1]),
+    )
+
+
+def _hold(draw: Inputs) -> Case:
+    chain = tuple(_replace(level, hard_limits={"a": 0, "b": 0, "ü": 0}) for level in draw.chain())
+    amounts = {name: amount for name, amount in draw.amounts().items() if amount < 10}
+    aside = {name: amount for name, amount in amounts.items() if amount}
+
+    def expect() -> tuple[Any, ...]:
+        *levels, top = budgets.hold(chain, aside, NOW)
+        return (*levels, _replace(top, holds_end_at=NOW + 1_000)), "reserved"
+
+    return Case(
+        "hold",
+        _chain_given(chain, _flat(amounts), "hold-1"),
+        expect,
+        lambda answer: (_read_chain(answer[0]), answer[1]),
+    )
+
+
+def _fits(draw: Inputs) -> Case:
+    quota, waiter = draw.quota(), draw.waiter()
+    slots, entries = draw.one((0, 1, 2, 3)), draw.one((0, 1, 2, 3))
+    packed = [waiter.rank, waiter.until, int(waiter.needs_entry), waiter.cap, waiter.grant_id]
+    return Case(
+        "_fits",
+        [quota_row(quota) if quota else False, packed, slots, entries],
+        lambda: gates._fits(quota, waiter, slots, entries),
+    )
+
+
+MAKES: Final[tuple[Counted, ...]] = (
+    (_refusal, SOME),
+    (_breached, FEW),
+    (_plus, SOME),
+    (_closed, SOME),
+    (_check_dimensions, FEW),
+    (_unhold, FEW),
+    (_spend, SOME),
+    (_taken_back, SOME),
+    (_reset, SOME),
+    (_hold, FEW),
+    (_fits, SOME),
+)
