@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
+import msgspec
 import pytest
 
 from flowfabric import FlowFabric
@@ -33,6 +34,7 @@ from flowfabric.errors import (
 )
 from flowfabric.operations import budgets, flows
 from flowfabric.operations.declaration import operations_of
+from flowfabric.operations.events import CompletionEvent, EventQuery
 from flowfabric.operations.executions import (
     AlreadySatisfied,
     ExecutionCreated,
@@ -47,10 +49,10 @@ from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.schedules import Backfill, NewSchedule, Schedules
 from flowfabric.operations.signals import Approval, NewSignal, Signals
 from flowfabric.operations.store import NewSecret, Store
+from flowfabric.operations.streams import StreamRange, Streams, Tail
 from flowfabric.ports.worker import Claim, Complete, Fail, Finish, Suspended
 from flowfabric.server.router import Router
 from flowfabric.server.routes import ROUTES
-from flowfabric.wire import streams
 from tests.serving import TOKEN, serving
 
 NOBODY = "{fp:1}:00000000-0000-4000-8000-000000000000"
@@ -157,6 +159,8 @@ async def _acts(world: World) -> None:
     waiting = await world.submit("acts")
     assert (await admin.set_execution_tags(waiting, {"app.team": "red"})).count == 1
     assert (await admin.set_priority(waiting, 7)).execution_id == waiting
+    assert (await admin.hold(waiting, "not now")).outcome == "held"
+    assert (await admin.release(waiting)).outcome == "released"
     assert (await admin.cancel(waiting, "enough")).public_state == "cancelled"
     assert (await admin.describe_execution(waiting)).cancellation_reason == "enough"
     assert (await admin.replay(waiting, "again", "me")).public_state == "waiting"
@@ -215,18 +219,19 @@ async def _output(world: World) -> None:
         frame_type="s", payload=b'{"a":1}', mode="summary", patch_kind="json-merge-patch"
     )
     await worker.append(claim, [NewFrame(frame_type="t", payload=b"hello", seq=1), patch])
-    read = await admin.read_stream(own, 0, streams.RangeQuery(visibility="exclude_best_effort"))
-    assert read.frames[0].fields.payload == b"hello"
-    tail = await admin.tail_stream(own, 0, streams.TailQuery(after=read.next_after, block_ms=1))
-    assert tail.frames == []
+    read = await admin.read_stream(own, 0, StreamRange(visibility="exclude_best_effort"))
+    assert read.frames[0].frame.payload == b"hello"
+    tail = await admin.tail_stream(own, 0, Tail(after=read.next_after, block_ms=1))
+    assert tail.frames == ()
     summary = await admin.read_summary(own, 0)
-    assert summary is not None
-    assert summary.document == {"a": 1}
-    assert await admin.read_summary(own, 7) is None
-    begin = await admin.events(["completion"])
+    assert msgspec.json.decode(summary.document) == {"a": 1}
+    with pytest.raises(NotFound, match="summary not found"):
+        await admin.read_summary(own, 7)
+    begin = await admin.read_events()
     await world.finish(claim, Complete())
-    query = streams.EventsQuery(cursor=begin.next_cursor, wait_ms=5_000)
-    (event,) = (await admin.events(["completion"], query)).events
+    asked = EventQuery(families="completion", cursor=begin.next_cursor, wait_ms=5_000)
+    (event,) = (await admin.read_events(asked)).items
+    assert isinstance(event, CompletionEvent)
     assert (event.execution_id, event.outcome) == (own, "success")
 
 
@@ -426,7 +431,7 @@ async def test_every_method_works_and_reaches_every_route(
         await part(world)
     assert called == methods
     # In this process operations are asked of the engine itself.
-    nouns = (Executions, Signals, flows.Flows, budgets.Budgets, Lanes, Schedules, Store)
+    nouns = (Executions, Signals, Streams, flows.Flows, budgets.Budgets, Lanes, Schedules, Store)
     asked |= called & {one.name for one in operations_of(*nouns)}
     worker = {route.name for route in ROUTES if route.path.startswith("/v1/worker/")}
     assert {route.name for route in ROUTES} - worker - ELSEWHERE <= asked

@@ -19,7 +19,6 @@ from flowfabric.core.ids import check_namespace
 from flowfabric.core.plan import Family
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.deliveries import Delivered
-from flowfabric.engine.events import Cursor, EventScope, Item
 from flowfabric.errors import ConfigError, FlowFabricError, InvalidInput
 from flowfabric.fabric.admin import admin_of
 from flowfabric.fabric.connecting import Connect, connector, lazy, settings_for
@@ -31,6 +30,7 @@ from flowfabric.fabric.runs import Run, result_of
 from flowfabric.fabric.schedules import ScheduleTerms, TaskSchedule, new_schedule
 from flowfabric.fabric.signalling import SignalCall, deliver
 from flowfabric.fabric.tasks import Declare, Task
+from flowfabric.operations.events import Cursor, Event, EventScope
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.schedules import ScheduleInfo
 from flowfabric.ports.worker import Limits
@@ -363,8 +363,8 @@ class FlowFabric(Home):
         self,
         families: Collection[Family] = _COMPLETIONS,
         filter: EventScope | None = None,
-        cursor: Cursor = b"",
-    ) -> AsyncGenerator[Item, None]:
+        cursor: Cursor = "",
+    ) -> AsyncGenerator[Event, None]:
         """Follow what happens, from now on, from a cursor on, or from the `oldest` entry kept."""
         scope = filter or EventScope(namespace=self.namespace)
         port = await self.submitter()

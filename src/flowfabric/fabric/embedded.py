@@ -2,15 +2,15 @@
 
 from collections.abc import Collection
 
-from flowfabric.backend.types import Summary
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.plan import Family
 from flowfabric.engine import Engine
-from flowfabric.engine.events import Cursor, EventScope, Subscription
-from flowfabric.engine.streams import StreamPage, Tail
+from flowfabric.engine.events import Subscription
 from flowfabric.engine.waits import WITH_RESULT, end_of
 from flowfabric.operations.ends import Ended
+from flowfabric.operations.events import Cursor, EventScope
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.streams import FramePage, Tail
 from flowfabric.ports.submitter import SubmitterPort
 
 
@@ -31,12 +31,9 @@ class EmbeddedSubmitter(SubmitterPort):
         parse_execution_id(execution_id, self._engine.deps.counts)
         return end_of(await self._engine.waits.until(execution_id, timeout_s, WITH_RESULT))
 
-    async def tail(self, tail: Tail) -> StreamPage:
+    async def tail(self, execution_id: str, attempt_index: int, asked: Tail) -> FramePage:
         # The pool of tails keeps a server open to all its clients; here is only one.
-        return await self._engine.streams.follow_stream(tail)
-
-    async def summary(self, execution_id: str, attempt_index: int) -> Summary | None:
-        return await self._engine.streams.read_summary(execution_id, attempt_index)
+        return await self._engine.streams.follow_stream(execution_id, attempt_index, asked)
 
     async def events(
         self, families: Collection[Family], scope: EventScope, cursor: Cursor

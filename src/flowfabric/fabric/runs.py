@@ -8,12 +8,10 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from flowfabric.backend.types import StoredFrame
 from flowfabric.core.backoff import Backoff
 from flowfabric.core.events import HistoryEntry
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.deliveries import Delivered
-from flowfabric.engine.tails import StreamPage, Tail, Visibility
 from flowfabric.errors import (
     ExecutionNotFound,
     FlowFabricError,
@@ -26,6 +24,7 @@ from flowfabric.fabric.signalling import SignalCall, deliver
 from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import Attempt, ExecutionInfo
 from flowfabric.operations.explanations import Explanation
+from flowfabric.operations.streams import FramePage, StoredFrame, Tail, Visibility
 from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.ends import TRACEBACK, value_of_end
@@ -127,8 +126,11 @@ class Run(Generic[R]):
     async def summary(self) -> Any:
         """The rolling document of the current attempt; None before its first patch."""
         index = (await self.info()).current_attempt_index
-        found = await (await self._port()).summary(self.id, index)
-        return None if found is None else msgspec.json.decode(found.document)
+        try:
+            found = await (await self._port()).read_summary(self.id, index)
+        except NotFound:
+            return None
+        return msgspec.json.decode(found.document)
 
     async def stream(
         self, after: str | None = None, visibility: Visibility = "all"
@@ -138,24 +140,20 @@ class Run(Generic[R]):
         # Of an attempt that has ended, what came between the last look and its end.
         is_last_look = False
         while True:
-            page = await _when_let_in(
-                port,
-                Tail(
-                    execution_id=self.id,
-                    attempt_index=index,
-                    after=position,
-                    block_ms=0 if is_last_look else _BLOCK_MS,
-                    count_limit=_FRAMES,
-                    visibility=visibility,
-                ),
+            asked = Tail(
+                after=position,
+                block_ms=0 if is_last_look else _BLOCK_MS,
+                count_limit=_FRAMES,
+                visibility=visibility,
             )
+            page = await _when_let_in(port, self.id, index, asked)
             for stored in page.frames:
                 if stored.frame.frame_type != TRACEBACK:
                     yield _frame(stored, index)
             position = page.next_after
             if len(page.frames) == _FRAMES:
                 continue
-            is_closed = page.closed_at is not None
+            is_closed = page.closed_at > 0
             following = await self._following(port, index, is_closed=is_closed)
             if following == index:
                 continue
@@ -243,14 +241,9 @@ async def _traceback(port: SubmitterPort, ended: Ended) -> str:
     """The traceback stored behind the output of the attempt that failed last."""
     position, text = "0-0", ""
     while ended.state == "failed":
-        tail = Tail(
-            execution_id=ended.execution_id,
-            attempt_index=ended.attempt_index,
-            after=position,
-            count_limit=_FRAMES,
-        )
+        asked = Tail(after=position, count_limit=_FRAMES)
         try:
-            page = await port.tail(tail)
+            page = await port.tail(ended.execution_id, ended.attempt_index, asked)
         except ResourceExhausted:
             # That it failed must be told, even by a server that has no room to tell why.
             return text
@@ -263,12 +256,14 @@ async def _traceback(port: SubmitterPort, ended: Ended) -> str:
     return text
 
 
-async def _when_let_in(port: SubmitterPort, tail: Tail) -> StreamPage:
+async def _when_let_in(
+    port: SubmitterPort, execution_id: str, attempt_index: int, asked: Tail
+) -> FramePage:
     """A page of a stream, however many read from the same server."""
     failures = 0
     while True:
         try:
-            return await port.tail(tail)
+            return await port.tail(execution_id, attempt_index, asked)
         except ResourceExhausted:
             failures += 1
             await asyncio.sleep(_BACKOFF.pause_s(failures, random.random()))

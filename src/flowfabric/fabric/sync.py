@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack
 from flowfabric.core.plan import Family
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.deliveries import Delivered
-from flowfabric.engine.events import Cursor, EventScope, Item
 from flowfabric.errors import ConfigError, FlowFabricError
 from flowfabric.fabric.app import FlowFabric
 from flowfabric.fabric.blocking import Facade, LoopThread, blocking
@@ -20,6 +19,7 @@ from flowfabric.fabric.nodes import Node
 from flowfabric.fabric.options import Options
 from flowfabric.fabric.runs import Frame, Run
 from flowfabric.operations.ends import Ended
+from flowfabric.operations.events import Cursor, Event, EventScope
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.durations import Duration
 from flowfabric.worker.runtime import Worker
@@ -162,8 +162,8 @@ class SyncFabric(Facade[FlowFabric]):
         self,
         families: Collection[Family] = _COMPLETIONS,
         filter: EventScope | None = None,
-        cursor: Cursor = b"",
-    ) -> Iterator[Item]:
+        cursor: Cursor = "",
+    ) -> Iterator[Event]:
         """Follow what happens, from now on or from a cursor on."""
         return self._thread.each(self._source.events(families, filter, cursor))
 

@@ -10,10 +10,11 @@ from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.schedules import Schedules
 from flowfabric.operations.signals import Signals
 from flowfabric.operations.store import Store
+from flowfabric.operations.streams import Streams
 
 
 class SyncAdmin(
-    SyncCalls, Facade[Admin], Executions, Signals, Flows, Budgets, Lanes, Schedules, Store
+    SyncCalls, Facade[Admin], Executions, Signals, Streams, Flows, Budgets, Lanes, Schedules, Store
 ):
     def __init__(self, source: Admin, thread: LoopThread) -> None:
         Facade.__init__(self, source, thread)
@@ -24,10 +25,6 @@ class SyncAdmin(
     read_context = blocking(Admin.read_context)
     wait_for_terminal = blocking(Admin.wait_for_terminal)
     list_suspended = blocking(Admin.list_suspended)
-    read_stream = blocking(Admin.read_stream)
-    tail_stream = blocking(Admin.tail_stream)
-    read_summary = blocking(Admin.read_summary)
-    events = blocking(Admin.events)
     describe_edge = blocking(Admin.describe_edge)
     list_incoming_edges = blocking(Admin.list_incoming_edges)
     list_outgoing_edges = blocking(Admin.list_outgoing_edges)

@@ -8,9 +8,10 @@ from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.schedules import Schedules
 from flowfabric.operations.signals import Signals
 from flowfabric.operations.store import Store
+from flowfabric.operations.streams import Streams
 
 
-class Operations(Executions, Signals, Flows, Budgets, Lanes, Schedules, Store):
+class Operations(Executions, Signals, Streams, Flows, Budgets, Lanes, Schedules, Store):
     """Every declared operation. Names are unique over all nouns: mypy refuses a clash."""
 
 

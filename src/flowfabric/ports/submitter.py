@@ -4,25 +4,27 @@ from abc import abstractmethod
 from collections.abc import Collection
 from typing import Final
 
-from flowfabric.backend.types import Summary
 from flowfabric.core.plan import Family
-from flowfabric.engine.events import Cursor, EventScope, Subscription
-from flowfabric.engine.streams import StreamPage, Tail
+from flowfabric.engine.events import Subscription
 from flowfabric.errors import ExecutionNotFound
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import AsyncCalls
 from flowfabric.operations.ends import Ended
+from flowfabric.operations.events import Cursor, EventScope
 from flowfabric.operations.executions import ExecutionInfo, Executions, Submission
 from flowfabric.operations.flows import Flows
 from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.schedules import Schedules
 from flowfabric.operations.signals import OpenWaitpoint, Signals
 from flowfabric.operations.store import Store
+from flowfabric.operations.streams import FramePage, Streams, Tail
 
 _MOST_WAITPOINTS: Final = 1_000
 
 
-class SubmitterPort(AsyncCalls, Executions, Signals, Flows, Budgets, Lanes, Schedules, Store):
+class SubmitterPort(
+    AsyncCalls, Executions, Signals, Streams, Flows, Budgets, Lanes, Schedules, Store
+):
     @abstractmethod
     async def now(self) -> int:
         """The store's clock."""
@@ -54,10 +56,8 @@ class SubmitterPort(AsyncCalls, Executions, Signals, Flows, Budgets, Lanes, Sche
             return None
 
     @abstractmethod
-    async def tail(self, tail: Tail) -> StreamPage: ...
-
-    @abstractmethod
-    async def summary(self, execution_id: str, attempt_index: int) -> Summary | None: ...
+    async def tail(self, execution_id: str, attempt_index: int, asked: Tail) -> FramePage:
+        """A page for a reader that stays."""
 
     # ---- signals
 

@@ -3,12 +3,9 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import msgspec
-
 from flowfabric.client.questions import Question
 from flowfabric.client.rest import Rest
 from flowfabric.operations import declaration as operations
-from flowfabric.operations.types import Params
 
 T = TypeVar("T")
 
@@ -29,24 +26,3 @@ class Asking(operations.AsyncCalls):
 
     async def _fetch(self, question: Question) -> bytes:
         return (await (await self._reach()).fetch(question)).content
-
-
-def asked(path: str, query: Params) -> Question:
-    """A read with the parameters that were given."""
-    return Question(method="GET", path=path, query=params_of(query))
-
-
-def params_of(query: Params) -> dict[str, Any]:
-    """Parameters as they are spelled in a URL; those at their defaults are left out."""
-    given = {
-        field.encode_name: getattr(query, field.name)
-        for field in msgspec.structs.fields(query)
-        if getattr(query, field.name) != field.default
-    }
-    return {name: _spelled(value) for name, value in given.items()}
-
-
-def _spelled(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return list(value) if isinstance(value, tuple) else value
