@@ -14,7 +14,7 @@ from contextlib import aclosing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, overload
 
-from flowfabric.config import Settings
+from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.ids import check_namespace
 from flowfabric.core.plan import Family
 from flowfabric.core.tokens import WaitpointToken
@@ -78,6 +78,11 @@ class FlowFabric(Home):
     def where(self) -> str:
         """What it is connected to, for people: whoever reads along learns no password from it."""
         return settings_for(*self._address).store.where
+
+    @property
+    def named_store(self) -> StoreUrl | None:
+        """The store that the program itself names; None when it leaves that to the environment."""
+        return settings_for(*self._address).store if any(self._address) else None
 
     @classmethod
     def over(cls, connect: Connect, *, namespace: str = "default") -> "FlowFabric":
