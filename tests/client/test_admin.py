@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from flowfabric import FlowFabric
-from flowfabric.client.admin import Admin
 from flowfabric.client.questions import Question
 from flowfabric.client.rest import Rest
 from flowfabric.config import Settings
@@ -28,6 +27,7 @@ from flowfabric.errors import (
     InvalidInput,
     NotFound,
 )
+from flowfabric.fabric.admin import Admin
 from flowfabric.operations import budgets, flows
 from flowfabric.operations.attempts import (
     Appended,
@@ -76,8 +76,6 @@ from flowfabric.worker.session import append
 from tests.serving import TOKEN, serving
 
 NOBODY = "{fp:1}:00000000-0000-4000-8000-000000000000"
-# Workers have a port of their own; pages and endless answers are for browsers.
-ELSEWHERE = {"claim_grant", "follow_stream", "docs"}
 SETTINGS = Settings(searchable_tags=frozenset({"app.team"}))
 
 
@@ -198,7 +196,7 @@ async def _acts(world: World) -> None:
     body = Reclaim(worker_id="w", worker_instance_id="w-1", lane_id="acts", grant_ttl_ms=1_000)
     assert isinstance(await admin.reclaim(held, body), ReclaimGranted)
     paused, _ = await world.suspended("paused")
-    found = await admin.list_suspended()
+    found = await admin.search(Search(state=("suspended",)))
     assert [one.execution_id for one in found.items] == [paused]
     assert (await admin.resume(paused)).public_state == "waiting"
 
@@ -280,10 +278,8 @@ async def _flows(world: World) -> None:
     assert own in [one.flow_id for one in (await admin.list_flows(partition)).items]
     assert len((await admin.list_members(own)).items) == 3
     (edge,) = (await admin.list_edges(own)).items
-    assert [one.edge_id for one in (await admin.list_incoming_edges(ids["b"])).items] == [
-        edge.edge_id
-    ]
-    assert (await admin.list_outgoing_edges(ids["b"])).items == []
+    assert (await admin.list_edges(own, ids["b"], "incoming")).items == [edge]
+    assert (await admin.list_edges(own, ids["b"], "outgoing")).items == []
     assert await admin.describe_edge(own, edge.edge_id) == edge
     assert await admin.describe_edge(own, str(uuid4())) is None
     policy = flows.NewEdgePolicy(kind="any_of", on_satisfied="let_run")
@@ -320,7 +316,6 @@ async def _built(world: World) -> None:
     await world.submit("built", execution_id=await admin.mint_for_lane("built"))
     key = await admin.mint_for_key("order 7")
     await world.submit("built", execution_id=key, idempotency_key="order 7")
-    assert (await admin.list_outgoing_edges(key)).items == []
 
 
 async def _limits(world: World) -> None:
@@ -453,11 +448,6 @@ async def _service(world: World) -> None:
         NewSecret(new_kid="k2", new_secret_hex="5e" * 32)
     )
     assert rotated.new_kid == "k2"
-    assert (await admin.health()).status == "ok"
-    assert (await admin.readiness()).status == "ready"
-    figures = await admin.metrics()
-    assert figures is None or "ff_http_requests_total" in figures
-    assert "/v1/executions" in (await admin.openapi())["paths"]
 
 
 PARTS: list[Callable[[World], Awaitable[None]]] = [
@@ -501,9 +491,10 @@ async def test_every_method_works_and_reaches_every_route(
     for part in PARTS:
         await part(world)
     assert called == methods
-    # In this process operations are asked of the engine itself.
-    asked |= called & {one.name for one in DECLARED}
-    assert {route.name for route in ROUTES} - ELSEWHERE <= asked
+    if (await fabric.open()).engine is None:
+        assert asked >= {one.name for one in DECLARED} | {"get_result", "get_input"}
+    else:
+        assert asked == set(), "in this process the engine itself is asked"
 
 
 async def test_refusals_are_the_errors_of_the_engine(fabric: FlowFabric) -> None:

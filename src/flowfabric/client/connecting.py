@@ -1,4 +1,4 @@
-"""One connection to a server, for those who submit and for workers."""
+"""Both sides of a program on one connection to a server: its workers, and what it waits for."""
 
 import msgspec
 
@@ -6,13 +6,13 @@ from flowfabric.client.ends import Ends
 from flowfabric.client.families import ChildFlows, Counts
 from flowfabric.client.reads import HttpReads
 from flowfabric.client.rest import Rest
-from flowfabric.client.submitter import HttpSubmitter
+from flowfabric.client.waiting import HttpWaiter
 from flowfabric.core.tokens import Secret
 
 
 class Client(msgspec.Struct, frozen=True):
     rest: Rest
-    submitter: HttpSubmitter
+    waiter: HttpWaiter
     worker_reads: HttpReads
 
 
@@ -27,4 +27,4 @@ async def connect(url: str, token: Secret) -> Client:
         raise
     ends = Ends(rest)
     reads = HttpReads(rest, ends, ChildFlows(rest, counts))
-    return Client(rest, HttpSubmitter(rest, ends), reads)
+    return Client(rest, HttpWaiter(rest, ends), reads)

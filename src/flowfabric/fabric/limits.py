@@ -5,13 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from flowfabric.errors import ConfigError
-from flowfabric.operations.budgets import Budgets, BudgetStatus, NewBudget, NewQuota
-from flowfabric.operations.declaration import AsyncCalls
+from flowfabric.operations.budgets import BudgetStatus, NewBudget, NewQuota
 from flowfabric.worker.durations import Duration, milliseconds
-
-
-class Limits(AsyncCalls, Budgets):
-    """Budgets and quotas, whoever is asked."""
 
 
 class Budget(msgspec.Struct, frozen=True):

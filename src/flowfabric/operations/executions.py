@@ -38,7 +38,6 @@ from flowfabric.operations.declaration import (
     READ_OR_WORKER,
     SUBMIT,
     SUBMIT_OR_WORKER,
-    AsyncCalls,
     operation,
 )
 from flowfabric.operations.explanations import Explanation
@@ -138,6 +137,14 @@ class CurrentLease(Answer, frozen=True, kw_only=True):
     expires_at: int
     attempt_index: int
     last_heartbeat_at: int = 0
+
+
+class ExecutionContext(Answer, frozen=True):
+    """What a handler is given to work on."""
+
+    input_payload: bytes
+    execution_kind: str
+    tags: Mapping[str, str]
 
 
 class ExecutionInfo(Answer, frozen=True, kw_only=True):
@@ -565,7 +572,3 @@ class Executions:
         self, execution_id: ExecutionId, order: Reclaim
     ) -> ReclaimGranted | NotReclaimable | ReclaimCapExceeded:
         """Reserve lost work for one worker."""
-
-
-class ExecutionCalls(AsyncCalls, Executions):
-    """Executions, whoever is asked."""

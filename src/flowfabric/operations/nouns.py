@@ -2,7 +2,7 @@
 
 from flowfabric.operations.attempts import HeldAttempts
 from flowfabric.operations.budgets import Budgets
-from flowfabric.operations.declaration import operations_of
+from flowfabric.operations.declaration import AsyncCalls, operations_of
 from flowfabric.operations.executions import Executions
 from flowfabric.operations.flows import Flows
 from flowfabric.operations.lanes import Lanes
@@ -17,6 +17,10 @@ class Operations(
     Executions, Signals, Streams, Flows, Budgets, Lanes, Schedules, Workers, HeldAttempts, Store
 ):
     """Every declared operation. Names are unique over all nouns: mypy refuses a clash."""
+
+
+class Calls(AsyncCalls, Operations):
+    """Every operation as a coroutine function, over any transport."""
 
 
 NOUNS = Operations.__bases__

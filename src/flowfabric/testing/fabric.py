@@ -12,14 +12,13 @@ from flowfabric.app import close_engine, open_engine
 from flowfabric.backend.types import Filter
 from flowfabric.config import Settings, parse_store_url
 from flowfabric.engine import Engine
-from flowfabric.engine.deliveries import Delivered
 from flowfabric.errors import FlowFabricError
 from flowfabric.fabric.app import FlowFabric
 from flowfabric.fabric.connecting import connection_on
 from flowfabric.fabric.runs import Run
+from flowfabric.fabric.submitter import Submitter
 from flowfabric.operations.attempts import Kept, NewEntries
-from flowfabric.operations.signals import Approval, OpenWaitpoint
-from flowfabric.ports.submitter import SubmitterPort
+from flowfabric.operations.signals import Approval, Delivered, OpenWaitpoint
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.worker import codecs
 from flowfabric.worker.calls import WorkerCalls
@@ -70,7 +69,7 @@ class Kit(FlowFabric):
         self._workers: dict[str, Worker] = {}
         self.layer(self.calls)
 
-    async def submitter(self) -> SubmitterPort:
+    async def submitter(self) -> Submitter:
         await self.start_workers()
         return await super().submitter()
 
@@ -241,7 +240,7 @@ async def open_kit(clock: VirtualClock | None = None) -> AsyncIterator[Kit]:
     kit, clock = Kit(), clock or VirtualClock()
     settings = Settings(store=parse_store_url("memory://"))
     engine = await open_engine(settings, clock)
-    connection = connection_on(engine, settings)
+    connection = connection_on(engine)
 
     async def connect() -> Any:
         return connection

@@ -10,13 +10,14 @@ from msgspec.structs import replace
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.streams import Position, lower_bound
 from flowfabric.errors import FlowFabricError
-from flowfabric.operations.attempts import HeldAttempts, Suspend, SuspendOrder, UsageReport
-from flowfabric.operations.budgets import Budgets, Usage
-from flowfabric.operations.declaration import AsyncCalls, Transport
+from flowfabric.operations.attempts import Suspend, SuspendOrder, UsageReport
+from flowfabric.operations.budgets import Usage
+from flowfabric.operations.declaration import Transport
 from flowfabric.operations.ends import Ended
-from flowfabric.operations.executions import Executions, Submission
-from flowfabric.operations.streams import FramePage, StoredFrame, StreamRange, Streams
-from flowfabric.operations.workers import Claim, Ending, Finish, Workers
+from flowfabric.operations.executions import Submission
+from flowfabric.operations.nouns import Calls
+from flowfabric.operations.streams import FramePage, StoredFrame, StreamRange
+from flowfabric.operations.workers import Claim, Ending, Finish
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ class Reads(Protocol):
         """The flow that the children of a claimed execution belong to."""
 
 
-class WorkerCalls(AsyncCalls, Workers, HeldAttempts, Executions, Streams, Budgets):
+class WorkerCalls(Calls):
     def __init__(self, transport: Transport, reads: Reads) -> None:
         super().__init__(transport)
         self._reads = reads
