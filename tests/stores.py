@@ -64,5 +64,7 @@ def stores_of(counts: PartitionCounts) -> dict[str, Open]:
 
 STORES: Final = stores_of(PartitionCounts())
 CONFORMANCE: Final = on_stores(["memory", "sqlite", "valkey"], ["valkey-cluster"])
+# For what takes long on a store and is mostly a matter of the rules.
+ROTATING: Final = on_stores(["memory"], ["sqlite", "valkey", "valkey-cluster"])
 # Those that are compared with the reference, which runs in memory.
 COMPARED: Final = on_stores(["sqlite", "valkey"], ["valkey-cluster"])
