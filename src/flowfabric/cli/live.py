@@ -12,14 +12,16 @@ from rich.text import Text
 from flowfabric.cli import show
 from flowfabric.cli.limits import COUNTED, counted_lanes
 from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, ending, fabric_at
-from flowfabric.client.admin import Admin
 from flowfabric.core.states import FINAL
+from flowfabric.fabric.admin import Admin
 from flowfabric.operations.events import CompletionEvent, Event, EventQuery, LeaseEvent
+from flowfabric.operations.executions import Search
 
 app = typer.Typer()
 
 _WAIT_MS: Final = 20_000
 _TOP_S: Final = 1.0
+_NEWEST: Final = 5
 # Of an event the first of these says what happened.
 _WHAT: Final = ("outcome", "kind", "effect", "event_type", "event", "reason")
 
@@ -33,7 +35,8 @@ def watch(
     url: Url = DEFAULT_URL,
     json: Json = False,
 ) -> None:
-    """Print what happens as it happens; with an execution until that has ended."""
+    """Print what happens as it happens, after the newest executions; with an execution until that
+    has ended."""
     ending(_watch(execution_id, namespace, url, json), url)
 
 
@@ -41,6 +44,8 @@ async def _watch(execution_id: str | None, namespace: str, url: str, json: bool)
     async with fabric_at(url) as fabric:
         admin = fabric.admin
         cursor = (await admin.read_events(EventQuery(namespace=namespace))).next_cursor
+        if execution_id is None and not json:
+            await _print_newest(admin, namespace)
         if execution_id is not None and await _has_ended(admin, execution_id, json):
             return
         while True:
@@ -52,6 +57,16 @@ async def _watch(execution_id: str | None, namespace: str, url: str, json: bool)
                     show.as_json(event) if json else show.console.print(_line(event))
                 if isinstance(event, CompletionEvent) and event.execution_id == execution_id:
                     return
+
+
+async def _print_newest(admin: Admin, namespace: str) -> None:
+    """Where the newest executions stand, so that one submitted a moment ago is seen."""
+    found = await admin.search(Search(namespace=namespace, limit=_NEWEST))
+    for one in reversed(found.items):
+        line = Text(show.instant(one.created_at)[11:] + "  ", style="bright_black")
+        line.append(f"{one.execution_kind:<11}")
+        line.append(f"{one.public_state:<18}", style=show.COLOURS.get(one.public_state, ""))
+        show.console.print(line.append(one.execution_id))
 
 
 async def follow(url: str) -> None:

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from flowfabric.client.ends import may_pass
 from flowfabric.client.operations import over
 from flowfabric.client.rest import BACKOFF, Rest
-from flowfabric.client.streams import StreamCalls
 from flowfabric.core.plan import Family
 from flowfabric.errors import FlowFabricError, InvalidInput, StreamDisconnected
 from flowfabric.operations.events import Cursor, Event, EventQuery, EventScope
+from flowfabric.operations.nouns import Calls
 from flowfabric.operations.types import Page
 
 _log = logging.getLogger("flowfabric.client")
@@ -30,7 +30,7 @@ class Feed:
         if scope.partitions or scope.namespaces is not None:
             raise InvalidInput("scope: over HTTP by namespace and one tag only")
         self._rest = rest
-        self._calls = StreamCalls(over(rest))
+        self._calls = Calls(over(rest))
         tag = scope.instance_tag
         self._asked = EventQuery(
             families=",".join(sorted(families)),

@@ -5,18 +5,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from flowfabric.core.streams import Position, lower_bound
-from flowfabric.operations.declaration import AsyncCalls
-from flowfabric.operations.streams import FramePage, StoredFrame, StreamRange, Streams
+from flowfabric.operations.nouns import Calls
+from flowfabric.operations.streams import FramePage, StoredFrame, StreamRange
 
 _MOST: Final = 1_000
 
 
-class StreamCalls(AsyncCalls, Streams):
-    """Output and events, whoever is asked."""
-
-
 async def read_frames(
-    calls: StreamCalls, execution_id: str, attempt_index: int, asked: StreamRange
+    calls: Calls, execution_id: str, attempt_index: int, asked: StreamRange
 ) -> FramePage:
     """A range of any length, in as many requests as it takes."""
     frames: list[StoredFrame] = []

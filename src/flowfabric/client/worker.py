@@ -36,7 +36,7 @@ from flowfabric.client.questions import (
     worker,
 )
 from flowfabric.client.rest import Rest
-from flowfabric.client.streams import StreamCalls, read_frames
+from flowfabric.client.streams import read_frames
 from flowfabric.client.submissions import chunks
 from flowfabric.core.condition_checks import Fresh
 from flowfabric.core.journal import JournalEntry
@@ -60,6 +60,7 @@ from flowfabric.errors import (
 from flowfabric.operations.budgets import Budgets, Usage
 from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import ResumeSignals, Submission
+from flowfabric.operations.nouns import Calls
 from flowfabric.operations.streams import FramePage, StreamRange, Tail
 from flowfabric.ports.worker import (
     Appended,
@@ -90,7 +91,7 @@ class HttpWorker:
         self._rest = rest
         self.limits = Limits(over(rest))
         self.executions = ExecutionCalls(over(rest))
-        self._streams = StreamCalls(over(rest))
+        self._streams = Calls(over(rest))
         self._ends = ends
         self._families = families
 
