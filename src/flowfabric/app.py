@@ -257,7 +257,11 @@ def duties_of(engine: Engine, settings: Settings, observer: Observer = NOBODY) -
                 settings.timer_sweep_interval_ms / 1000,
                 observer,
             ),
-            DutyLoop(Retention(engine), settings.retention_trimmer_interval_s, observer),
+            DutyLoop(
+                Retention(engine, settings.scanner_filter),
+                settings.retention_trimmer_interval_s,
+                observer,
+            ),
         ]
     )
 

@@ -46,6 +46,7 @@ from flowfabric.backend.types import (
     Worker,
 )
 from flowfabric.core.birth import Birth
+from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
 from flowfabric.core.plan import Answer, Plan, Refused
 
 __all__ = [
@@ -99,7 +100,15 @@ class Backend(Flowing, Limiting, Protocol):
         self, items: Sequence[JournalAppend]
     ) -> list[Answered[Journaled | Refused]]: ...
 
-    async def purge(self, limit: int, partitions: frozenset[int] = frozenset()) -> int: ...
+    async def purge(
+        self,
+        limit: int,
+        partitions: frozenset[int] = frozenset(),
+        only: DutyFilter = EVERYBODY,
+    ) -> int:
+        """Executions and flows past their retention go, at most `limit` of each, and only those
+        that the filter matches; with them what has ended and belongs to nobody."""
+        ...
 
     # time
 

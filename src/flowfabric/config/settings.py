@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from flowfabric.core.duty_filter import DutyFilter
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.scopes import SCOPES, Scope
 from flowfabric.core.tokens import Secret
@@ -66,22 +67,6 @@ class Address(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-class DutyFilter(msgspec.Struct, frozen=True):
-    """Whose work a process does duties for. Both, where given, must match to the byte; what lacks
-    a value never matches."""
-
-    namespace: str = ""
-    instance_tag: tuple[str, str] | None = None
-
-    def matches(self, namespace: str, tags: Mapping[str, str]) -> bool:
-        if self.namespace and namespace != self.namespace:
-            return False
-        if self.instance_tag is None:
-            return True
-        key, value = self.instance_tag
-        return tags.get(key) == value
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
