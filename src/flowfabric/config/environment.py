@@ -216,7 +216,7 @@ _VARIABLES: Final[tuple[tuple[str, str, Callable[[str], Any]], ...]] = (
     ("FF_BUDGET_PARTITIONS", "budget", _U16),
     ("FF_QUOTA_PARTITIONS", "quota", _U16),
     ("FF_TIMER_SWEEP_INTERVAL_MS", "timer_sweep_interval_ms", texts.sweep),
-    ("FF_RETENTION_TRIMMER_INTERVAL_S", "retention_trimmer_interval_s", texts.seconds(0.1, 86_400)),
+    ("FF_RETENTION_TRIMMER_INTERVAL_S", "retention_trimmer_interval_s", texts.interval_s),
     ("FF_MAX_CONCURRENT_STREAM_OPS", "max_concurrent_stream_ops", _U32),
     ("FF_MAX_SSE_STREAMS", "max_sse_streams", _U32),
     ("FF_WAITPOINT_HMAC_SECRET", "waitpoint_secret", texts.secret),
