@@ -177,6 +177,11 @@ class Bells(Protocol):
         between; None where that cannot be told."""
         ...
 
+    @property
+    def is_deaf(self) -> bool:
+        """Whether rings of other processes cannot be heard now: whoever waits polls."""
+        ...
+
 
 class Listening(Protocol):
     """Rings between two waits are remembered: a waiter never sleeps through one."""

@@ -221,6 +221,7 @@ _VARIABLES: Final[tuple[tuple[str, str, Callable[[str], Any]], ...]] = (
     ("FF_MAX_SSE_STREAMS", "max_sse_streams", _U32),
     ("FF_WAITPOINT_HMAC_SECRET", "waitpoint_secret", texts.secret),
     ("FF_WAITPOINT_HMAC_GRACE_MS", "waitpoint_grace_ms", texts.integer(0, 2**53 - 1)),
+    ("FF_CLAIM_POLL_INTERVAL_MS", "claim_poll_interval_ms", texts.integer(100, 60_000)),
     ("FF_LISTEN_ADDR", "listen", texts.address),
     ("FF_ALLOW_INSECURE", "allow_insecure", texts.boolean),
     ("FF_METRICS_OPEN", "metrics_open", texts.boolean),

@@ -84,6 +84,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Signs waitpoint tokens; a store that keeps its own secret needs none.
     waitpoint_secret: Secret = Secret("")
     waitpoint_grace_ms: int = 86_400_000
+    # How often a waiting claim looks for work while notifications are down.
+    claim_poll_interval_ms: int = 1_000
     # SQLite: threads that read, beside the one that writes.
     sqlite_readers: int = 3
     # Valkey: accept another kind of server; load the functions without asking for their version,

@@ -70,10 +70,11 @@ class TimerSweep:
 
     def _has_nothing_to_do(self, page: DuePage) -> bool:
         """Whether the page shows nothing but work of others."""
-        shown = (*page.records, *page.flows)
-        if not shown or page.budgets or page.config:
+        if page.budgets or page.config or not (page.records or page.flows):
             return False
-        return not any(self._only.matches(one.namespace, one.tags) for one in shown)
+        owners = [(one.namespace, one.tags) for one in page.records]
+        owners += [(one.namespace, one.tags) for one in page.flows]
+        return not any(self._only.matches(*owner) for owner in owners)
 
     async def _act(self, page: DuePage, tally: Tally) -> None:
         """Decide every due record of a page and apply the plans as one batch."""
