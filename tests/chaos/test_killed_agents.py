@@ -14,8 +14,7 @@ import pytest
 from examples.agent import THOUGHTS, declare
 from flowfabric import FlowFabric, Frame, Run, Task
 from flowfabric.core.plan import Family
-from flowfabric.engine.event_types import LeaseEvent
-from flowfabric.engine.events import EventScope
+from flowfabric.operations.events import EventScope, LeaseEvent
 from tests.chaos.agent_worker import fabric_at, noting_model
 from tests.chaos.homes import HOMES, home
 from tests.chaos.processes import check_store, worker_process

@@ -6,9 +6,9 @@ from typing import Any, Final
 import pytest
 
 from flowfabric.backend.base import Bells, Listening
-from flowfabric.backend.types import Frame
+from flowfabric.engine.frames import NewFrame
 from flowfabric.engine.holding import Held
-from flowfabric.engine.streams import NewFrame, StreamPage, StreamRange, Tail
+from flowfabric.operations.streams import Frame, FramePage, StreamRange, Tail
 from tests.conformance.driver import Driver
 
 SOON_S: Final = 20.0
@@ -26,17 +26,16 @@ def live(payload: bytes = b"live", **fields: Any) -> Frame:
     return NewFrame(frame_type="stdout", payload=payload, mode="best_effort", **fields)
 
 
-async def read(driver: Driver, execution_id: str, attempt: int = 0, **fields: Any) -> StreamPage:
-    asked = StreamRange(execution_id=execution_id, attempt_index=attempt, **fields)
-    return await driver.engine.streams.read_stream(asked)
+async def read(driver: Driver, execution_id: str, attempt: int = 0, **fields: Any) -> FramePage:
+    asked = StreamRange(**fields)
+    return await driver.engine.streams.read_stream(execution_id, attempt, asked)
 
 
-async def tail(driver: Driver, execution_id: str, attempt: int = 0, **fields: Any) -> StreamPage:
-    asked = Tail(execution_id=execution_id, attempt_index=attempt, **fields)
-    return await driver.engine.streams.tail_stream(asked)
+async def tail(driver: Driver, execution_id: str, attempt: int = 0, **fields: Any) -> FramePage:
+    return await driver.engine.streams.tail_stream(execution_id, attempt, Tail(**fields))
 
 
-def payloads(page: StreamPage) -> list[bytes]:
+def payloads(page: FramePage) -> list[bytes]:
     return [stored.frame.payload for stored in page.frames]
 
 

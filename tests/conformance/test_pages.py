@@ -12,6 +12,7 @@ from flowfabric.core.conditions import Count, composite
 from flowfabric.core.journal import JournalEntry
 from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.engine.workers import Registration
+from flowfabric.operations.events import EventQuery
 from flowfabric.operations.executions import Search
 from flowfabric.operations.flows import FlowSearch
 from flowfabric.operations.schedules import NewSchedule
@@ -98,14 +99,15 @@ async def test_an_entry_larger_than_a_page_is_a_page(driver: Driver) -> None:
 
 async def test_events_come_in_pages_that_end_by_bytes(driver: Driver) -> None:
     events = driver.engine.events
-    begin = (await events.read(["completion"])).next_cursor
+    begin = (await events.read_events()).next_cursor
     own = [await driver.submit(tags={SEARCHED: "x" * 8_000}) for _ in range(NUMBER)]
     for execution_id in own:
         await driver.engine.outcomes.cancel_execution(execution_id, "")
     found: list[str] = []
     cursor, sizes = begin, list[int]()
     while len(found) < NUMBER:
-        page = await events.read(["completion"], cursor=cursor, limit=1_000)
+        asked = EventQuery(families="completion", cursor=cursor, limit=1_000)
+        page = await events.read_events(asked)
         assert page.next_cursor != cursor
         found += [getattr(item, "execution_id", "") for item in page.items]
         sizes.append(len(page.items))

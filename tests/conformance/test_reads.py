@@ -3,9 +3,8 @@
 import pytest
 
 from flowfabric.core.states import public_state
-from flowfabric.engine.reads import ExecutionContext
 from flowfabric.errors import ExecutionNotFound, InvalidInput
-from flowfabric.operations.executions import Executions, Search
+from flowfabric.operations.executions import ExecutionContext, Executions, Search
 from tests.conformance.driver import (
     EVERYWHERE,
     HELD,

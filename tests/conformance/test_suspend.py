@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from flowfabric.backend.types import Frame
 from flowfabric.core.condition_checks import Fresh, UsePending
 from flowfabric.core.conditions import composite, signal_set, single, timeout_only
 from flowfabric.core.facets import facets
@@ -33,6 +32,7 @@ from flowfabric.errors import (
     StaleLease,
     StreamClosed,
 )
+from flowfabric.operations.streams import Frame
 from tests.conformance.driver import EVERYWHERE, Driver, fenced, refused, stranger, unfenced
 from tests.conformance.waiting import GO, all_of, documents, drop_ring, order, pause, pause_claimed
 

@@ -7,7 +7,7 @@ import time
 from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine.holding import Held
-from flowfabric.engine.streams import Frame
+from flowfabric.operations.streams import Frame
 
 
 def say(*words: object) -> None:

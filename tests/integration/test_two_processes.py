@@ -15,9 +15,9 @@ from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine, events, tails
 from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.event_types import CompletionEvent
-from flowfabric.engine.streams import StreamPage, Tail
+from flowfabric.operations.events import CompletionEvent
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.streams import FramePage, Tail
 from tests.conformance.streaming import SOON_S, Waits
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -97,12 +97,10 @@ async def started(engine: Engine) -> Claimed:
     return claimed
 
 
-async def tailed(engine: Engine, claimed: Claimed, after: str) -> tuple[StreamPage, int]:
+async def tailed(engine: Engine, claimed: Claimed, after: str) -> tuple[FramePage, int]:
     """What came next, and when it was seen."""
-    asked = Tail(
-        execution_id=claimed.execution_id, attempt_index=0, after=after, block_ms=int(SOON_S * 1000)
-    )
-    page = await engine.streams.tail_stream(asked)
+    asked = Tail(after=after, block_ms=int(SOON_S * 1000))
+    page = await engine.streams.tail_stream(claimed.execution_id, 0, asked)
     return page, time.monotonic_ns()
 
 
@@ -111,7 +109,7 @@ async def test_a_tail_sees_what_another_process_appends(
 ) -> None:
     claimed = await started(engine)
     waits = Waits(engine.deps.store.backend.bells(), monkeypatch)
-    pages: list[StreamPage] = []
+    pages: list[FramePage] = []
     delays: list[float] = []
     async with appender(tmp_path / "shared.db", claimed) as other:
         after = "0-0"

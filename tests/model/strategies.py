@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 from hypothesis import strategies as st
 
-from flowfabric.backend.types import ClaimRequest, Filter, Frame, Order
+from flowfabric.backend.types import ClaimRequest, Filter, Order
 from flowfabric.core.capabilities import set_id
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.rules.attempts import Failure
@@ -15,6 +15,7 @@ from flowfabric.engine.holding import Held
 from flowfabric.engine.leases import Revocation
 from flowfabric.engine.workers import Registration
 from flowfabric.operations.executions import GrantOrder
+from flowfabric.operations.streams import Frame
 from tests.model.comparing import LANES
 
 BUDGET: Final = "550e8400-e29b-41d4-a716-446655440000"

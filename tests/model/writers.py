@@ -10,9 +10,11 @@ from typing import Any, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
+from flowfabric.engine.frames import NewFrame
 from flowfabric.engine.holding import Held
-from flowfabric.engine.streams import Frame, FramesAppended, NewFrame, Output, StreamRange, Tail
+from flowfabric.engine.streams import FramesAppended, Output
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.streams import Frame, StreamRange, Tail
 from tests.merging import patched, patches
 from tests.model import strategies as some
 from tests.model.holders import Holders
@@ -126,14 +128,15 @@ class Writers(Holders):
             return
         own, index = data.draw(st.sampled_from(sorted(self.known.streams)))
         place: dict[str, Any] = {
-            "execution_id": own,
-            "attempt_index": index,
             "count_limit": data.draw(st.integers(1, 5)),
             "visibility": data.draw(st.sampled_from(["all", "exclude_best_effort"])),
         }
-        first = self.both(lambda side: side.engine.streams.read_stream(StreamRange(**place)))
+        first = self.both(
+            lambda side: side.engine.streams.read_stream(own, index, StreamRange(**place))
+        )
         after = first.value.next_after if first.value else "0-0"
-        self.both(lambda side: side.engine.streams.tail_stream(Tail(**place, after=after)))
+        asked = Tail(**place, after=after)
+        self.both(lambda side: side.engine.streams.tail_stream(own, index, asked))
 
     def _append(self, held: Held, sent: Held, data: st.DataObject) -> None:
         self._append_many([Output(sent, _index(held), data.draw(_calls))])
@@ -156,7 +159,8 @@ class Writers(Holders):
     @invariant()
     def summaries_are_as_their_patches_say(self) -> None:
         for (own, index), expected in self.expected.items():
-            found = self.run(self.pair.reference.engine.streams.read_summary(own, index))
+            backend = self.pair.reference.engine.deps.store.backend
+            found = self.run(backend.summary(own, index))
             # What was purged has none any more.
             if found is not None:
                 assert (found.version, json.loads(found.document)) == (

@@ -7,8 +7,8 @@ import pytest
 
 from flowfabric import FlowFabric
 from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.event_types import LeaseEvent
 from flowfabric.errors import InvalidInput
+from flowfabric.operations.events import LeaseEvent
 from flowfabric.operations.lanes import ExpiredLease
 from flowfabric.ports.worker import Claim
 from tests.sdk.backends import EVERY, EVERYWHERE

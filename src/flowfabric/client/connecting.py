@@ -1,18 +1,18 @@
-"""Both ports on one connection to a server."""
+"""Both sides of a program on one connection to a server: its worker, and what it waits for."""
 
 import msgspec
 
 from flowfabric.client.ends import Ends
 from flowfabric.client.families import ChildFlows, Counts
 from flowfabric.client.rest import Rest
-from flowfabric.client.submitter import HttpSubmitter
+from flowfabric.client.waiting import HttpWaiter
 from flowfabric.client.worker import HttpWorker
 from flowfabric.core.tokens import Secret
 
 
 class Client(msgspec.Struct, frozen=True):
     rest: Rest
-    submitter: HttpSubmitter
+    waiter: HttpWaiter
     worker: HttpWorker
 
 
@@ -27,4 +27,4 @@ async def connect(url: str, token: Secret) -> Client:
         raise
     ends = Ends(rest)
     worker = HttpWorker(rest, ends, ChildFlows(rest, counts))
-    return Client(rest, HttpSubmitter(rest, ends), worker)
+    return Client(rest, HttpWaiter(rest, ends), worker)

@@ -74,7 +74,7 @@ def question_of(
 def _request(declared: Operation[..., Any], arguments: Mapping[str, Any]) -> Any:
     """The body or query; None when there are no members."""
     if declared.whole:
-        return as_sent(arguments[declared.whole])
+        return as_sent(arguments.get(declared.whole))
     shape = declared.query if declared.method in READS else declared.body
     members = {name: one for name, one in arguments.items() if name in declared.members}
     if shape is None:

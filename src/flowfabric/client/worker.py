@@ -36,7 +36,7 @@ from flowfabric.client.questions import (
     worker,
 )
 from flowfabric.client.rest import Rest
-from flowfabric.client.streams import read_frames, tail_frames
+from flowfabric.client.streams import read_frames
 from flowfabric.client.submissions import chunks
 from flowfabric.core.condition_checks import Fresh
 from flowfabric.core.journal import JournalEntry
@@ -47,7 +47,6 @@ from flowfabric.engine.frames import NewFrame
 from flowfabric.engine.grants import Grant
 from flowfabric.engine.journals import Kept
 from flowfabric.engine.suspend_orders import SuspendOrder
-from flowfabric.engine.tails import StreamPage, StreamRange, Tail
 from flowfabric.engine.workers import Registration
 from flowfabric.errors import (
     ExecutionNotFound,
@@ -61,6 +60,8 @@ from flowfabric.errors import (
 from flowfabric.operations.budgets import Budgets, Usage
 from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import ResumeSignals, Submission
+from flowfabric.operations.nouns import Calls
+from flowfabric.operations.streams import FramePage, StreamRange, Tail
 from flowfabric.ports.worker import (
     Appended,
     Claim,
@@ -90,6 +91,7 @@ class HttpWorker:
         self._rest = rest
         self.limits = Limits(over(rest))
         self.executions = ExecutionCalls(over(rest))
+        self._streams = Calls(over(rest))
         self._ends = ends
         self._families = families
 
@@ -271,11 +273,11 @@ class HttpWorker:
         done = raised([*map(outcome_of, answer.items)])
         return Appended(tuple(done.ids), done.frame_count, done.summary_version)
 
-    async def read(self, asked: StreamRange) -> StreamPage:
-        return await read_frames(self._rest, asked)
+    async def read(self, execution_id: str, attempt_index: int, asked: StreamRange) -> FramePage:
+        return await read_frames(self._streams, execution_id, attempt_index, asked)
 
-    async def tail(self, tail: Tail) -> StreamPage:
-        return await tail_frames(self._rest, tail)
+    async def tail(self, execution_id: str, attempt_index: int, asked: Tail) -> FramePage:
+        return await self._streams.tail_stream(execution_id, attempt_index, asked)
 
     async def journal(self, execution_id: str) -> list[JournalEntry]:
         entries: list[JournalEntry] = []

@@ -6,7 +6,7 @@ from typing import Any, Final, assert_never, get_args
 
 import msgspec
 
-from flowfabric.backend.types import Frame, Mode, StoredFrame, Trim
+from flowfabric.backend.types import Trim
 from flowfabric.core.ids import check_text
 from flowfabric.core.merge_patch import PATCH_KIND, Object, read_patch
 from flowfabric.core.streams import (
@@ -17,6 +17,7 @@ from flowfabric.core.streams import (
 )
 from flowfabric.engine.checking import MAX_INSTANT, body, whole
 from flowfabric.errors import InvalidInput, PayloadTooLarge, RetentionLimitExceeded
+from flowfabric.operations.streams import Frame, Mode
 
 _CALL_BYTES: Final = 8 * 1024 * 1024
 _ALWAYS_FIT: Final = _CALL_BYTES // MAX_FRAME_BYTES
@@ -82,23 +83,6 @@ def outgoing(frames: Sequence[Frame]) -> Outgoing:
 
 def has_summary(frames: Sequence[Frame]) -> bool:
     return any(frame.mode == "summary" for frame in frames)
-
-
-def frame_fields(stored: StoredFrame) -> dict[str, object]:
-    """A frame as its readers see it, the payload in raw bytes, keys sorted."""
-    frame = stored.frame
-    fields: dict[str, object] = {
-        "encoding": frame.encoding,
-        "frame_type": frame.frame_type,
-        "mode": frame.mode,
-        "payload": frame.payload,
-        "source": frame.source,
-        "ts": frame.ts,
-    }
-    for name in ("correlation_id", "summary_version", "ttl_ms"):
-        if value := getattr(frame, name):
-            fields[name] = value
-    return dict(sorted(fields.items()))
 
 
 def _checked(frame: Frame) -> Frame:

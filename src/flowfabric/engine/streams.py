@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.backend.types import Append, Appended, Frame, Summary
+from flowfabric.backend.types import Append, Appended
 from flowfabric.core.fence import Fence
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.policy import read_policy
@@ -17,12 +17,23 @@ from flowfabric.core.record import Record
 from flowfabric.core.streams import DEFAULT_MAXLEN, explain_append
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.frames import NewFrame, frame_fields, has_summary, outgoing
+from flowfabric.engine.frames import has_summary, outgoing
 from flowfabric.engine.holding import Held, fence_of
 from flowfabric.engine.permits import Permits
 from flowfabric.engine.summaries import Summaries
-from flowfabric.engine.tails import MAX_INDEX, StreamPage, StreamRange, StreamReads, Tail
-from flowfabric.errors import Bug, FlowFabricError, InvalidInput
+from flowfabric.engine.tails import MAX_INDEX, StreamReads
+from flowfabric.errors import Bug, FlowFabricError, InvalidInput, NotFound
+from flowfabric.operations import streams as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.streams import (
+    FROM_START,
+    WHOLE_STREAM,
+    Frame,
+    FramePage,
+    StreamRange,
+    Summary,
+    Tail,
+)
 
 MOST_ITEMS: Final = 200
 _REMEMBERED: Final = 4_096
@@ -90,29 +101,45 @@ class Streams:
         found = zip(chain(*places.values()), chain(*answers), strict=True)
         return [answer for _, answer in sorted(found, key=itemgetter(0))]
 
-    async def read_stream(self, asked: StreamRange) -> StreamPage:
+    @implements(declared.Streams.read_stream)
+    async def read_stream(
+        self, execution_id: str, attempt_index: int, asked: StreamRange = WHOLE_STREAM
+    ) -> FramePage:
         """A range of frames, without waiting; what nobody ever wrote reads as empty and open."""
-        return await self._reads.read(asked)
+        return await self._reads.read((execution_id, attempt_index), asked)
 
-    async def tail_stream(self, asked: Tail) -> StreamPage:
+    @implements(declared.Streams.tail_stream)
+    async def tail_stream(
+        self, execution_id: str, attempt_index: int, asked: Tail = FROM_START
+    ) -> FramePage:
         """Frames behind `after`; with none there, wait in this process until one comes, the
         stream closes or the time is up."""
-        return await self._reads.tail(asked)
+        return await self._reads.tail((execution_id, attempt_index), asked)
 
-    async def follow_stream(self, asked: Tail) -> StreamPage:
+    async def follow_stream(self, execution_id: str, attempt_index: int, asked: Tail) -> FramePage:
         """As `tail_stream`, for a reader that stays: it takes no permit of the reads and tails."""
-        return await self._reads.follow(asked)
+        return await self._reads.follow((execution_id, attempt_index), asked)
 
     @property
     def permits(self) -> Permits:
         """The pool that reads and tails share."""
         return self._reads.permits
 
-    async def read_summary(self, execution_id: str, attempt_index: int) -> Summary | None:
-        """The rolling document of an attempt; None before its first patch."""
+    @implements(declared.Streams.read_summary)
+    async def read_summary(self, execution_id: str, attempt_index: int) -> Summary:
+        """The rolling document of an attempt; `NotFound` before its first patch."""
         parse_execution_id(execution_id, self._deps.counts)
         whole(attempt_index, "attempt_index", 0, MAX_INDEX)
-        return await self._deps.store.backend.summary(execution_id, attempt_index)
+        found = await self._deps.store.backend.summary(execution_id, attempt_index)
+        if found is None:
+            raise NotFound(f"summary not found: {execution_id} attempt {attempt_index}")
+        return Summary(
+            document=msgspec.Raw(found.document),
+            version=found.version,
+            patch_kind=found.patch_kind,
+            last_updated_ms=found.last_updated_ms,
+            first_applied_ms=found.first_applied_ms,
+        )
 
     async def close(self) -> None:
         """End waiting tails and take no more reads."""
@@ -160,17 +187,3 @@ class Streams:
 def _maxlen(record: Record) -> int:
     policy = read_policy(record.policy).stream_policy
     return DEFAULT_MAXLEN if policy is None else policy.retention_maxlen
-
-
-__all__ = [
-    "Frame",
-    "FramesAppended",
-    "NewFrame",
-    "Output",
-    "StreamPage",
-    "StreamRange",
-    "Streams",
-    "Summary",
-    "Tail",
-    "frame_fields",
-]

@@ -117,6 +117,10 @@ class TokenOfWaitpoint(Answer, frozen=True):
     token: WaitpointToken
 
 
+# What became of a signal.
+Delivered = Accepted | Duplicate
+
+
 class Signals:
     @operation(
         "POST /v1/executions/{execution_id}/signal",

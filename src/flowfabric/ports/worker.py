@@ -17,13 +17,13 @@ from flowfabric.engine.frames import NewFrame
 from flowfabric.engine.grants import Grant, GrantKind
 from flowfabric.engine.journals import Kept
 from flowfabric.engine.suspend_orders import SuspendOrder
-from flowfabric.engine.tails import StreamPage, StreamRange, Tail
 from flowfabric.engine.workers import Registration
 from flowfabric.errors import FlowFabricError, Nondeterminism
 from flowfabric.operations.budgets import Budgets, Usage
 from flowfabric.operations.declaration import AsyncCalls
 from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import Executions, ResumeSignals, Submission
+from flowfabric.operations.streams import FramePage, StreamRange, Tail
 
 ClaimedAs = Literal["initial", "retry", "reclaim", "replay", "resumed"]
 
@@ -225,10 +225,10 @@ class WorkerPort(Protocol):
     async def append(self, claim: Claim, frames: Sequence[NewFrame]) -> Appended:
         """Put frames out, all or none; a frame's number makes a repeat harmless."""
 
-    async def read(self, asked: StreamRange) -> StreamPage:
+    async def read(self, execution_id: str, attempt_index: int, asked: StreamRange) -> FramePage:
         """A range of an attempt's frames, without waiting."""
 
-    async def tail(self, tail: Tail) -> StreamPage:
+    async def tail(self, execution_id: str, attempt_index: int, asked: Tail) -> FramePage:
         """Frames behind a position; with none there, those that come in time."""
 
     async def journal(self, execution_id: str) -> list[JournalEntry]:

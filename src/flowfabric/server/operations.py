@@ -54,7 +54,7 @@ def _handler(declared: Operation[..., Any]) -> Handler:
     async def handle(call: Call[Any, Any]) -> Reply:
         arguments = read(call)
         if call.caller.namespaces is not None:
-            await _authorize(declared, call, arguments)
+            await authorize(declared, call, arguments)
         answer = await run(call, arguments)
         if audit:
             _audit(declared, call, arguments)
@@ -108,7 +108,7 @@ def _taken(request: Any, whole: str, members: Iterable[str]) -> dict[str, Any]:
 # ---- authorization
 
 
-async def _authorize(
+async def authorize(
     declared: Operation[..., Any], call: Call[Any, Any], arguments: Mapping[str, Any]
 ) -> None:
     if declared.owners.owner == STORE:

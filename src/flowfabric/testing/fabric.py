@@ -13,14 +13,13 @@ from flowfabric.backend.types import Filter
 from flowfabric.config import Settings, parse_store_url
 from flowfabric.core.journal import JournalEntry
 from flowfabric.engine import Engine
-from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.journals import Kept
 from flowfabric.errors import FlowFabricError, Nondeterminism
 from flowfabric.fabric.app import FlowFabric
 from flowfabric.fabric.connecting import connection_on
 from flowfabric.fabric.runs import Run
-from flowfabric.operations.signals import Approval, OpenWaitpoint
-from flowfabric.ports.submitter import SubmitterPort
+from flowfabric.fabric.submitter import Submitter
+from flowfabric.operations.signals import Approval, Delivered, OpenWaitpoint
 from flowfabric.ports.worker import Claim, WorkerPort
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.worker import codecs
@@ -71,7 +70,7 @@ class Kit(FlowFabric):
         self._workers: dict[str, Worker] = {}
         self.layer(self.calls)
 
-    async def submitter(self) -> SubmitterPort:
+    async def submitter(self) -> Submitter:
         await self.start_workers()
         return await super().submitter()
 
@@ -244,7 +243,7 @@ async def open_kit(clock: VirtualClock | None = None) -> AsyncIterator[Kit]:
     kit, clock = Kit(), clock or VirtualClock()
     settings = Settings(store=parse_store_url("memory://"))
     engine = await open_engine(settings, clock)
-    connection = connection_on(engine, settings)
+    connection = connection_on(engine)
 
     async def connect() -> Any:
         return connection

@@ -7,7 +7,6 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.backend.types import Mode
 from flowfabric.core.condition_checks import UsePending
 from flowfabric.core.conditions import Condition, signal_set
 from flowfabric.core.policy import ExecutionPolicy, read_policy
@@ -15,7 +14,6 @@ from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspensions import ReceivedSignal, ResumePolicy
 from flowfabric.engine.frames import NewFrame
 from flowfabric.engine.suspend_orders import SuspendOrder
-from flowfabric.engine.tails import StreamPage, StreamRange, Tail, Visibility
 from flowfabric.engine.workers import Registration
 from flowfabric.errors import (
     AlreadySatisfied,
@@ -24,6 +22,7 @@ from flowfabric.errors import (
     TransportError,
 )
 from flowfabric.operations.budgets import Usage
+from flowfabric.operations.streams import FramePage, Mode, StreamRange, Tail, Visibility
 from flowfabric.ports.worker import (
     Appended,
     Cancel,
@@ -278,33 +277,19 @@ class ClaimedTask:
 
     async def read_stream(
         self, start: str = "start", end: str = "end", limit: int = 100
-    ) -> StreamPage:
+    ) -> FramePage:
         """What this attempt put out so far, both ends included."""
         self._check()
-        return await self._port.read(
-            StreamRange(
-                execution_id=self.execution_id,
-                attempt_index=self.attempt_index,
-                start=start,
-                end=end,
-                count_limit=limit,
-            )
-        )
+        asked = StreamRange(start=start, end=end, count_limit=limit)
+        return await self._port.read(self.execution_id, self.attempt_index, asked)
 
     async def tail_stream(
         self, after: str = "0-0", block: Duration = 0, visibility: Visibility = "all"
-    ) -> StreamPage:
+    ) -> FramePage:
         """What this attempt puts out behind a position, waiting for the first of it."""
         self._check()
-        return await self._port.tail(
-            Tail(
-                execution_id=self.execution_id,
-                attempt_index=self.attempt_index,
-                after=after,
-                block_ms=milliseconds(block, "block"),
-                visibility=visibility,
-            )
-        )
+        asked = Tail(after=after, block_ms=milliseconds(block, "block"), visibility=visibility)
+        return await self._port.tail(self.execution_id, self.attempt_index, asked)
 
     async def resume_signals(self) -> tuple[ReceivedSignal, ...]:
         """The signals that ended the last suspension; ask before the next one."""

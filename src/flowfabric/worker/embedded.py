@@ -21,7 +21,6 @@ from flowfabric.engine.holding import Held
 from flowfabric.engine.journals import Kept
 from flowfabric.engine.outcomes import Done
 from flowfabric.engine.suspend_orders import SuspendOrder
-from flowfabric.engine.tails import StreamPage, StreamRange, Tail
 from flowfabric.engine.waitpoints import PendingRequest
 from flowfabric.engine.waits import WITH_RESULT, end_of
 from flowfabric.engine.workers import NotRegistered, Registered, Registration
@@ -29,6 +28,7 @@ from flowfabric.errors import FlowFabricError, Nondeterminism
 from flowfabric.operations.budgets import Usage
 from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import ResumeSignals, Submission
+from flowfabric.operations.streams import FramePage, StreamRange, Tail
 from flowfabric.ports.worker import (
     Appended,
     Cancel,
@@ -148,11 +148,11 @@ class EmbeddedWorker:
         done = await self._engine.streams.append(_held(claim), claim.attempt_index, frames)
         return Appended(done.ids, done.frame_count, done.summary_version)
 
-    async def read(self, asked: StreamRange) -> StreamPage:
-        return await self._engine.streams.read_stream(asked)
+    async def read(self, execution_id: str, attempt_index: int, asked: StreamRange) -> FramePage:
+        return await self._engine.streams.read_stream(execution_id, attempt_index, asked)
 
-    async def tail(self, tail: Tail) -> StreamPage:
-        return await self._engine.streams.tail_stream(tail)
+    async def tail(self, execution_id: str, attempt_index: int, asked: Tail) -> FramePage:
+        return await self._engine.streams.tail_stream(execution_id, attempt_index, asked)
 
     async def journal(self, execution_id: str) -> list[JournalEntry]:
         return await self._engine.journals.read_all(execution_id)

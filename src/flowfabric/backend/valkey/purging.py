@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from flowfabric.backend.reference.purging import MOST_LOOKS
+from flowfabric.backend.reference.purging import MOST_LOOKS, start_purge_flows
+from flowfabric.backend.reference.work import Work
 from flowfabric.backend.valkey.calls import Reply
+from flowfabric.backend.valkey.committing import Commits, Place, all_answered
 from flowfabric.backend.valkey.fanning import ask_all, ask_each
 from flowfabric.backend.valkey.flowing import FlowMechanism
-from flowfabric.backend.valkey.keys import execution_partition_key, key_of, partition_key
+from flowfabric.backend.valkey.keys import execution_partition_key, key_of, partition_key, tag_of
 from flowfabric.backend.valkey.limit_upkeep import drop_ended, forget
 from flowfabric.backend.valkey.logs import log_numbers, log_tag
 from flowfabric.backend.valkey.packing import Args, record_from
 from flowfabric.backend.valkey.searching import SearchMechanism, Shelves, Spot
+from flowfabric.backend.valkey.stored_flows import tables_of
 from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
@@ -82,19 +85,21 @@ class PurgeMechanism(FlowMechanism, SearchMechanism):
             lambda share: [looks, *share],
         )
         found = sorted((at, flow_id, part) for reply in replies for at, part, flow_id in reply.head)
-        items = [(part, flow_id) for _, flow_id, part in found]
+        partitions = {flow_id: part for _, flow_id, part in found}
         if only.is_set:
-            flows = await self.flows([flow_id for _, flow_id in items])
-            own = {one.flow_id for one in flows if one and only.matches(one.namespace, one.tags)}
-            items = [item for item in items if item[1] in own]
-        for answer in await self._calls.batches(
-            "purge_flows",
-            items[:limit],
-            lambda item: partition_key(item[0]),
-            _same,
-            lambda _, answer, __: answer,
-        ):
-            _raised(answer)
+            flows = await self.flows(list(partitions))
+            own = [one.flow_id for one in flows if one and only.matches(one.namespace, one.tags)]
+            partitions = {flow_id: partitions[flow_id] for flow_id in own}
+        work = Work("purge_flows", start_purge_flows, list(partitions)[:limit])
+        answers = await Commits(self._calls).run_each(
+            work, lambda flow_id: self._flows_of(partitions[flow_id])
+        )
+        all_answered(answers)
+
+    def _flows_of(self, partition: int) -> Place:
+        key = partition_key(partition)
+        tables = tables_of(tag_of(key), self._calls.searchable)
+        return Place(key, "the flows of partition", str(partition), tables, is_freeing=True)
 
     async def _trim_logs(self) -> None:
         tags = [log_tag(self._calls.counts, number) for number in log_numbers(self._calls, ())]

@@ -14,11 +14,13 @@ from flowfabric.server.routes import (
     worker_output,
 )
 
+# Declared operations whose route does more than the declaration says.
+_EXTENDED: Final = {route.name: route for route in (*streams.LIMITED, events.EVENTS)}
+
 ROUTES: Final[tuple[Route, ...]] = (
-    *map(route_of, DECLARED),
+    *(_EXTENDED.get(one.name) or route_of(one) for one in DECLARED),
     *reading.routes,
     *streams.routes,
-    *events.routes,
     *worker.routes,
     *worker_output.routes,
     *service.routes,

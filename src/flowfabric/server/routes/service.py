@@ -6,14 +6,24 @@ from typing import Any, Final
 
 from flowfabric.errors import FlowFabricError, NotFound, StoreTimeout
 from flowfabric.operations.declaration import METRICS
+from flowfabric.operations.types import Answer
 from flowfabric.server.call import Call
 from flowfabric.server.faults import reply_of
 from flowfabric.server.replies import JSON, NO_SNIFF, Reply, encode, ok
 from flowfabric.server.route import ANY, OPEN, Routes
 from flowfabric.telemetry.metrics import CONTENT_TYPE
-from flowfabric.wire.store import Readiness, Status
 
 routes: Final = Routes()
+
+
+class Status(Answer, frozen=True, kw_only=True):
+    status: str
+
+
+class Readiness(Answer, frozen=True, kw_only=True):
+    status: str
+    failing: list[str]
+
 
 _PING_S: Final = 2.0
 _METRICS_TYPE: Final = CONTENT_TYPE.decode()

@@ -7,8 +7,9 @@ from flowfabric.core.condition_checks import Binding, Fresh, UsePending
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.suspend_outcomes import Details, Issued, Suspended
 from flowfabric.core.suspensions import ResumePolicy
+from flowfabric.engine.frames import NewFrame
 from flowfabric.engine.journals import Kept
-from flowfabric.engine.streams import FramesAppended, NewFrame, Output
+from flowfabric.engine.streams import FramesAppended, Output
 from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.engine.waitpoints import PendingRequest
 from flowfabric.errors import (
