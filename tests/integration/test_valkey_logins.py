@@ -12,9 +12,9 @@ import pytest
 from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.errors import AuthFault, FlowFabricError, ProtocolFault
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.tls_doors import make_certificates, tls_door
 from tests.valkey_server import ValkeyCluster, ValkeyServer, await_server
 
@@ -137,7 +137,7 @@ async def test_a_cluster_is_spoken_to_through_tls_wherever_it_sends_us(
                 ).execution_id
                 for number in range(20)
             }
-            order = ClaimOrder(worker_id="w", worker_instance_id="w1", n=20)
+            order = ClaimOrder(worker_id="w", worker_instance_id="w1", lanes=("default",), n=20)
             assert {one.execution_id for one in await engine.claims.claim(order)} == made
             await engine.close()
             await engine.deps.store.backend.close()
@@ -175,7 +175,9 @@ async def test_a_user_who_may_not_subscribe_polls(server: ValkeyServer) -> None:
     log.addHandler(notifications)
     engine = await open_engine(msgspec.structs.replace(settings, claim_poll_interval_ms=100))
     try:
-        order = ClaimOrder(worker_id="w", worker_instance_id="w-1", wait_ms=20_000)
+        order = ClaimOrder(
+            worker_id="w", worker_instance_id="w-1", lanes=("default",), wait_ms=20_000
+        )
         waiting = asyncio.ensure_future(engine.claims.claim(order))
         await notifications.has_told.wait()
         assert engine.deps.store.backend.bells().is_deaf

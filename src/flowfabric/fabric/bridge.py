@@ -23,7 +23,7 @@ from flowfabric.operations.signals import Delivered, NewSignal
 
 if TYPE_CHECKING:
     from flowfabric.fabric.app import FlowFabric
-    from flowfabric.ports.submitter import SubmitterPort
+    from flowfabric.fabric.submitter import Submitter
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -73,7 +73,7 @@ async def verify_and_deliver(
 
 
 async def _repeated(
-    port: "SubmitterPort", execution_id: str, new: NewSignal
+    port: "Submitter", execution_id: str, new: NewSignal
 ) -> Delivered | UnknownWaitpoint:
     """The answer of a waitpoint whose token cannot be read. One that is closed takes no signal, but
     still knows those it took: whoever lost the answer to one repeats it."""
