@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check format bench bench-instructions bench-peers pages valkey chaos model clean
+.PHONY: help run test check format bench bench-instructions bench-peers pages valkey chaos model mutations clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -60,6 +60,9 @@ chaos: $(VENV)/.installed-dev ## Kill processes for longer, on every store (CHAO
 model: $(VENV)/.installed-dev ## Run the model tests with many more examples, on every store
 	$(BIN)/pytest tests/model -m "" --timeout=3600 --hypothesis-profile=long --rotation=all \
 		$(PARALLEL) $(ARGS)
+
+mutations: $(VENV)/.installed-dev ## Change what Lua mirrors in Python alone; the golden vectors must notice
+	$(BIN)/python -m tests.golden.mutations $(ARGS)
 
 clean: ## Remove .venv, .venv-peers, caches and build output
 	rm -rf $(VENV) .venv-peers build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
