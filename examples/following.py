@@ -5,12 +5,11 @@ from contextlib import aclosing
 from typing import Any
 
 from flowfabric import FlowFabric, Run
-from flowfabric.engine.event_types import FAMILIES
-from flowfabric.engine.events import EventScope
+from flowfabric.operations.events import FAMILIES, EventScope
 
 
 async def reaches(fabric: FlowFabric, run: Run[Any], state: str) -> None:
     port = await fabric.submitter()
-    async with asyncio.timeout(30), aclosing(await port.events(FAMILIES, EventScope(), b"")) as log:
+    async with asyncio.timeout(30), aclosing(await port.events(FAMILIES, EventScope(), "")) as log:
         while await run.state() != state:
             await anext(log)

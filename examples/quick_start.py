@@ -10,7 +10,7 @@ import sys
 from contextlib import aclosing
 
 from flowfabric import FlowFabric
-from flowfabric.engine.event_types import CompletionEvent
+from flowfabric.operations.events import CompletionEvent
 
 
 async def main(url: str = "memory://") -> None:

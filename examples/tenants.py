@@ -14,9 +14,8 @@ import msgspec
 from flowfabric import FlowFabric
 from flowfabric.config import settings_from
 from flowfabric.core.plan import Family
-from flowfabric.engine.event_types import LeaseEvent
-from flowfabric.engine.events import EventScope
 from flowfabric.fabric.connecting import Connection
+from flowfabric.operations.events import EventScope, LeaseEvent
 
 LEASES: frozenset[Family] = frozenset({"lease"})
 

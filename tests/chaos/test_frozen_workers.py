@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowfabric import FlowFabric, Run
-from flowfabric.engine.event_types import CompletionEvent
+from flowfabric.operations.events import CompletionEvent
 from tests.chaos.agent_worker import fabric_at
 from tests.chaos.frozen_worker import LEASE_S, declared
 from tests.chaos.homes import HOMES, home

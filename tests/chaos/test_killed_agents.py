@@ -14,8 +14,7 @@ import pytest
 from examples.agent import THOUGHTS, declare
 from flowfabric import FlowFabric, Frame, Run, Task
 from flowfabric.core.plan import Family
-from flowfabric.engine.event_types import LeaseEvent
-from flowfabric.engine.events import EventScope
+from flowfabric.operations.events import EventScope, LeaseEvent
 from tests.chaos.agent_worker import fabric_at, noting_model
 from tests.chaos.homes import HOMES, home
 from tests.chaos.processes import check_store, worker_process
@@ -67,7 +66,7 @@ def last_calls(notes: Path) -> dict[str, Recorded]:
 async def recorded_calls(fabric: FlowFabric, run: Run[Any]) -> Recorded:
     """What the journal kept of each thought; it is whole, and of one call."""
     calls: Recorded = {}
-    for entry in await (await fabric.open()).worker.journal(run.id):
+    for entry in await (await fabric.open()).worker.whole_journal(run.id):
         if entry.name == "think":
             words = str(msgspec.json.decode(entry.outcome)["value"]).split()
             topic, call, _ = words[0].split("/")

@@ -12,9 +12,8 @@ import pytest
 from flowfabric import ConfigError, FlowFabric
 from flowfabric.config import Address, Settings, StoreUrl, parse_store_url, settings_from
 from flowfabric.core.plan import Family
-from flowfabric.engine.event_types import CompletionEvent
-from flowfabric.engine.events import EventScope
 from flowfabric.errors import InvalidInput, Unauthorized, Unreachable
+from flowfabric.operations.events import CompletionEvent, EventScope
 from tests.client.scripted import saying
 from tests.serving import TOKEN, Server, serving, tokened
 
@@ -103,7 +102,7 @@ async def test_a_server_that_restarts_is_no_end(tmp_path: Path) -> None:
         stack.push_async_callback(second.stop)
         await stack.enter_async_context(fabric)
         await stack.enter_async_context(fabric.worker())
-        events = await (await fabric.submitter()).events(COMPLETIONS, EventScope(), b"")
+        events = await (await fabric.submitter()).events(COMPLETIONS, EventScope(), "")
         async with aclosing(events):
             following = asyncio.ensure_future(anext(events))
             later = await add.options(delay="2s").submit(1)

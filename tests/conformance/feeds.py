@@ -6,9 +6,15 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
 from flowfabric.core.plan import Family
-from flowfabric.engine.event_types import FAMILIES, Event
-from flowfabric.engine.events import Cursor, EventScope, Subscription
-from flowfabric.errors import Corruption, StreamBackpressure
+from flowfabric.engine.events import Subscription
+from flowfabric.operations.events import (
+    FAMILIES,
+    BackpressureEvent,
+    CorruptionEvent,
+    Cursor,
+    Event,
+    EventScope,
+)
 from tests.conformance.driver import Driver
 
 SOON_S: Final = 20.0
@@ -21,14 +27,14 @@ async def take(subscription: Subscription, n: int) -> list[Event]:
     async with asyncio.timeout(SOON_S):
         while len(events) < n:
             item = await anext(subscription)
-            assert not isinstance(item, StreamBackpressure | Corruption)
+            assert not isinstance(item, BackpressureEvent | CorruptionEvent)
             events.append(item)
     return events
 
 
 @asynccontextmanager
 async def following(
-    driver: Driver, *families: Family, cursor: Cursor = b"", **scope: Any
+    driver: Driver, *families: Family, cursor: Cursor = "", **scope: Any
 ) -> AsyncIterator[Subscription]:
     wanted = families or tuple(EVERYTHING)
     subscription = await driver.engine.events.subscribe(wanted, EventScope(**scope), cursor)

@@ -6,9 +6,10 @@ from typing import Any, Final
 import pytest
 
 from flowfabric.backend.base import Bells, Listening
-from flowfabric.backend.types import Frame
-from flowfabric.engine.holding import Held
-from flowfabric.engine.streams import NewFrame, StreamPage, StreamRange, Tail
+from flowfabric.engine.frames import AnyFrame
+from flowfabric.engine.leased import Held
+from flowfabric.operations.attempts import NewFrame
+from flowfabric.operations.streams import Frame, FramePage, StreamRange, Tail
 from tests.conformance.driver import Driver
 
 SOON_S: Final = 20.0
@@ -18,29 +19,28 @@ def frame(payload: bytes = b"x", **fields: Any) -> Frame:
     return Frame(frame_type=fields.pop("frame_type", "stdout"), payload=payload, **fields)
 
 
-def patch(payload: bytes, **fields: Any) -> Frame:
+def patch(payload: bytes, **fields: Any) -> NewFrame:
     return NewFrame(frame_type="summary", payload=payload, mode="summary", **fields)
 
 
-def live(payload: bytes = b"live", **fields: Any) -> Frame:
+def live(payload: bytes = b"live", **fields: Any) -> NewFrame:
     return NewFrame(frame_type="stdout", payload=payload, mode="best_effort", **fields)
 
 
-async def read(driver: Driver, execution_id: str, attempt: int = 0, **fields: Any) -> StreamPage:
-    asked = StreamRange(execution_id=execution_id, attempt_index=attempt, **fields)
-    return await driver.engine.streams.read_stream(asked)
+async def read(driver: Driver, execution_id: str, attempt: int = 0, **fields: Any) -> FramePage:
+    asked = StreamRange(**fields)
+    return await driver.engine.streams.read_stream(execution_id, attempt, asked)
 
 
-async def tail(driver: Driver, execution_id: str, attempt: int = 0, **fields: Any) -> StreamPage:
-    asked = Tail(execution_id=execution_id, attempt_index=attempt, **fields)
-    return await driver.engine.streams.tail_stream(asked)
+async def tail(driver: Driver, execution_id: str, attempt: int = 0, **fields: Any) -> FramePage:
+    return await driver.engine.streams.tail_stream(execution_id, attempt, Tail(**fields))
 
 
-def payloads(page: StreamPage) -> list[bytes]:
+def payloads(page: FramePage) -> list[bytes]:
     return [stored.frame.payload for stored in page.frames]
 
 
-async def append(driver: Driver, held: Held, *frames: Frame, attempt: int = 0) -> list[str]:
+async def append(driver: Driver, held: Held, *frames: AnyFrame, attempt: int = 0) -> list[str]:
     return list((await driver.engine.streams.append(held, attempt, frames)).ids)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flowfabric.engine.streams import Frame, frame_fields
+from flowfabric.operations.streams import Frame
 from tests.conformance.driver import Driver
 from tests.conformance.streaming import append, frame, live, patch, payloads, read, tail
 
@@ -33,7 +33,7 @@ async def test_frames_end_twice_their_time_after_the_last_one(driver: Driver) ->
     driver.clock.advance(9_999)
     page = await read(driver, held.execution_id)
     assert payloads(page) == [b"a", b"b"]
-    assert frame_fields(page.frames[0])["ttl_ms"] == 5_000
+    assert page.frames[0].frame.ttl_ms == 5_000
     driver.clock.advance(1)
     assert (await read(driver, held.execution_id)).frames == ()
     assert (await tail(driver, held.execution_id)).frames == ()
@@ -80,7 +80,7 @@ async def test_without_a_time_to_live_frames_stay(driver: Driver) -> None:
     driver.clock.advance(20_000)
     page = await read(driver, held.execution_id)
     assert payloads(page) == [b"a"]
-    assert "ttl_ms" not in frame_fields(page.frames[0])
+    assert page.frames[0].frame.ttl_ms == 0
 
 
 async def test_other_modes_take_no_durable_frame_away(driver: Driver) -> None:

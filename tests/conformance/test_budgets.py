@@ -7,9 +7,10 @@ import pytest
 
 from flowfabric.backend.types import EventFilter
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.event_types import OperatorEvent, events_of
+from flowfabric.engine.event_types import events_of
 from flowfabric.errors import FenceRequired, InvalidInput
 from flowfabric.operations.budgets import Budgets, HardBreach, NewBudget, Ok, SoftBreach
+from flowfabric.operations.events import OperatorEvent
 from tests.conformance.driver import LEASE_MS, RETRIES, Driver, fenced, refused, unfenced
 from tests.conformance.limiting import SOME_BUDGET, new_budget, report, usage
 from tests.proofs import proves
@@ -288,6 +289,6 @@ async def test_subscribers_can_read_a_warning_about_no_execution(driver: Driver)
     assert isinstance(event, OperatorEvent)
     assert (event.event_type, event.execution_id, event.flow_id) == (
         "budget_soft_breach",
-        None,
-        None,
+        "",
+        "",
     )

@@ -5,11 +5,19 @@ from contextlib import aclosing
 
 import pytest
 
+from flowfabric.core.cursors import to_text
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import events as events_module
-from flowfabric.engine.event_types import CompletionEvent, FlowEvent, LeaseEvent, OperatorEvent
-from flowfabric.engine.events import Cursor, EventScope
-from flowfabric.errors import InvalidInput, StreamBackpressure
+from flowfabric.errors import InvalidInput
+from flowfabric.operations.events import (
+    BackpressureEvent,
+    CompletionEvent,
+    Cursor,
+    EventScope,
+    FlowEvent,
+    LeaseEvent,
+    OperatorEvent,
+)
 from tests.conformance.driver import LEASE_MS, Driver, refused, unfenced
 from tests.conformance.feeds import EVERYTHING, SOON_S, following, run_one, take
 from tests.conformance.graphs import Graph, Member, chain
@@ -73,7 +81,7 @@ async def test_resuming_between_the_families_of_one_entry_repeats_and_never_lose
 @pytest.mark.parametrize("cursor", [b"x", b"\xee" + bytes(8), bytes(100)])
 async def test_a_foreign_cursor_is_refused_at_once(driver: Driver, cursor: bytes) -> None:
     with refused(InvalidInput):
-        await driver.engine.events.subscribe(EVERYTHING, cursor=cursor)
+        await driver.engine.events.subscribe(EVERYTHING, cursor=to_text(cursor))
 
 
 async def test_filtered_entries_advance_the_position(driver: Driver) -> None:
@@ -96,7 +104,7 @@ async def test_a_cursor_older_than_the_log_is_told_what_it_missed(driver: Driver
     kept = await run_one(driver)
     async with following(driver, "completion", cursor=first.cursor) as subscription:
         async with asyncio.timeout(SOON_S):
-            assert isinstance(await anext(subscription), StreamBackpressure)
+            assert isinstance(await anext(subscription), BackpressureEvent)
         (event,) = await take(subscription, 1)
     assert isinstance(event, CompletionEvent)
     assert event.execution_id == kept
@@ -212,7 +220,7 @@ async def leases(driver: Driver, n: int) -> list[LeaseEvent]:
 async def test_every_end_is_a_completion(driver: Driver, situation: str, outcome: str) -> None:
     held = await driver.reach(situation)
     (event,) = await completions(driver, 1)
-    assert (event.execution_id, event.flow_id) == (held.execution_id, None)
+    assert (event.execution_id, event.flow_id) == (held.execution_id, "")
     assert (event.outcome, event.at) == (outcome, driver.clock())
 
 
@@ -276,7 +284,7 @@ async def test_a_resumed_claim_says_so(driver: Driver) -> None:
     await driver.engine.outcomes.delay(first.held, for_ms=0)
     await driver.claim()
     acquired, released, resumed = await leases(driver, 3)
-    assert (acquired.reason, released.reason) == (None, "worker_delay")
+    assert (acquired.reason, released.reason) == ("", "worker_delay")
     assert (resumed.kind, resumed.reason) == ("acquired", "claim_resumed")
 
 

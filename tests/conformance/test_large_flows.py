@@ -19,10 +19,14 @@ from flowfabric.operations.flows import (
     SubmittedGraph,
 )
 from tests.conformance.driver import PERMANENT, Driver
+from tests.stores import CONFORMANCE, ROTATING
 
 BOUND = EDGES_PER_STEP
-FAN = 9_998
-"""With the first and the last member ten thousand."""
+# Many steps on every store; the most that a flow may have is enough to try on some of them a day.
+WIDTHS = [
+    *(pytest.param(*store.values, 2_498, marks=store.marks) for store in CONFORMANCE),
+    *(pytest.param(*store.values, 9_998, marks=store.marks) for store in ROTATING),
+]
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -90,31 +94,35 @@ async def run_all(driver: Driver) -> int:
     return done
 
 
-async def test_ten_thousand_members_fan_out_and_in(driver: Driver, backend: Backend) -> None:
-    submitted = await submit(driver, fan(FAN))
+@pytest.mark.parametrize(("backend", "width"), WIDTHS, indirect=["backend"])
+async def test_thousands_of_members_fan_out_and_in(
+    driver: Driver, backend: Backend, width: int
+) -> None:
+    submitted = await submit(driver, fan(width))
     watch = Watch(backend, submitted.flow_id)
     top = await driver.take(submitted.executions["top"])
     await driver.engine.outcomes.complete(top.held)
     await driver.engine.settling.drain()
-    assert (await watch.flow()).counts == {"completed": 1, "waiting": FAN, "waiting_children": 1}
-    assert watch.steps >= FAN // BOUND
+    assert (await watch.flow()).counts == {"completed": 1, "waiting": width, "waiting_children": 1}
+    assert watch.steps >= width // BOUND
     assert watch.longest_list == 1
-    assert await run_all(driver) == FAN + 1
+    assert await run_all(driver) == width + 1
     flow = await watch.flow()
-    assert (flow.counts, flow_state(flow)) == ({"completed": FAN + 2}, "completed")
+    assert (flow.counts, flow_state(flow)) == ({"completed": width + 2}, "completed")
     assert (flow.unsettled, flow.due_at, flow.finished_at) == ((), 0, driver.clock())
 
 
-async def test_cancelling_ten_thousand_members_ends_every_one(
-    driver: Driver, backend: Backend
+@pytest.mark.parametrize(("backend", "width"), WIDTHS, indirect=["backend"])
+async def test_cancelling_thousands_of_members_ends_every_one(
+    driver: Driver, backend: Backend, width: int
 ) -> None:
-    submitted = await submit(driver, fan(FAN))
+    submitted = await submit(driver, fan(width))
     watch = Watch(backend, submitted.flow_id)
     answer = await driver.engine.flow_cancels.cancel_flow(submitted.flow_id, wait=True)
     assert isinstance(answer, MembersCancelled)
-    assert watch.steps >= (FAN + 2) // BOUND - 1
+    assert watch.steps >= (width + 2) // BOUND - 1
     flow = await watch.flow()
-    assert (flow.counts, flow.due_at) == ({"cancelled": FAN + 2}, 0)
+    assert (flow.counts, flow.due_at) == ({"cancelled": width + 2}, 0)
     assert flow.finished_at
 
 

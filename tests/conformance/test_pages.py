@@ -10,12 +10,13 @@ from flowfabric.core import pages
 from flowfabric.core.condition_checks import Fresh
 from flowfabric.core.conditions import Count, composite
 from flowfabric.core.journal import JournalEntry
-from flowfabric.engine.suspend_orders import SuspendOrder
-from flowfabric.engine.workers import Registration
+from flowfabric.operations.attempts import SuspendOrder
+from flowfabric.operations.events import EventQuery
 from flowfabric.operations.executions import Search
 from flowfabric.operations.flows import FlowSearch
 from flowfabric.operations.schedules import NewSchedule
 from flowfabric.operations.types import Page
+from flowfabric.operations.workers import Registration
 from tests.conformance.driver import Driver
 from tests.stores import SEARCHABLE
 
@@ -98,14 +99,15 @@ async def test_an_entry_larger_than_a_page_is_a_page(driver: Driver) -> None:
 
 async def test_events_come_in_pages_that_end_by_bytes(driver: Driver) -> None:
     events = driver.engine.events
-    begin = (await events.read(["completion"])).next_cursor
+    begin = (await events.read_events()).next_cursor
     own = [await driver.submit(tags={SEARCHED: "x" * 8_000}) for _ in range(NUMBER)]
     for execution_id in own:
         await driver.engine.outcomes.cancel_execution(execution_id, "")
     found: list[str] = []
     cursor, sizes = begin, list[int]()
     while len(found) < NUMBER:
-        page = await events.read(["completion"], cursor=cursor, limit=1_000)
+        asked = EventQuery(families="completion", cursor=cursor, limit=1_000)
+        page = await events.read_events(asked)
         assert page.next_cursor != cursor
         found += [getattr(item, "execution_id", "") for item in page.items]
         sizes.append(len(page.items))
@@ -133,7 +135,7 @@ async def test_workers_are_listed_in_pages_that_end_by_bytes(driver: Driver) -> 
                 worker_instance_id=f"w-{number:02}",
                 lanes=frozenset({"default"}),
                 capabilities=offered,
-                liveness_ttl_ms=60_000,
+                ttl_ms=60_000,
             )
         )
     found = await walked(lambda after: workers.list_workers("default", after, 1_000))

@@ -3,9 +3,8 @@
 import pytest
 
 from flowfabric.core.states import public_state
-from flowfabric.engine.reads import ExecutionContext
 from flowfabric.errors import ExecutionNotFound, InvalidInput
-from flowfabric.operations.executions import Executions
+from flowfabric.operations.executions import ExecutionContext, Executions
 from tests.conformance.driver import (
     EVERYWHERE,
     HELD,

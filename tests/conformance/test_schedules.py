@@ -20,6 +20,7 @@ from tests.clock import VirtualClock
 from tests.conformance.driver import Driver, refused
 from tests.conformance.dying import Died, Dying
 from tests.proofs import proves
+from tests.stores import ROTATING
 
 SECOND: Final = 1_000
 HOUR: Final = 3_600_000
@@ -103,6 +104,7 @@ async def test_a_due_schedule_submits_what_it_was_given(driver: Driver) -> None:
     assert now.last_execution_id == record.execution_id
 
 
+@pytest.mark.parametrize("backend", ROTATING, indirect=True)
 async def test_a_year_of_schedules_fires_each_time_once_and_in_order(driver: Driver) -> None:
     clock = driver.clock
     clock.advance(at("2026-01-01T00:00+00:00") - clock())

@@ -3,17 +3,20 @@
 import pytest
 
 from flowfabric.engine import engine_on
-from flowfabric.engine.streams import Frame, FramesAppended, Output, StreamPage, frame_fields
+from flowfabric.engine.streams import Output
 from flowfabric.errors import (
     ExecutionNotFound,
     FenceRequired,
     FlowFabricError,
     InvalidInput,
+    NotFound,
     PartialFenceTriple,
     RetentionLimitExceeded,
     StaleOwnerCannotAppend,
     StreamClosed,
 )
+from flowfabric.operations.attempts import Appended
+from flowfabric.operations.streams import Frame, FramePage, Streams
 from tests.conformance.driver import (
     FINAL,
     LEASE_MS,
@@ -28,10 +31,12 @@ from tests.conformance.driver import (
     unfenced,
 )
 from tests.conformance.streaming import append, frame, live, patch, payloads, read, tail
+from tests.proofs import proves
 
 # ---- appending
 
 
+@proves(Streams.read_stream)
 async def test_frames_come_back_as_they_were_appended(driver: Driver) -> None:
     held = (await driver.started()).held
     everything = bytes(range(256))
@@ -43,18 +48,18 @@ async def test_frames_come_back_as_they_were_appended(driver: Driver) -> None:
     assert answer.frame_count == 2
     page = await read(driver, held.execution_id)
     assert [stored.id for stored in page.frames] == list(answer.ids)
-    assert (page.closed_at, page.closed_reason) == (None, None)
-    first, second = (frame_fields(stored) for stored in page.frames)
-    assert first == {
-        "encoding": "utf8",
-        "frame_type": "stdout",
-        "mode": "durable",
-        "payload": b"one",
-        "source": "worker",
-        "ts": driver.clock(),
-    }
-    assert second["payload"] == everything
-    assert (second["encoding"], second["correlation_id"], second["ts"]) == ("base64", "c", 5)
+    assert (page.closed_at, page.closed_reason) == (0, "")
+    first, second = (stored.frame for stored in page.frames)
+    assert first == Frame(frame_type="stdout", payload=b"one", ts=driver.clock())
+    assert second.payload == everything
+    assert (second.encoding, second.correlation_id, second.ts) == ("base64", "c", 5)
+
+
+async def test_readers_do_not_see_the_numbers_of_the_writer(driver: Driver) -> None:
+    held = (await driver.started()).held
+    await append(driver, held, frame(b"one", seq=7))
+    (stored,) = (await read(driver, held.execution_id)).frames
+    assert stored.frame.seq == 0
 
 
 async def test_ids_go_up_although_the_clock_stands(driver: Driver) -> None:
@@ -135,7 +140,8 @@ async def test_a_refused_call_appends_none_of_its_frames(driver: Driver) -> None
         with refused(RetentionLimitExceeded if len(wrong.payload) > 65_536 else InvalidInput):
             await append(driver, held, frame(b"good"), patch(b'{"a":1}'), live(), wrong)
     assert payloads(await read(driver, held.execution_id)) == [b"kept"]
-    assert await driver.engine.streams.read_summary(held.execution_id, 0) is None
+    with refused(NotFound):
+        await driver.engine.streams.read_summary(held.execution_id, 0)
     after = await driver.engine.streams.append(held, 0, [frame(b"next")])
     assert after.frame_count == before.frame_count + 1
 
@@ -158,12 +164,12 @@ async def test_each_of_several_attempts_has_its_own_answer(driver: Driver) -> No
         ]
     )
     assert [type(answer) for answer in answers] == [
-        FramesAppended,
+        Appended,
         StreamClosed,
         RetentionLimitExceeded,
-        FramesAppended,
+        Appended,
         ExecutionNotFound,
-        FramesAppended,
+        Appended,
     ]
     assert payloads(await read(driver, one.execution_id)) == [b"a", b"b", b"d"]
     assert payloads(await read(driver, two.execution_id)) == [b"c", b'{"n":1}']
@@ -183,7 +189,7 @@ async def test_outputs_of_one_attempt_keep_their_order(driver: Driver) -> None:
         ]
     engine = engine_on(driver.engine.deps.store.backend)
     answers = await engine.streams.append_many(outputs)
-    counts = [answer.frame_count for answer in answers if isinstance(answer, FramesAppended)]
+    counts = [answer.frame_count for answer in answers if isinstance(answer, Appended)]
     assert counts == [count for n in range(5) for count in (2 * n + 2, n + 1, 2 * n + 3)]
     pairs = [(b'{"n":%d}' % n, b"frame %d" % n) for n in range(5)]
     shown = payloads(await read(driver, held.execution_id))
@@ -301,8 +307,10 @@ async def test_what_nobody_wrote_reads_as_empty_and_open(driver: Driver, visibil
     execution_id = await driver.submit()
     for own, attempt in ((execution_id, 0), (execution_id, 7), (NOWHERE, 0)):
         page = await read(driver, own, attempt, visibility=visibility)
-        assert page == StreamPage((), "0-0")
-        assert await tail(driver, own, attempt, after="5-1") == StreamPage((), "5-1")
+        assert page == FramePage(frames=(), count=0, next_after="0-0")
+        assert await tail(driver, own, attempt, after="5-1") == FramePage(
+            frames=(), count=0, next_after="5-1"
+        )
 
 
 async def test_durable_frames_are_visible_either_way(driver: Driver) -> None:
@@ -339,7 +347,7 @@ async def test_what_ends_an_attempt_closes_its_stream(
 @pytest.mark.parametrize("situation", ["suspended", "paused", "handed_back", "parked", "unmarked"])
 async def test_a_pause_leaves_the_stream_open(driver: Driver, situation: str) -> None:
     held = await driver.reach(situation)
-    assert (await read(driver, held.execution_id)).closed_at is None
+    assert (await read(driver, held.execution_id)).closed_at == 0
 
 
 async def test_a_resumed_attempt_goes_on_with_its_stream(driver: Driver) -> None:
@@ -361,7 +369,7 @@ async def test_a_retry_has_a_stream_of_its_own(driver: Driver) -> None:
     await append(driver, second.held, frame(b"second"), attempt=1)
     one, two = [await read(driver, first.execution_id, index) for index in (0, 1)]
     assert (payloads(one), one.closed_reason) == ([b"first"], "attempt_failure")
-    assert (payloads(two), two.closed_reason) == ([b"second"], None)
+    assert (payloads(two), two.closed_reason) == ([b"second"], "")
 
 
 async def test_a_reclaim_overwrites_why_the_stream_closed(driver: Driver) -> None:

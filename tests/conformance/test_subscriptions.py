@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from flowfabric.core.cursors import to_text
 from flowfabric.core.plan import Family
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import events as events_module
-from flowfabric.engine.event_types import (
+from flowfabric.operations.events import (
     CompletionEvent,
     Event,
     FlowEvent,
@@ -165,7 +166,7 @@ async def test_a_reader_that_starts_over_and_over_loses_nothing_to_busy_writers(
     seen: list[str] = []
 
     async def read_in_pieces() -> None:
-        cursor = await driver.engine.deps.store.backend.cursor("now")
+        cursor = to_text(await driver.engine.deps.store.backend.cursor("now"))
         began.set()
         while len(seen) < n:
             async with following(driver, "completion", cursor=cursor) as subscription:
@@ -200,7 +201,7 @@ async def test_a_tenant_sees_its_own_events_and_no_others(driver: Driver) -> Non
     families = {type(event) for event in seen}
     assert families == {CompletionEvent, LeaseEvent, OperatorEvent, FlowEvent}
     for event in seen:
-        flow_id = getattr(event, "flow_id", None)
+        flow_id = getattr(event, "flow_id", "")
         if isinstance(event, FlowEvent):
             (flow,) = await backend.flows([event.flow_id])
             assert flow is not None

@@ -2,24 +2,26 @@
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from flowfabric.backend.base import Backend
 from flowfabric.backend.types import Append, SummaryPut
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import engine_on
-from flowfabric.engine.holding import Held
-from flowfabric.engine.streams import Frame, Summary
+from flowfabric.engine.leased import Held
 from flowfabric.errors import (
     Corruption,
     FlowFabricError,
     InvalidInput,
+    NotFound,
     RetentionLimitExceeded,
     StaleOwnerCannotAppend,
     StreamClosed,
 )
+from flowfabric.operations.streams import Frame, Streams
 from tests.conformance.driver import LEASE_MS, NOWHERE, Driver, fence, fenced, refused
 from tests.conformance.streaming import (
     SOON_S,
@@ -30,6 +32,7 @@ from tests.conformance.streaming import (
     payloads,
     read,
 )
+from tests.proofs import proves
 
 
 async def apply(driver: Driver, held: Held, *patches: bytes) -> int | None:
@@ -37,10 +40,17 @@ async def apply(driver: Driver, held: Held, *patches: bytes) -> int | None:
     return (await driver.engine.streams.append(held, 0, frames)).summary_version
 
 
-async def summary(driver: Driver, execution_id: str, attempt: int = 0) -> Summary:
+class Found(NamedTuple):
+    document: bytes
+    version: int
+    patch_kind: str
+    last_updated_ms: int
+    first_applied_ms: int
+
+
+async def summary(driver: Driver, execution_id: str, attempt: int = 0) -> Found:
     found = await driver.engine.streams.read_summary(execution_id, attempt)
-    assert found is not None
-    return found
+    return Found(bytes(found.document), *msgspec.structs.astuple(found)[1:])
 
 
 async def document(driver: Driver, held: Held) -> Any:
@@ -57,6 +67,7 @@ def neighbour(driver: Driver, backend: Backend) -> Driver:
 # ---- merging
 
 
+@proves(Streams.read_summary)
 async def test_patches_merge_and_count(driver: Driver) -> None:
     held = (await driver.started()).held
     began = driver.clock()
@@ -111,7 +122,8 @@ async def test_before_the_first_patch_there_is_none(driver: Driver) -> None:
     held = (await driver.started()).held
     await append(driver, held, frame(), live())
     for own, attempt in ((held.execution_id, 0), (held.execution_id, 5), (NOWHERE, 0)):
-        assert await driver.engine.streams.read_summary(own, attempt) is None
+        with refused(NotFound):
+            await driver.engine.streams.read_summary(own, attempt)
 
 
 async def test_the_document_outlives_frames_and_attempt(driver: Driver) -> None:
@@ -221,7 +233,7 @@ async def test_a_document_that_cannot_be_read_is_left_alone(driver: Driver) -> N
         execution_id=held.execution_id,
         attempt_index=0,
         fence=fence(held),
-        frames=(patch(b"{}"),),
+        frames=(frame(b"{}", frame_type="summary", mode="summary"),),
         summary=SummaryPut(0, b"{nonsense"),
     )
     await driver.engine.deps.store.append(item)

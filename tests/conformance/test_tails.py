@@ -11,9 +11,9 @@ from flowfabric.core.conditions import signal_set
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Limits, engine_on
 from flowfabric.engine import tails as tails_module
-from flowfabric.engine.streams import StreamPage
-from flowfabric.engine.suspend_orders import SuspendOrder
-from flowfabric.errors import InvalidInput, ResourceExhausted, Unavailable
+from flowfabric.errors import InvalidInput, NotFound, ResourceExhausted, Unavailable
+from flowfabric.operations.attempts import SuspendOrder
+from flowfabric.operations.streams import FramePage, Streams
 from tests.conformance.driver import LEASE_MS, Driver, refused, unfenced
 from tests.conformance.streaming import (
     SOON_S,
@@ -25,6 +25,7 @@ from tests.conformance.streaming import (
     read,
     tail,
 )
+from tests.proofs import proves
 
 # A bell may ring once when somebody begins to listen: what came before may have been missed.
 AT_THE_BEGINNING = 1
@@ -41,12 +42,15 @@ def waits(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Waits:
     return Waits(driver.engine.deps.store.backend.bells(), monkeypatch)
 
 
+@proves(Streams.tail_stream)
 async def test_a_tail_shows_only_what_lies_behind_its_position(driver: Driver) -> None:
     held = (await driver.started()).held
     first, second = await append(driver, held, frame(b"a"), frame(b"b"))
     assert payloads(await tail(driver, held.execution_id)) == [b"a", b"b"]
     assert payloads(await tail(driver, held.execution_id, after=first)) == [b"b"]
-    assert await tail(driver, held.execution_id, after=second) == StreamPage((), second)
+    assert await tail(driver, held.execution_id, after=second) == FramePage(
+        frames=(), count=0, next_after=second
+    )
 
 
 # ---- waking
@@ -124,7 +128,7 @@ async def test_a_tail_that_waited_in_vain_is_empty_and_open(driver: Driver) -> N
     held = (await driver.started()).held
     (last,) = await append(driver, held, frame())
     page = await tail(driver, held.execution_id, after=last, block_ms=20)
-    assert page == StreamPage((), last)
+    assert page == FramePage(frames=(), count=0, next_after=last)
 
 
 async def test_a_tail_on_a_closed_stream_does_not_wait(driver: Driver, waits: Waits) -> None:
@@ -151,7 +155,7 @@ async def test_a_consumer_follows_a_stream_to_its_end(driver: Driver) -> None:
             )
             seen.extend(payloads(page))
             after = page.next_after
-            if page.closed_at is not None and not page.frames:
+            if page.closed_at and not page.frames:
                 return
 
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
@@ -173,7 +177,7 @@ async def test_one_last_read_after_the_close_misses_nothing(driver: Driver) -> N
             page = await tail(driver, held.execution_id, after=after, block_ms=30_000)
             seen.extend(payloads(page))
             after = page.next_after
-            if page.closed_at is not None:
+            if page.closed_at:
                 rest = await tail(driver, held.execution_id, after=after, count_limit=10_000)
                 seen.extend(payloads(rest))
                 return
@@ -228,7 +232,7 @@ async def test_a_filtered_tail_neither_spins_nor_loses_its_place(
     page = await tail(
         driver, held.execution_id, after=kept, block_ms=20, visibility=hidden, count_limit=1
     )
-    assert page == StreamPage((), last)
+    assert page == FramePage(frames=(), count=0, next_after=last)
 
 
 # ---- many at once
@@ -276,7 +280,8 @@ async def test_only_so_many_reads_and_tails_at_once(driver: Driver, waits: Waits
                 await one_too_many
             assert caught.value.details == {"pool": "stream_ops", "max": 64, "retry_after_ms": 1600}
         # The summary is no stream operation.
-        assert await driver.engine.streams.read_summary(own, 0) is None
+        with refused(NotFound):
+            await driver.engine.streams.read_summary(own, 0)
         tails[0].cancel()
         await asyncio.wait([tails[0]])
         assert (await read(driver, own)).frames == ()
@@ -303,7 +308,7 @@ async def test_a_shutdown_ends_tails_and_takes_no_more(driver: Driver, waits: Wa
         await waits.reach(10)
         await driver.engine.streams.close()
         assert all(task.done() for task in tails)
-    assert {task.result() for task in tails} == {StreamPage((), last)}
+    assert {task.result() for task in tails} == {FramePage(frames=(), count=0, next_after=last)}
     for refused_now in (tail(driver, held.execution_id), read(driver, held.execution_id)):
         with refused(Unavailable):
             await refused_now

@@ -13,10 +13,10 @@ from flowfabric.core.plan import Plan, Refused
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.duties.tally import Tally
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.holding import Held
-from flowfabric.engine.workers import Registration
+from flowfabric.engine.leased import Held
 from flowfabric.errors import Bug
 from flowfabric.operations.executions import GrantOrder
+from flowfabric.operations.workers import Registration
 from tests.conformance.driver import LIVE, RETRIES, Driver
 from tests.conformance.graphs import Graph, Member
 
@@ -282,7 +282,7 @@ async def register(driver: Driver, instance: str, *capabilities: str) -> None:
         worker_instance_id=instance,
         lanes=frozenset({"default"}),
         capabilities=frozenset(capabilities),
-        liveness_ttl_ms=3_600_000,
+        ttl_ms=600_000,
     )
     await driver.engine.workers.register_worker(registration)
 

@@ -5,23 +5,25 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from flowfabric.backend.base import end_bell
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import events as events_module
 from flowfabric.engine import waits as waits_module
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.event_types import CompletionEvent
-from flowfabric.engine.events import EventScope
-from flowfabric.engine.streams import Tail
 from flowfabric.engine.waits import WITH_RESULT
 from flowfabric.errors import ExecutionNotFound, InvalidInput
+from flowfabric.operations.events import CompletionEvent, EventQuery
 from flowfabric.operations.executions import Executions, Submission
+from flowfabric.operations.streams import Streams, Tail
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.driver import Driver
 from tests.conformance.streaming import SOON_S, Waits, append, frame, payloads
 from tests.proofs import proves
 
-PATIENT: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1", wait_ms=30_000)
+PATIENT: Final = ClaimOrder(
+    worker_id="w", worker_instance_id="w-1", lanes=("default",), wait_ms=30_000
+)
 NOBODY = "{fp:3}:11111111-2222-4333-8444-555555555555"
 
 
@@ -121,25 +123,63 @@ async def test_a_call_that_cannot_be_submitted_is_refused(driver: Driver) -> Non
         await driver.engine.waits.call(Submission(kind="\0"))
 
 
+@proves(Streams.read_events)
 async def test_a_page_of_the_log_is_read_without_waiting(driver: Driver) -> None:
     events = driver.engine.events
-    start = (await events.read({"completion"})).next_cursor
-    assert (await events.read({"completion"}, cursor=start)).items == ()
+    start = (await events.read_events()).next_cursor
+    asked = EventQuery(families="completion", cursor=start)
+    assert (await events.read_events(asked)).items == []
     ids = []
     for namespace in ("alpha", "beta"):
         own = await driver.submit(namespace=namespace)
         claimed = await driver.take(own)
         await driver.engine.outcomes.complete(claimed.held)
         ids.append(own)
-    page = await events.read({"completion"}, cursor=start)
+    page = await events.read_events(asked)
     told = [one.execution_id for one in page.items if isinstance(one, CompletionEvent)]
     assert told == ids
-    assert (await events.read({"completion"}, cursor=page.next_cursor)).items == ()
-    scope = EventScope(namespaces=frozenset({"beta"}))
-    some = await events.read({"completion"}, scope, cursor=start)
-    (only,) = some.items
-    assert isinstance(only, CompletionEvent)
+    behind = replace(asked, cursor=page.next_cursor)
+    assert (await events.read_events(behind)).items == []
+    read = driver.engine.use_case(Streams.read_events)
+    (only,) = (await read(asked, visible=frozenset({"beta"}))).items
     assert only.execution_id == ids[1]
+
+
+async def test_a_page_of_the_log_is_awaited_until_something_asked_for_is_logged(
+    driver: Driver,
+) -> None:
+    events = driver.engine.events
+    start = (await events.read_events()).next_cursor
+    asked = EventQuery(families="completion", cursor=start, wait_ms=20_000)
+    waiting = asyncio.create_task(events.read_events(asked))
+    own = await driver.submit()
+    await driver.engine.outcomes.complete((await driver.take(own)).held)
+    async with asyncio.timeout(20):
+        (event,) = (await waiting).items
+    assert isinstance(event, CompletionEvent)
+    assert event.execution_id == own
+    at_once = replace(asked, cursor=event.cursor, wait_ms=1)
+    assert (await events.read_events(at_once)).items == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "match"),
+    [
+        (EventQuery(families="completion,weather"), "families"),
+        (EventQuery(tag="app.other=1"), "tag"),
+        (EventQuery(tag="app.other"), "tag"),
+        (EventQuery(cursor="!!"), "cursor"),
+        (EventQuery(cursor="7g"), "cursor"),
+        (EventQuery(limit=0), "limit"),
+        (EventQuery(limit=1_001), "limit"),
+        (EventQuery(wait_ms=30_001), "wait_ms"),
+    ],
+)
+async def test_a_page_of_the_log_checks_what_is_asked(
+    driver: Driver, asked: EventQuery, match: str
+) -> None:
+    with pytest.raises(InvalidInput, match=match):
+        await driver.engine.events.read_events(asked)
 
 
 async def test_a_follower_takes_no_permit_of_the_tails(driver: Driver) -> None:
@@ -147,8 +187,7 @@ async def test_a_follower_takes_no_permit_of_the_tails(driver: Driver) -> None:
     await append(driver, held, frame(b"a"))
     streams = driver.engine.streams
     before = streams.permits.taken
-    asked = Tail(execution_id=held.execution_id, attempt_index=0, block_ms=1)
-    page = await streams.follow_stream(asked)
+    page = await streams.follow_stream(held.execution_id, 0, Tail(block_ms=1))
     assert payloads(page) == [b"a"]
     assert streams.permits.taken == before
 

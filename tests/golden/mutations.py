@@ -17,9 +17,9 @@ from tests.golden.case import Case
 from tests.golden.cases import cases
 from tests.golden.constants import patched
 from tests.golden.equivalents import EQUIVALENT
+from tests.golden.mechanisms import Trace
 from tests.golden.mirrors import find, mirrored
 from tests.golden.mutants import changed, mutants, other_value
-from tests.golden.mechanisms import Trace
 from tests.golden.scenarios import SCENARIOS, trace_of
 from tests.golden.server import probes
 

@@ -6,8 +6,8 @@ import time
 
 from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
-from flowfabric.engine.holding import Held
-from flowfabric.engine.streams import Frame
+from flowfabric.engine.leased import Held
+from flowfabric.operations.streams import Frame
 
 
 def say(*words: object) -> None:

@@ -8,10 +8,11 @@ from typing import Final
 import pytest
 
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.limiting import Watched, flood
-from tests.stores import CONFORMANCE, STORES
+from tests.rotation import on_stores
+from tests.stores import STORES
 
 CROWD: Final = 100_000
 CROWDED: Final = "default"
@@ -45,7 +46,7 @@ async def _slowdown(engine: Engine) -> float:
     return median(times[CROWDED]) / median(times["empty"])
 
 
-@pytest.mark.parametrize("store", CONFORMANCE)
+@pytest.mark.parametrize("store", on_stores(["sqlite"], ["memory", "valkey", "valkey-cluster"]))
 @pytest.mark.timeout(300)
 async def test_a_rare_execution_is_claimed_as_fast_as_in_an_empty_lane(
     store: str, tmp_path: Path

@@ -14,10 +14,11 @@ import pytest
 from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine, events, tails
-from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.event_types import CompletionEvent
-from flowfabric.engine.streams import StreamPage, Tail
+from flowfabric.engine.claims import Claimed
+from flowfabric.operations.events import CompletionEvent
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.streams import FramePage, Tail
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.streaming import SOON_S, Waits
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -92,17 +93,17 @@ async def appender(path: Path, claimed: Claimed) -> AsyncIterator[Appender]:
 
 async def started(engine: Engine) -> Claimed:
     await engine.executions.create(Submission(kind="shared"))
-    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", lease_ms=600_000)
+    order = ClaimOrder(
+        worker_id="w", worker_instance_id="w-1", lanes=("default",), lease_ms=600_000
+    )
     (claimed,) = await engine.claims.claim(order)
     return claimed
 
 
-async def tailed(engine: Engine, claimed: Claimed, after: str) -> tuple[StreamPage, int]:
+async def tailed(engine: Engine, claimed: Claimed, after: str) -> tuple[FramePage, int]:
     """What came next, and when it was seen."""
-    asked = Tail(
-        execution_id=claimed.execution_id, attempt_index=0, after=after, block_ms=int(SOON_S * 1000)
-    )
-    page = await engine.streams.tail_stream(asked)
+    asked = Tail(after=after, block_ms=int(SOON_S * 1000))
+    page = await engine.streams.tail_stream(claimed.execution_id, 0, asked)
     return page, time.monotonic_ns()
 
 
@@ -111,7 +112,7 @@ async def test_a_tail_sees_what_another_process_appends(
 ) -> None:
     claimed = await started(engine)
     waits = Waits(engine.deps.store.backend.bells(), monkeypatch)
-    pages: list[StreamPage] = []
+    pages: list[FramePage] = []
     delays: list[float] = []
     async with appender(tmp_path / "shared.db", claimed) as other:
         after = "0-0"

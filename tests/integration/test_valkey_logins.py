@@ -10,9 +10,9 @@ import pytest
 from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.errors import AuthFault, FlowFabricError, ProtocolFault
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.tls_doors import make_certificates, tls_door
 from tests.valkey_server import ValkeyCluster, ValkeyServer, await_server
 
@@ -135,7 +135,7 @@ async def test_a_cluster_is_spoken_to_through_tls_wherever_it_sends_us(
                 ).execution_id
                 for number in range(20)
             }
-            order = ClaimOrder(worker_id="w", worker_instance_id="w1", n=20)
+            order = ClaimOrder(worker_id="w", worker_instance_id="w1", lanes=("default",), n=20)
             assert {one.execution_id for one in await engine.claims.claim(order)} == made
             await engine.close()
             await engine.deps.store.backend.close()

@@ -10,7 +10,6 @@ from flowfabric.backend.types import (
     Append,
     ClaimRequest,
     ConfigPut,
-    Frame,
     JournalAppend,
     NamedClaim,
     Worker,
@@ -24,6 +23,7 @@ from flowfabric.core.plan import Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import complete, delay, renew
 from flowfabric.core.rules.operators import Block, block, cancel, unblock
+from flowfabric.operations.streams import Frame
 from tests.clock import VirtualClock
 from tests.model.comparing import Known, picture
 from tests.model.sides import COUNTS, STORES, Side

@@ -10,9 +10,12 @@ from typing import Any, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from flowfabric.engine.holding import Held
-from flowfabric.engine.streams import Frame, FramesAppended, NewFrame, Output, StreamRange, Tail
+from flowfabric.engine.frames import AnyFrame
+from flowfabric.engine.leased import Held
+from flowfabric.engine.streams import Output
+from flowfabric.operations.attempts import Appended, NewFrame
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.streams import Frame, StreamRange, Tail
 from tests.merging import patched, patches
 from tests.model import strategies as some
 from tests.model.holders import Holders
@@ -24,7 +27,7 @@ Stream = tuple[str, int]
 _numbers: Final = st.sampled_from([0, 0, 0, 1, 2, 3])
 
 
-def _patch(patch: dict[str, Any], seq: int) -> Frame:
+def _patch(patch: dict[str, Any], seq: int) -> NewFrame:
     payload = json.dumps(patch).encode()
     return NewFrame(frame_type="summary", payload=payload, seq=seq, mode="summary")
 
@@ -40,14 +43,13 @@ _live: Final = st.builds(
     ttl_ms=st.sampled_from([0, 250, 5_000]),
     live_maxlen=st.sampled_from([0, 2, 5]),
 )
-_wrong: Final = st.sampled_from(
-    [
-        NewFrame(frame_type="summary", payload=b"[]", mode="summary"),
-        NewFrame(frame_type="summary", payload=b"{", mode="summary"),
-        NewFrame(frame_type="summary", payload=b"{}", mode="summary", patch_kind="json-patch"),
-        Frame(frame_type="token", payload=b"x" * 65_537),
-    ]
-)
+_WRONG: Final[list[AnyFrame]] = [
+    NewFrame(frame_type="summary", payload=b"[]", mode="summary"),
+    NewFrame(frame_type="summary", payload=b"{", mode="summary"),
+    NewFrame(frame_type="summary", payload=b"{}", mode="summary", patch_kind="json-patch"),
+    Frame(frame_type="token", payload=b"x" * 65_537),
+]
+_wrong: Final = st.sampled_from(_WRONG)
 _frames: Final = st.lists(st.one_of(_durable, _summaries, _live), min_size=1, max_size=4)
 _calls: Final = st.one_of(_frames, _frames, _frames, st.tuples(_wrong).map(list))
 
@@ -61,7 +63,7 @@ class Expected:
         self.document: Any = {}
         self._numbers: set[int] = set()
 
-    def take(self, frames: list[Frame]) -> None:
+    def take(self, frames: list[AnyFrame]) -> None:
         for frame in frames:
             if frame.seq and frame.seq in self._numbers:
                 continue
@@ -126,14 +128,15 @@ class Writers(Holders):
             return
         own, index = data.draw(st.sampled_from(sorted(self.known.streams)))
         place: dict[str, Any] = {
-            "execution_id": own,
-            "attempt_index": index,
             "count_limit": data.draw(st.integers(1, 5)),
             "visibility": data.draw(st.sampled_from(["all", "exclude_best_effort"])),
         }
-        first = self.both(lambda side: side.engine.streams.read_stream(StreamRange(**place)))
+        first = self.both(
+            lambda side: side.engine.streams.read_stream(own, index, StreamRange(**place))
+        )
         after = first.value.next_after if first.value else "0-0"
-        self.both(lambda side: side.engine.streams.tail_stream(Tail(**place, after=after)))
+        asked = Tail(**place, after=after)
+        self.both(lambda side: side.engine.streams.tail_stream(own, index, asked))
 
     def _append(self, held: Held, sent: Held, data: st.DataObject) -> None:
         self._append_many([Output(sent, _index(held), data.draw(_calls))])
@@ -145,7 +148,7 @@ class Writers(Holders):
             return told(await side.engine.streams.append_many(outputs))
 
         for output, answer in zip(outputs, self.both(call).value or (), strict=True):
-            if isinstance(answer, FramesAppended):
+            if isinstance(answer, Appended):
                 expected = self.expected.setdefault(_stream(output), Expected())
                 expected.take(list(output.frames))
                 has_patches = any(frame.mode == "summary" for frame in output.frames)
@@ -156,7 +159,8 @@ class Writers(Holders):
     @invariant()
     def summaries_are_as_their_patches_say(self) -> None:
         for (own, index), expected in self.expected.items():
-            found = self.run(self.pair.reference.engine.streams.read_summary(own, index))
+            backend = self.pair.reference.engine.deps.store.backend
+            found = self.run(backend.summary(own, index))
             # What was purged has none any more.
             if found is not None:
                 assert (found.version, json.loads(found.document)) == (

@@ -8,8 +8,7 @@ import pytest
 
 from flowfabric import Context, ExecutionFailed, FlowFabric, Task
 from flowfabric.core.plan import Family
-from flowfabric.engine.event_types import CompletionEvent
-from flowfabric.engine.events import EventScope
+from flowfabric.operations.events import CompletionEvent, EventScope
 from tests.sdk.until import reaches
 
 _COMPLETIONS: tuple[Family, ...] = ("completion",)
@@ -108,7 +107,7 @@ async def told(fabric: FlowFabric) -> Story:
     press = Press(fabric)
     budget = await fabric.budget("llm", hard={"tokens": 1_000})
     port = await fabric.submitter()
-    events = await port.events(_COMPLETIONS, EventScope(namespace=fabric.namespace), b"")
+    events = await port.events(_COMPLETIONS, EventScope(namespace=fabric.namespace), "")
     async with aclosing(events), fabric.worker(capabilities=["gpu"]):
         summaries, reported, frames = await press.read_in_a_flow()
         counted = await press.desk.call("de")

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from flowfabric import ConfigError, FlowFabric
-from flowfabric.engine.event_types import CompletionEvent
 from flowfabric.errors import InvalidInput, NotFound
+from flowfabric.operations.events import CompletionEvent
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 

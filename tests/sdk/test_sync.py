@@ -9,10 +9,9 @@ from typing import assert_type
 import pytest
 
 from flowfabric import ConfigError, ExecutionFailed, FlowFabric, Run
-from flowfabric.client.admin import Admin
 from flowfabric.errors import FlowFabricError
+from flowfabric.fabric.admin import Admin, SyncAdmin
 from flowfabric.fabric.sync import SyncFabric, SyncRun
-from flowfabric.fabric.sync_admin import SyncAdmin
 from flowfabric.operations.executions import ExecutionInfo
 from tests.sdk.backends import SETTINGS
 from tests.serving import TOKEN, Server, tokened

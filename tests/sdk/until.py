@@ -5,13 +5,12 @@ from contextlib import aclosing
 from typing import Any
 
 from flowfabric import FlowFabric, Run
-from flowfabric.engine.event_types import FAMILIES
-from flowfabric.engine.events import EventScope
+from flowfabric.operations.events import FAMILIES, EventScope
 
 
 async def reaches(fabric: FlowFabric, run: Run[Any], state: str) -> None:
     """Look at every event until the run is in that state."""
     port = await fabric.submitter()
-    async with asyncio.timeout(20), aclosing(await port.events(FAMILIES, EventScope(), b"")) as log:
+    async with asyncio.timeout(20), aclosing(await port.events(FAMILIES, EventScope(), "")) as log:
         while await run.state() != state:
             await anext(log)

@@ -12,7 +12,7 @@ EXECUTION = "{fp:86}:11111111-2222-4333-8444-555555555555"
 UUID = "11111111-2222-4333-8444-555555555555"
 _PARAMETERS = {
     "execution_id": EXECUTION,
-    "idx": "0",
+    "attempt_index": "0",
     "worker_id": "pool",
     "lane": "default",
     "partition": "86",

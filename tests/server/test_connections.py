@@ -28,10 +28,10 @@ routes = Routes()
 TAKEN: list[object] = []
 
 
-@routes.add("GET /number/{idx}", ANY, {200: str})
+@routes.add("GET /number/{attempt_index}", ANY, {200: str})
 async def number(call: Call[None, None]) -> Reply:
     """Answers the later ones sooner, if it is let."""
-    asked = call.path["idx"]
+    asked = call.path["attempt_index"]
     for _ in range(10 - int(asked)):
         await asyncio.sleep(0)
     return ok(asked)

@@ -260,9 +260,12 @@ async def test_an_id_in_a_path_may_be_raw_or_encoded(served: Served) -> None:
         ("/v1/partitions/x/executions", "partition: expected a whole number"),
         (f"/v1/executions/{EXECUTION}/state?wait_ms=30001", "wait_ms: expected int <= 30000"),
         (f"/v1/executions/{EXECUTION}/resume-signals?attempt_index=x", "attempt_index: expected"),
-        (f"/v1/executions/{EXECUTION}/attempts/x/stream", "idx: expected the index"),
-        (f"/v1/executions/{EXECUTION}/attempts/4294967296/stream", "idx: expected the index"),
-        (f"/v1/executions/{EXECUTION}/attempts/latest/stream", "idx: expected the index"),
+        (f"/v1/executions/{EXECUTION}/attempts/x/stream", "attempt_index: expected a whole"),
+        (
+            f"/v1/executions/{EXECUTION}/attempts/4294967296/stream",
+            "attempt_index: expected a whole",
+        ),
+        (f"/v1/executions/{EXECUTION}/attempts/latest/stream", "attempt_index: expected a whole"),
         (f"/v1/executions/{EXECUTION}/attempts/0/stream?limit=0", "limit must be >= 1"),
         (
             f"/v1/executions/{EXECUTION}/attempts/0/stream?limit=1001",
@@ -272,10 +275,19 @@ async def test_an_id_in_a_path_may_be_raw_or_encoded(served: Served) -> None:
             f"/v1/executions/{EXECUTION}/attempts/0/stream/tail?block_ms=30001",
             "block_ms exceeds 30000ms ceiling",
         ),
+        (
+            f"/v1/executions/{EXECUTION}/attempts/0/stream/tail?limit=0&block_ms=30001&after=end",
+            "block_ms exceeds 30000ms ceiling",
+        ),
+        (
+            f"/v1/executions/{EXECUTION}/attempts/0/stream/tail?limit=0&after=end",
+            "limit must be >= 1",
+        ),
+        (f"/v1/executions/{EXECUTION}/attempts/latest0/stream/sse", "expected the index of an"),
         (f"/v1/executions/{EXECUTION}/history?cursor=zz", "cursor: not one of this list"),
         ("/v1/events?families=weather", "families: expected some of"),
         ("/v1/events?tag=app.other=1", "tag: expected key=value"),
-        ("/v1/events?cursor=!!!!!", "cursor: not base64url"),
+        ("/v1/events?cursor=!!!!!", "cursor: malformed"),
     ],
 )
 async def test_a_bad_parameter_is_named(path: str, told: str, served: Served) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from flowfabric.config import Settings
-from flowfabric.core.scopes import SCOPES, Scope
+from flowfabric.core.scopes import SCOPES, Scope, granted
 from flowfabric.server.route import Route
 from flowfabric.server.routes import ROUTES
 from tests.server.conftest import Serve
@@ -12,6 +12,7 @@ from tests.server.stores import in_memory
 from tests.server.tokens import bearer, token
 
 READ, SUBMIT, WORKER, ADMIN = "read", "submit", "worker", "admin"
+APPROVE, METRICS = "approve", "metrics"
 # The agreed table, by noun: every route that needs a scope, and the scopes of which one is enough.
 AGREED = {
     (SUBMIT, WORKER): "submit submit_many create_flow add_member",
@@ -31,7 +32,7 @@ AGREED = {
         " pause_schedule resume_schedule trigger_schedule backfill_schedule"
     ),
     (ADMIN,): (
-        "hold release set_priority resume revoke_lease reclaim approve waitpoint_token"
+        "hold release set_priority resume revoke_lease reclaim waitpoint_token"
         " create_budget reset_budget create_quota set_lane rotate_waitpoint_hmac_secret"
     ),
     (WORKER,): (
@@ -39,9 +40,11 @@ AGREED = {
         " create_waitpoint append_frames append_journal report_usages"
         " report_usage reserve commit_reservation cancel_reservation"
     ),
+    (APPROVE,): "approve",
+    (METRICS,): "metrics",
     (): "describe partitions openapi docs",
 }
-OPEN = {"healthz", "readyz", "metrics"}
+OPEN = {"healthz", "readyz"}
 
 GUARDED = [route for route in ROUTES if route.scopes is not None]
 
@@ -103,10 +106,35 @@ async def test_unknown_routes_are_hidden_too(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
-async def test_health_and_metrics_need_no_token(path: str, serve: Serve) -> None:
-    served = await serve(tokens=(token("right", "read"),))
+async def test_health_and_opened_metrics_need_no_token(path: str, serve: Serve) -> None:
+    served = await serve(tokens=(token("right", "read"),), metrics_open=True)
     assert (await served.call(f"GET {path}")).status_code == 200
     assert (await served.call(f"POST {path}")).status_code == 405
+
+
+async def test_metrics_are_shown_to_their_scope_and_to_admins_of_all_namespaces(
+    serve: Serve,
+) -> None:
+    alpha = frozenset({"alpha"})
+    served = await serve(
+        tokens=(
+            token("metrics", "metrics"),
+            token("read", "read"),
+            token("admin", "admin"),
+            token("limited", "admin", namespaces=alpha),
+            token("both", "admin", "metrics", namespaces=alpha),
+        )
+    )
+    assert await served.refused("GET /metrics") == (401, "unauthorized")
+    for name, status in {
+        "metrics": 200,
+        "read": 403,
+        "admin": 200,
+        "limited": 403,
+        "both": 200,
+    }.items():
+        answer = await served.call("GET /metrics", headers=bearer(name))
+        assert answer.status_code == status, name
 
 
 async def test_without_tokens_everything_is_open_but_the_reading_of_tokens(serve: Serve) -> None:
@@ -119,6 +147,8 @@ async def test_without_tokens_everything_is_open_but_the_reading_of_tokens(serve
             assert answer.status_code not in (401, 403), _label(route)
 
 
-def test_admin_is_every_scope() -> None:
-    scopes: list[Scope] = ["read", "submit", "worker", "admin"]
-    assert set(scopes) == SCOPES
+def test_admin_has_every_scope_but_figures_of_the_store_only_without_namespaces() -> None:
+    admin = frozenset[Scope]({"admin"})
+    assert granted(admin, None) == SCOPES
+    assert granted(admin, {"alpha"}) == SCOPES - {"metrics"}
+    assert granted(frozenset({"read"}), None) == {"read"}

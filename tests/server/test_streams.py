@@ -227,13 +227,13 @@ async def test_events_are_read_in_pages_and_awaited(served: Served) -> None:
     await served.finish(held, complete={})
     async with asyncio.timeout(15):
         page = await waiting
-    (event,) = page["events"]
+    (event,) = page["items"]
     assert (event["family"], event["outcome"]) == ("completion", "success")
     assert event["execution_id"] == held["execution_id"]
     everything = await served.done(f"GET /v1/events?cursor={now}")
-    assert [one["family"] for one in everything["events"]] == ["lease", "completion", "lease"]
+    assert [one["family"] for one in everything["items"]] == ["lease", "completion", "lease"]
     after = await served.done(f"GET /v1/events?cursor={everything['next_cursor']}")
-    assert after["events"] == []
+    assert after["items"] == []
 
 
 async def test_events_are_followed_and_resumed(served: Served) -> None:
@@ -251,10 +251,19 @@ async def test_events_are_followed_and_resumed(served: Served) -> None:
     assert (later.name, later.data["outcome"]) == ("completion", "failure")
 
 
+@pytest.mark.parametrize("last", ["!!", "7u7u7u7u7u7u"])
+async def test_a_foreign_last_event_id_is_refused_before_the_stream_begins(
+    last: str, served: Served
+) -> None:
+    headers = {"accept": "text/event-stream", "last-event-id": last}
+    answer = await served.call("GET /v1/events", headers=headers)
+    assert (answer.status_code, answer.json()["kind"]) == (400, "invalid_input")
+
+
 async def test_events_of_a_tag(served: Served) -> None:
     now = (await served.done("GET /v1/events"))["next_cursor"]
     for team in ("a", "b"):
         own = await served.submit(tags={"app.team": team})
         await served.done(f"POST /v1/executions/{own}/cancel", {"reason": "x"})
     found = await served.done(f"GET /v1/events?tag=app.team=b&cursor={now}&families=completion")
-    assert len(found["events"]) == 1
+    assert len(found["items"]) == 1

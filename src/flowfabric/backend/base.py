@@ -26,7 +26,6 @@ from flowfabric.backend.types import (
     EventFilter,
     EventPage,
     Finished,
-    FramePage,
     FrameRange,
     JournalAppend,
     Journaled,
@@ -40,13 +39,14 @@ from flowfabric.backend.types import (
     Queue,
     Registered,
     Seen,
+    StoredSummary,
     StreamRefused,
-    Summary,
     With,
     Worker,
 )
 from flowfabric.core.birth import Birth
 from flowfabric.core.plan import Answer, Plan, Refused
+from flowfabric.operations.streams import FramePage
 
 __all__ = [
     "CONFIG_BELL",
@@ -143,7 +143,7 @@ class Backend(Flowing, Limiting, Protocol):
 
     async def frames(self, ranges: Sequence[FrameRange]) -> list[Answered[FramePage]]: ...
 
-    async def summary(self, execution_id: str, attempt: int) -> Summary | None: ...
+    async def summary(self, execution_id: str, attempt: int) -> StoredSummary | None: ...
 
     async def journal_read(self, execution_id: str, after: int, limit: int) -> JournalPage: ...
 

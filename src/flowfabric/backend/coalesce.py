@@ -13,7 +13,6 @@ from flowfabric.backend.types import (
     ClaimAnswer,
     ClaimRequest,
     CreateAnswer,
-    FramePage,
     FrameRange,
     JournalAppend,
     Journaled,
@@ -36,6 +35,7 @@ from flowfabric.core.limits.asks import (
 )
 from flowfabric.core.plan import Answer, Plan, Refused, check_plan
 from flowfabric.errors import FlowFabricError
+from flowfabric.operations.streams import FramePage
 
 I = TypeVar("I")  # noqa: E741
 A = TypeVar("A")

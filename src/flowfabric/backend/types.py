@@ -17,6 +17,7 @@ from flowfabric.core.redaction import Redacted
 from flowfabric.core.states import State
 from flowfabric.core.upstreams import Upstream
 from flowfabric.errors import FlowFabricError
+from flowfabric.operations.streams import Frame, Mode
 
 # Behind so many bytes the items of a claim come without their input.
 MAX_REPLY_BYTES: Final = 4 * 1024 * 1024
@@ -166,23 +167,6 @@ class DuePage(msgspec.Struct, frozen=True):
 # ---- streams
 
 
-Mode = Literal["durable", "summary", "best_effort"]
-
-
-class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    frame_type: str
-    payload: bytes
-    ts: int = 0
-    encoding: str = "utf8"
-    source: str = "worker"
-    mode: Mode = "durable"
-    correlation_id: str = ""
-    # The writer's own number; one already seen appends nothing. 0 means none.
-    seq: int = 0
-    summary_version: int = 0
-    ttl_ms: int = 0
-
-
 class Trim(msgspec.Struct, frozen=True):
     """Keep about (or exactly) this many frames of one mode."""
 
@@ -232,11 +216,6 @@ class StreamRefused(msgspec.Struct, frozen=True):
     repeated: tuple[int, ...] = ()
 
 
-class StoredFrame(msgspec.Struct, frozen=True):
-    id: str
-    frame: Frame
-
-
 class FrameRange(msgspec.Struct, frozen=True):
     """Frames strictly behind `after`, up to and with `to`; an empty text is the beginning, or the
     end. An answer of fewer than `limit` has reached the end of the range."""
@@ -248,14 +227,9 @@ class FrameRange(msgspec.Struct, frozen=True):
     limit: int = 100
 
 
-class FramePage(msgspec.Struct, frozen=True):
-    frames: tuple[StoredFrame, ...]
-    next_after: str
-    closed_at: int = 0
-    closed_reason: str = ""
+class StoredSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The rolling document of an attempt, as JSON text."""
 
-
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
     document: bytes
     version: int
     patch_kind: str

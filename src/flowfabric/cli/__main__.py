@@ -1,6 +1,6 @@
 """`python -m flowfabric.cli` is `flowfabric`."""
 
-from flowfabric.cli.program import main
+from flowfabric.cli import main
 
 if __name__ == "__main__":
     main()

@@ -6,17 +6,26 @@ import os
 import signal
 import sys
 
+import msgspec
+
 from flowfabric.cli import show
 from flowfabric.cli.live import follow
 from flowfabric.config import Settings
 from flowfabric.errors import FlowFabricError, Unavailable
 
 
+class App(msgspec.Struct, frozen=True):
+    """The app whose worker runs, if any; one that names the store itself needs no address."""
+
+    target: str
+    names_store: bool
+    is_sample: bool
+
+
 class Development:
-    def __init__(self, settings: Settings, target: str, *, is_sample: bool) -> None:
+    def __init__(self, settings: Settings, app: App) -> None:
         self._settings = settings
-        self._target = target
-        self._is_sample = is_sample
+        self._app = app
         self._children: list[asyncio.subprocess.Process] = []
         self._beside: asyncio.Task[None] | None = None
 
@@ -39,13 +48,12 @@ class Development:
     async def _accompany(self, url: str) -> None:
         watching = asyncio.ensure_future(follow(url))
         try:
-            if self._target:
-                await self._start(
-                    "flowfabric.cli", "worker", self._target, "--reload", "--url", url
-                )
-            if self._is_sample:
+            if self._app.target:
+                where = [] if self._app.names_store else ["--url", url]
+                await self._start("flowfabric.cli", "worker", self._app.target, "--reload", *where)
+            if self._app.is_sample:
                 await self._start("flowfabric.demo", url)
-            show.console.print(_HINTS if self._is_sample else _PLAIN_HINTS)
+            show.console.print(_HINTS if self._app.is_sample else _PLAIN_HINTS)
             await watching
         except Unavailable:
             # The server is ending, and so are we.

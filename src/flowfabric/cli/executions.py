@@ -8,7 +8,7 @@ import typer
 
 from flowfabric.cli import show
 from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, ending, fabric_at, fail
-from flowfabric.client.admin import Admin
+from flowfabric.fabric.admin import Admin
 from flowfabric.operations.executions import Attempts, ExecutionInfo, Search, Submission, Submitted
 
 app = typer.Typer()

@@ -9,7 +9,7 @@ from flowfabric.cli import show
 from flowfabric.cli.executions import Reason
 from flowfabric.cli.graph import Drawn, lines
 from flowfabric.cli.target import DEFAULT_URL, Json, Url, ask
-from flowfabric.client.admin import Admin
+from flowfabric.fabric.admin import Admin
 from flowfabric.operations.executions import FoundExecution, Search
 from flowfabric.operations.flows import FlowSnapshot
 

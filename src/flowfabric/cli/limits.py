@@ -6,8 +6,8 @@ import typer
 
 from flowfabric.cli import show
 from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask
-from flowfabric.client.admin import Admin
 from flowfabric.core.lanes import LaneState
+from flowfabric.fabric.admin import Admin
 from flowfabric.operations.lanes import LaneInfo
 from flowfabric.worker.spending import limit_id
 

@@ -12,14 +12,18 @@ from rich.text import Text
 from flowfabric.cli import show
 from flowfabric.cli.limits import COUNTED, counted_lanes
 from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, ending, fabric_at
-from flowfabric.client.admin import Admin
 from flowfabric.core.states import FINAL
-from flowfabric.wire.streams import Event, EventsQuery
+from flowfabric.fabric.admin import Admin
+from flowfabric.operations.events import CompletionEvent, Event, EventQuery, LeaseEvent
+from flowfabric.operations.executions import Search
 
 app = typer.Typer()
 
 _WAIT_MS: Final = 20_000
 _TOP_S: Final = 1.0
+_NEWEST: Final = 5
+# Of an event the first of these says what happened.
+_WHAT: Final = ("outcome", "kind", "effect", "event_type", "event", "reason")
 
 
 @app.command()
@@ -31,25 +35,38 @@ def watch(
     url: Url = DEFAULT_URL,
     json: Json = False,
 ) -> None:
-    """Print what happens as it happens; with an execution until that has ended."""
+    """Print what happens as it happens, after the newest executions; with an execution until that
+    has ended."""
     ending(_watch(execution_id, namespace, url, json), url)
 
 
 async def _watch(execution_id: str | None, namespace: str, url: str, json: bool) -> None:
     async with fabric_at(url) as fabric:
         admin = fabric.admin
-        cursor = (await admin.events(query=EventsQuery(namespace=namespace))).next_cursor
+        cursor = (await admin.read_events(EventQuery(namespace=namespace))).next_cursor
+        if execution_id is None and not json:
+            await _print_newest(admin, namespace)
         if execution_id is not None and await _has_ended(admin, execution_id, json):
             return
         while True:
-            query = EventsQuery(namespace=namespace, cursor=cursor, wait_ms=_WAIT_MS)
-            page = await admin.events(query=query)
+            asked = EventQuery(namespace=namespace, cursor=cursor, wait_ms=_WAIT_MS)
+            page = await admin.read_events(asked)
             cursor = page.next_cursor
-            for event in page.events:
-                if execution_id in (None, event.execution_id):
+            for event in page.items:
+                if execution_id in (None, _subject(event)):
                     show.as_json(event) if json else show.console.print(_line(event))
-                if event.family == "completion" and event.execution_id == execution_id:
+                if isinstance(event, CompletionEvent) and event.execution_id == execution_id:
                     return
+
+
+async def _print_newest(admin: Admin, namespace: str) -> None:
+    """Where the newest executions stand, so that one submitted a moment ago is seen."""
+    found = await admin.search(Search(namespace=namespace, limit=_NEWEST))
+    for one in reversed(found.items):
+        line = Text(show.instant(one.created_at)[11:] + "  ", style="bright_black")
+        line.append(f"{one.execution_kind:<11}")
+        line.append(f"{one.public_state:<18}", style=show.COLOURS.get(one.public_state, ""))
+        show.console.print(line.append(one.execution_id))
 
 
 async def follow(url: str) -> None:
@@ -64,14 +81,18 @@ async def _has_ended(admin: Admin, execution_id: str, json: bool) -> bool:
 
 
 def _line(event: Event) -> Text:
-    what = event.outcome or event.kind or event.effect or event.event_type or event.event or ""
-    line = Text(show.instant(event.at)[11:] + "  ", style="bright_black")
+    what = next((found for name in _WHAT if (found := getattr(event, name, ""))), "")
+    line = Text(show.instant(getattr(event, "at", 0))[11:] + "  ", style="bright_black")
     line.append(f"{event.family:<11}")
     line.append(f"{what:<18}", style=show.COLOURS.get(_as_state(what), ""))
-    line.append(event.execution_id or event.flow_id or "")
-    if event.worker_instance_id:
+    line.append(_subject(event) or getattr(event, "flow_id", ""))
+    if isinstance(event, LeaseEvent) and event.worker_instance_id:
         line.append(f"  {event.worker_instance_id}", style="bright_black")
     return line
+
+
+def _subject(event: Event) -> str:
+    return getattr(event, "execution_id", "")
 
 
 def _as_state(what: str) -> str:

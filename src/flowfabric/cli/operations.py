@@ -25,9 +25,9 @@ from flowfabric.cli.target import (
     own_settings,
     shown,
 )
-from flowfabric.client.admin import Admin
 from flowfabric.config import SERVER_SCHEMES, StoreUrl, parse_store_url, settings_from
 from flowfabric.errors import FlowFabricError, UnsupportedStore
+from flowfabric.fabric.admin import Admin
 from flowfabric.operations.store import NewSecret
 
 app = typer.Typer()

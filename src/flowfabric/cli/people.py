@@ -9,9 +9,10 @@ import typer
 
 from flowfabric.cli import show
 from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, fail
-from flowfabric.client.admin import Admin
 from flowfabric.core.rules.signals import Accepted
 from flowfabric.core.tokens import WaitpointToken
+from flowfabric.fabric.admin import Admin
+from flowfabric.operations.executions import Search
 from flowfabric.operations.signals import Approval, NewSignal
 
 app = typer.Typer()
@@ -57,7 +58,8 @@ def _choose(url: str, namespace: str) -> str:
     """Show what waits and ask for one of it."""
 
     async def question(admin: Admin) -> list[tuple[str, str, str]]:
-        found = (await admin.list_suspended(namespace)).items
+        waiting = Search(namespace=namespace, state=("suspended",))
+        found = (await admin.search(waiting)).items
         return [(one.execution_kind, one.blocking_reason, one.execution_id) for one in found]
 
     waiting = ask(url, question)

@@ -8,16 +8,16 @@ from collections.abc import Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 import typer
 
 from flowfabric.cli import show
-from flowfabric.cli.development import Development
+from flowfabric.cli.development import App, Development
 from flowfabric.cli.reloading import reloading
-from flowfabric.cli.target import DEFAULT_URL, Url, code_of, ending, fail
-from flowfabric.config import Address, Settings, settings_from
+from flowfabric.cli.target import DEFAULT_URL, code_of, ending, fail
+from flowfabric.config import Address, Settings, StoreUrl, parse_store_url, settings_from
 from flowfabric.errors import FlowFabricError
 from flowfabric.fabric.app import FlowFabric
 from flowfabric.telemetry.logs import write_logs
@@ -66,7 +66,11 @@ def dev(
     from flowfabric.server.run import serve
 
     settings = msgspec.structs.replace(_settings(config), listen=Address("127.0.0.1", port))
-    development = Development(settings, SAMPLE if sample else target, is_sample=sample)
+    named = _named_store(target) if target else None
+    if named not in (None, settings.store):
+        _refuse_store(target, named, settings.store)
+    app = App(SAMPLE if sample else target, names_store=named is not None, is_sample=sample)
+    development = Development(settings, app)
 
     async def run() -> None:
         try:
@@ -109,14 +113,24 @@ def worker(
             "--metrics-port", min=0, max=65_535, help="Show metrics there, to this host; 0: any."
         ),
     ] = None,
-    url: Url = DEFAULT_URL,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            envvar="FF_URL",
+            help="A server or a store, for an app that names none itself.",
+            show_default=DEFAULT_URL,
+        ),
+    ] = None,
 ) -> None:
-    """Run the tasks of an app. The address counts for an app that names none itself."""
-    os.environ["FF_URL"] = url
+    """Run the tasks of an app."""
+    os.environ["FF_URL"] = url or DEFAULT_URL
     if reload:
         command = [sys.executable, "-m", "flowfabric.cli", *sys.argv[1:]]
         raise typer.Exit(reloading([word for word in command if word != "--reload"], target))
     fabric = _loaded(target)
+    if url and fabric.named_store not in (None, wanted := parse_store_url(url)):
+        _refuse_store(target, fabric.named_store, wanted)
     write_logs()
 
     async def run() -> None:
@@ -135,7 +149,7 @@ def worker(
             await at_work.run()
 
     with _metrics_of(fabric, metrics_port):
-        ending(run(), url)
+        ending(run(), url or DEFAULT_URL)
 
 
 @contextmanager
@@ -157,6 +171,27 @@ def _metrics_of(fabric: FlowFabric, port: int | None) -> Iterator[None]:
             fail(f"cannot show metrics: {fault}; choose another --metrics-port")
         show.console.print(f"metrics on http://{LOOPBACK}:{served}/metrics")
         yield
+
+
+def _named_store(target: str) -> StoreUrl | None:
+    """The store that an app names, as far as that can be told: mistakes in its code are told by its
+    worker, which is started anew when they are corrected."""
+    module, _, name = target.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+        return found.named_store if isinstance(found, FlowFabric) else None
+    except Exception:
+        return None
+
+
+def _refuse_store(target: str, named: StoreUrl | None, wanted: StoreUrl) -> NoReturn:
+    assert named is not None
+    fail(
+        f"{target} works on {named.where}, not on {wanted.where}: write FlowFabric() without an"
+        " address, or give that address with FF_URL",
+        2,
+    )
 
 
 def _loaded(target: str) -> FlowFabric:

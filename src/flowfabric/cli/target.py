@@ -8,9 +8,9 @@ from typing import Annotated, Final, NoReturn, TypeVar
 import msgspec
 import typer
 
-from flowfabric.client.admin import Admin
 from flowfabric.config import Settings, parse_store_url, settings_from
 from flowfabric.errors import ConfigError, FlowFabricError, HttpError, Unreachable, UnsupportedStore
+from flowfabric.fabric.admin import Admin
 from flowfabric.fabric.app import FlowFabric
 
 T = TypeVar("T")

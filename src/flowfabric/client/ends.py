@@ -12,10 +12,9 @@ from flowfabric.client.operations import over
 from flowfabric.client.questions import execution, waiting
 from flowfabric.client.rest import BACKOFF, Rest
 from flowfabric.errors import ExecutionNotFound, FlowFabricError, NotFound, Unavailable
-from flowfabric.operations.ends import ENDS, Ended
+from flowfabric.operations.ends import ATTEMPT_HEADER, ENCODING_HEADER, ENDS, Ended
 from flowfabric.operations.executions import ExecutionInfo
-from flowfabric.ports.worker import ExecutionCalls
-from flowfabric.wire.results import ATTEMPT_HEADER, ENCODING_HEADER
+from flowfabric.operations.nouns import Calls
 
 _log = logging.getLogger("flowfabric.client")
 
@@ -28,7 +27,7 @@ _TURN_MS: Final = 1_000
 class Ends:
     def __init__(self, rest: Rest) -> None:
         self._rest = rest
-        self._executions = ExecutionCalls(over(rest))
+        self._executions = Calls(over(rest))
         self._turns = asyncio.Semaphore(_MOST_WAITS)
         self._waiting = 0
 

@@ -14,8 +14,8 @@ from flowfabric.errors import ExecutionAlreadyInFlow, MalformedResponse
 from flowfabric.operations.declaration import AsyncCalls
 from flowfabric.operations.executions import Executions
 from flowfabric.operations.flows import Flows
-from flowfabric.operations.store import StoreCalls
-from flowfabric.ports.worker import Claim
+from flowfabric.operations.nouns import Calls
+from flowfabric.operations.workers import Claim
 
 _REMEMBERED: Final = 4_096
 
@@ -29,7 +29,7 @@ class Counts:
 
     async def read(self) -> PartitionCounts:
         if self._known is None:
-            told = await StoreCalls(over(self._rest)).partitions()
+            told = await Calls(over(self._rest)).partitions()
             self._known = PartitionCounts(
                 told.num_flow_partitions, told.num_budget_partitions, told.num_quota_partitions
             )

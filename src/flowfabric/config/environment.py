@@ -223,6 +223,7 @@ _VARIABLES: Final[tuple[tuple[str, str, Callable[[str], Any]], ...]] = (
     ("FF_WAITPOINT_HMAC_GRACE_MS", "waitpoint_grace_ms", texts.integer(0, 2**53 - 1)),
     ("FF_LISTEN_ADDR", "listen", texts.address),
     ("FF_ALLOW_INSECURE", "allow_insecure", texts.boolean),
+    ("FF_METRICS_OPEN", "metrics_open", texts.boolean),
     ("FF_ALLOWED_HOSTS", "allowed_hosts", texts.hosts),
     ("FF_API_TOKEN", "api_token", texts.api_token),
     ("FF_CORS_ORIGINS", "cors_origins", texts.listed),

@@ -116,6 +116,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cors_origins: tuple[str, ...] = ()
     max_sse_streams: int = 1_000
     serves_metrics: bool = True
+    # Shows metrics to callers without a token.
+    metrics_open: bool = False
 
 
 def token_digest(text: str) -> str:

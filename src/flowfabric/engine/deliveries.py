@@ -14,17 +14,16 @@ from flowfabric.core.documents import (
 )
 from flowfabric.core.plan import Plan
 from flowfabric.core.rules.operators import note
-from flowfabric.core.rules.signals import Accepted, Duplicate, Target, Terms, deliver, repeat
+from flowfabric.core.rules.signals import Target, Terms, deliver, repeat
 from flowfabric.core.suspension_documents import known_signal
 from flowfabric.core.suspensions import Signal, Waitpoint
 from flowfabric.engine.deciding import decide_beside
 from flowfabric.engine.deps import Deps
 from flowfabric.errors import FlowFabricError, InvalidToken, MissingToken, TokenExpired
+from flowfabric.operations.signals import Delivered
 
 # Every write of a record makes decisions under way lose; bad tokens may cause one a second.
 _NOTED_EVERY_MS: Final = 1_000
-
-Delivered = Accepted | Duplicate
 
 
 class Delivery(msgspec.Struct, frozen=True):

@@ -1,148 +1,65 @@
-"""Events as subscribers receive them, and how one entry of the log becomes them.
+"""How one entry of the log becomes the events that its readers receive.
 
-Words of the log that this release does not know are passed on as `Other`, never refused.
+A word of the log that this release does not know is passed on as it is, never refused.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Literal, get_args
-
-import msgspec
+from typing import Any, Final
 
 from flowfabric.backend.types import StoredEvent
+from flowfabric.core.cursors import to_text
 from flowfabric.core.events import LogEntry
 from flowfabric.core.plan import Family
-from flowfabric.errors import Corruption
+from flowfabric.operations.events import (
+    CompletionEvent,
+    CorruptionEvent,
+    Event,
+    FlowEvent,
+    LeaseEvent,
+    OperatorEvent,
+    SignalEvent,
+)
 
-FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
-
-
-class Other(msgspec.Struct, frozen=True):
-    """A word that is not in the list, as it was logged."""
-
-    text: str
-
-
-Outcome = Literal["success", "failure", "cancelled", "expired", "skipped"]
-LeaseKind = Literal["acquired", "released", "expired", "reclaimed", "revoked", "replay_initiated"]
-RevokedBy = Literal["operator", "reconciler", "backend"]
-Effect = Literal["satisfied", "buffered", "deduped"]
-
-_OUTCOMES: Final[Mapping[str, Outcome]] = {
-    "success": "success",
-    "failed": "failure",
-    "failure": "failure",
-    "cancelled": "cancelled",
-    "expired": "expired",
-    "skipped": "skipped",
-}
-_EFFECTS: Final[Mapping[str, Effect]] = {
+# Words of the log that readers know by another name.
+_OUTCOMES: Final[Mapping[str, str]] = {"failed": "failure"}
+_EFFECTS: Final[Mapping[str, str]] = {
     "resume_condition_satisfied": "satisfied",
     "buffered_for_pending_waitpoint": "buffered",
-    "deduped": "deduped",
 }
-_REVOKERS: Final[Mapping[str, RevokedBy]] = {"reconciler": "reconciler", "backend": "backend"}
+_REVOKERS: Final[Mapping[str, str]] = {"reconciler": "reconciler", "backend": "backend"}
 
 
-class CompletionEvent(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="family", tag="completion"
-):
-    """An execution ended, whatever ended it."""
-
-    cursor: bytes
-    execution_id: str
-    flow_id: str | None = None
-    outcome: Outcome | Other
-    at: int
-
-
-class LeaseEvent(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="family", tag="lease"
-):
-    """A lease began or ended; only the fields its kind has are set."""
-
-    cursor: bytes
-    execution_id: str
-    kind: LeaseKind | Other
-    at: int
-    lease_id: str | None = None
-    worker_instance_id: str | None = None
-    reason: str | None = None
-    prev_owner: str | None = None
-    new_lease_id: str | None = None
-    new_owner: str | None = None
-    revoked_by: RevokedBy | None = None
-    replay_count: int | None = None
-    replay_type: str | None = None
-
-
-class SignalEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="family", tag="signal"):
-    """A signal was accepted, buffered or recognised as a repeat."""
-
-    cursor: bytes
-    execution_id: str
-    signal_id: str
-    waitpoint_id: str | None = None
-    source_identity: str | None = None
-    effect: Effect | Other
-    at: int
-
-
-class OperatorEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="family", tag="operator"):
-    """Somebody intervened, on an execution or, without one, on a flow."""
-
-    cursor: bytes
-    execution_id: str | None = None
-    flow_id: str | None = None
-    event_type: str
-    details: Mapping[str, str]
-    at: int
-
-
-class FlowEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="family", tag="flow"):
-    """A flow came to an end."""
-
-    cursor: bytes
-    flow_id: str
-    event: str
-    state: str
-    at: int
-
-
-Event = CompletionEvent | LeaseEvent | SignalEvent | OperatorEvent | FlowEvent
-
-
-def events_of(
-    stored: StoredEvent, wanted: frozenset[Family], before: bytes
-) -> Iterator[Event | Corruption]:
+def events_of(stored: StoredEvent, wanted: frozenset[Family], before: bytes) -> Iterator[Event]:
     """One event per family asked for. Only the last carries the entry's own cursor, the others
     the position `before` it, so that resuming between them repeats and never loses one."""
     families = [family for family in stored.entry.families if family in wanted]
     for place, family in enumerate(families, start=1):
-        cursor = stored.cursor if place == len(families) else before
+        cursor = to_text(stored.cursor if place == len(families) else before)
         try:
             yield _TYPED[family](stored.entry, cursor)
         except (LookupError, ValueError) as fault:
             at = f"{stored.entry.kind} at {stored.entry.at}"
-            yield Corruption(f"log: {family}: {at} cannot be read: {fault}", cursor=cursor)
+            reason = f"log: {family}: {at} cannot be read: {fault}"
+            yield CorruptionEvent(cursor=cursor, reason=reason)
 
 
-def _completion(entry: LogEntry, cursor: bytes) -> Event:
+def _completion(entry: LogEntry, cursor: str) -> Event:
     outcome = entry.details["outcome"]
     return CompletionEvent(
         cursor=cursor,
         execution_id=_needed(entry.execution_id, "execution_id"),
-        flow_id=entry.flow_id or None,
-        outcome=_OUTCOMES.get(outcome) or Other(outcome),
+        flow_id=entry.flow_id,
+        outcome=_OUTCOMES.get(outcome, outcome),
         at=entry.at,
     )
 
 
-def _lease(entry: LogEntry, cursor: bytes) -> Event:
+def _lease(entry: LogEntry, cursor: str) -> Event:
     known = _LEASE_FIELDS.get(entry.kind)
     return LeaseEvent(
         cursor=cursor,
         execution_id=_needed(entry.execution_id, "execution_id"),
-        kind=_LEASE_KINDS.get(entry.kind) or Other(entry.kind),
+        kind=entry.kind,
         at=entry.at,
         **(known(entry) if known else {}),
     )
@@ -150,29 +67,29 @@ def _lease(entry: LogEntry, cursor: bytes) -> Event:
 
 def _held(entry: LogEntry) -> dict[str, Any]:
     return {
-        "lease_id": entry.lease_id or None,
-        "worker_instance_id": entry.worker_instance_id or None,
-        "reason": entry.details.get("reason") or None,
+        "lease_id": entry.lease_id,
+        "worker_instance_id": entry.worker_instance_id,
+        "reason": entry.details.get("reason", ""),
     }
 
 
 def _expired(entry: LogEntry) -> dict[str, Any]:
     return {
-        "lease_id": entry.lease_id or None,
-        "prev_owner": entry.worker_instance_id or None,
+        "lease_id": entry.lease_id,
+        "prev_owner": entry.worker_instance_id,
     }
 
 
 def _reclaimed(entry: LogEntry) -> dict[str, Any]:
     return {
-        "new_lease_id": entry.details.get("new_lease_id") or None,
-        "new_owner": entry.worker_instance_id or None,
+        "new_lease_id": entry.details.get("new_lease_id", ""),
+        "new_owner": entry.worker_instance_id,
     }
 
 
 def _revoked(entry: LogEntry) -> dict[str, Any]:
     revoker = _REVOKERS.get(entry.details.get("reason", ""), "operator")
-    return {"lease_id": entry.lease_id or None, "revoked_by": revoker}
+    return {"lease_id": entry.lease_id, "revoked_by": revoker}
 
 
 def _replayed(entry: LogEntry) -> dict[str, Any]:
@@ -182,7 +99,6 @@ def _replayed(entry: LogEntry) -> dict[str, Any]:
     }
 
 
-_LEASE_KINDS: Final[Mapping[str, LeaseKind]] = {kind: kind for kind in get_args(LeaseKind)}
 _LEASE_FIELDS: Final[Mapping[str, Callable[[LogEntry], dict[str, Any]]]] = {
     "acquired": _held,
     "released": _held,
@@ -193,16 +109,16 @@ _LEASE_FIELDS: Final[Mapping[str, Callable[[LogEntry], dict[str, Any]]]] = {
 }
 
 
-def _signal(entry: LogEntry, cursor: bytes) -> Event:
+def _signal(entry: LogEntry, cursor: str) -> Event:
     details = entry.details
     effect = details["effect"]
     return SignalEvent(
         cursor=cursor,
         execution_id=_needed(entry.execution_id, "execution_id"),
         signal_id=details["signal_id"],
-        waitpoint_id=details.get("waitpoint_id") or None,
-        source_identity=details.get("source_identity") or None,
-        effect=_EFFECTS.get(effect) or Other(effect),
+        waitpoint_id=details.get("waitpoint_id", ""),
+        source_identity=details.get("source_identity", ""),
+        effect=_EFFECTS.get(effect, effect),
         at=entry.at,
     )
 
@@ -211,17 +127,17 @@ def _signal(entry: LogEntry, cursor: bytes) -> Event:
 _REPLAY_DETAILS: Final = ("branch", "groups_reset")
 
 
-def _operator(entry: LogEntry, cursor: bytes) -> Event:
+def _operator(entry: LogEntry, cursor: str) -> Event:
     event_type, details = entry.kind, entry.details
     if entry.kind == "replay_initiated":
         event_type = "replayed"
         details = {name: entry.details[name] for name in _REPLAY_DETAILS}
     return OperatorEvent(
         cursor=cursor,
-        execution_id=entry.execution_id or None,
-        flow_id=None if _has_subject(entry) else _needed(entry.flow_id, "flow_id"),
+        execution_id=entry.execution_id,
+        flow_id="" if _has_subject(entry) else _needed(entry.flow_id, "flow_id"),
         event_type=event_type,
-        details=details,
+        details=dict(details),
         at=entry.at,
     )
 
@@ -231,7 +147,7 @@ def _has_subject(entry: LogEntry) -> bool:
     return bool(entry.execution_id or entry.details.get("budget_id"))
 
 
-def _flow(entry: LogEntry, cursor: bytes) -> Event:
+def _flow(entry: LogEntry, cursor: str) -> Event:
     return FlowEvent(
         cursor=cursor,
         flow_id=_needed(entry.flow_id, "flow_id"),
@@ -241,7 +157,7 @@ def _flow(entry: LogEntry, cursor: bytes) -> Event:
     )
 
 
-_TYPED: Final[Mapping[Family, Callable[[LogEntry, bytes], Event]]] = {
+_TYPED: Final[Mapping[Family, Callable[[LogEntry, str], Event]]] = {
     "completion": _completion,
     "lease": _lease,
     "signal": _signal,

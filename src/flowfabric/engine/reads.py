@@ -1,9 +1,6 @@
 """Reads: what is known of one execution. Nothing here changes anything."""
 
-from collections.abc import Mapping
 from typing import Final
-
-import msgspec
 
 from flowfabric.backend.types import Seen, With
 from flowfabric.core.events import HistoryEntry
@@ -27,7 +24,7 @@ from flowfabric.engine.workers import Workers
 from flowfabric.errors import ExecutionNotFound, InvalidInput
 from flowfabric.operations import executions as declared
 from flowfabric.operations.declaration import implements
-from flowfabric.operations.executions import Attempts, ExecutionInfo
+from flowfabric.operations.executions import Attempts, ExecutionContext, ExecutionInfo
 from flowfabric.operations.types import Page
 
 _NOTHING: Final = frozenset[With]()
@@ -36,14 +33,6 @@ _RESULT: Final = frozenset[With]({"result"})
 _ATTEMPTS: Final = frozenset[With]({"attempts"})
 _HISTORY: Final = frozenset[With]({"history"})
 _MOST_DIGITS: Final = 10
-
-
-class ExecutionContext(msgspec.Struct, frozen=True):
-    """What a handler is given to work on."""
-
-    input_payload: bytes
-    execution_kind: str
-    tags: Mapping[str, str]
 
 
 class Reads(Listings):

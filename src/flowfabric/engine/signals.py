@@ -23,14 +23,14 @@ from flowfabric.core.suspensions import (
 from flowfabric.core.tokens import WaitpointToken, check_token, same_text
 from flowfabric.engine.audit import audit
 from flowfabric.engine.checking import body, stored, whole
-from flowfabric.engine.deliveries import Delivered, Delivery
+from flowfabric.engine.deliveries import Delivery
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.keys import Keys
 from flowfabric.errors import InvalidInput, NoWaitpointToApprove
 from flowfabric.operations import executions, signals
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.executions import ResumeSignals
-from flowfabric.operations.signals import DAY_MS, Approval, NewSignal
+from flowfabric.operations.signals import DAY_MS, Approval, Delivered, NewSignal
 
 MOST_PAYLOAD_BYTES: Final = 65_536
 RESERVED_PREFIX: Final = "__"

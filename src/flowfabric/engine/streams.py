@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.backend.types import Append, Appended, Frame, Summary
+from flowfabric.backend.types import Append, Appended
 from flowfabric.core.fence import Fence
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.policy import read_policy
@@ -17,12 +17,24 @@ from flowfabric.core.record import Record
 from flowfabric.core.streams import DEFAULT_MAXLEN, explain_append
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.frames import NewFrame, frame_fields, has_summary, outgoing
-from flowfabric.engine.holding import Held, fence_of
+from flowfabric.engine.frames import AnyFrame, has_summary, outgoing
+from flowfabric.engine.holding import fence_of
+from flowfabric.engine.leased import Held
 from flowfabric.engine.permits import Permits
 from flowfabric.engine.summaries import Summaries
-from flowfabric.engine.tails import MAX_INDEX, StreamPage, StreamRange, StreamReads, Tail
-from flowfabric.errors import Bug, FlowFabricError, InvalidInput
+from flowfabric.engine.tails import MAX_INDEX, StreamReads
+from flowfabric.errors import Bug, FlowFabricError, InvalidInput, NotFound
+from flowfabric.operations import attempts
+from flowfabric.operations import streams as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.streams import (
+    FROM_START,
+    WHOLE_STREAM,
+    FramePage,
+    StreamRange,
+    Summary,
+    Tail,
+)
 
 MOST_ITEMS: Final = 200
 _REMEMBERED: Final = 4_096
@@ -33,16 +45,7 @@ class Output(msgspec.Struct, frozen=True):
 
     held: Held
     attempt_index: int
-    frames: Sequence[Frame]
-
-
-class FramesAppended(msgspec.Struct, frozen=True):
-    """The ids given to the frames, and how many the stream has taken in its life; the version of
-    the summary if summary frames were among them."""
-
-    ids: tuple[str, ...]
-    frame_count: int
-    summary_version: int | None = None
+    frames: Sequence[AnyFrame]
 
 
 class Streams:
@@ -53,8 +56,8 @@ class Streams:
         self._maxlens: OrderedDict[str, int] = OrderedDict()
 
     async def append(
-        self, held: Held, attempt_index: int, frames: Sequence[Frame]
-    ) -> FramesAppended:
+        self, held: Held, attempt_index: int, frames: Sequence[AnyFrame]
+    ) -> attempts.Appended:
         """Append all frames or none, under the lease. The record itself is not written."""
         whole(attempt_index, "attempt_index", 0, MAX_INDEX)
         out = outgoing(frames)
@@ -72,11 +75,21 @@ class Streams:
         else:
             answer = await self._append(item)
         version = answer.summary_version if has_summary(out.frames) else None
-        return FramesAppended(answer.ids, answer.frame_count, version)
+        return attempts.Appended(answer.ids, answer.frame_count, version)
+
+    @implements(attempts.HeldAttempts.append_frames)
+    async def append_frames(
+        self, items: Sequence[attempts.Output]
+    ) -> list[attempts.Appended | FlowFabricError]:
+        held = self._deps.leased.held
+        outputs = [Output(held(one), one.attempt_index, one.frames) for one in items]
+        if len(outputs) == 1:
+            return [await self._answer(outputs[0])]
+        return await self.append_many(outputs)
 
     async def append_many(
         self, outputs: Sequence[Output]
-    ) -> list[FramesAppended | FlowFabricError]:
+    ) -> list[attempts.Appended | FlowFabricError]:
         """Append for several attempts in one call to the store. Each output has its own answer,
         and those of one attempt keep their order."""
         if not 1 <= len(outputs) <= MOST_ITEMS:
@@ -90,29 +103,45 @@ class Streams:
         found = zip(chain(*places.values()), chain(*answers), strict=True)
         return [answer for _, answer in sorted(found, key=itemgetter(0))]
 
-    async def read_stream(self, asked: StreamRange) -> StreamPage:
+    @implements(declared.Streams.read_stream)
+    async def read_stream(
+        self, execution_id: str, attempt_index: int, asked: StreamRange = WHOLE_STREAM
+    ) -> FramePage:
         """A range of frames, without waiting; what nobody ever wrote reads as empty and open."""
-        return await self._reads.read(asked)
+        return await self._reads.read((execution_id, attempt_index), asked)
 
-    async def tail_stream(self, asked: Tail) -> StreamPage:
+    @implements(declared.Streams.tail_stream)
+    async def tail_stream(
+        self, execution_id: str, attempt_index: int, asked: Tail = FROM_START
+    ) -> FramePage:
         """Frames behind `after`; with none there, wait in this process until one comes, the
         stream closes or the time is up."""
-        return await self._reads.tail(asked)
+        return await self._reads.tail((execution_id, attempt_index), asked)
 
-    async def follow_stream(self, asked: Tail) -> StreamPage:
+    async def follow_stream(self, execution_id: str, attempt_index: int, asked: Tail) -> FramePage:
         """As `tail_stream`, for a reader that stays: it takes no permit of the reads and tails."""
-        return await self._reads.follow(asked)
+        return await self._reads.follow((execution_id, attempt_index), asked)
 
     @property
     def permits(self) -> Permits:
         """The pool that reads and tails share."""
         return self._reads.permits
 
-    async def read_summary(self, execution_id: str, attempt_index: int) -> Summary | None:
-        """The rolling document of an attempt; None before its first patch."""
+    @implements(declared.Streams.read_summary)
+    async def read_summary(self, execution_id: str, attempt_index: int) -> Summary:
+        """The rolling document of an attempt; `NotFound` before its first patch."""
         parse_execution_id(execution_id, self._deps.counts)
         whole(attempt_index, "attempt_index", 0, MAX_INDEX)
-        return await self._deps.store.backend.summary(execution_id, attempt_index)
+        found = await self._deps.store.backend.summary(execution_id, attempt_index)
+        if found is None:
+            raise NotFound(f"summary not found: {execution_id} attempt {attempt_index}")
+        return Summary(
+            document=msgspec.Raw(found.document),
+            version=found.version,
+            patch_kind=found.patch_kind,
+            last_updated_ms=found.last_updated_ms,
+            first_applied_ms=found.first_applied_ms,
+        )
 
     async def close(self) -> None:
         """End waiting tails and take no more reads."""
@@ -120,14 +149,14 @@ class Streams:
 
     async def _append_in_order(
         self, outputs: Sequence[Output]
-    ) -> list[FramesAppended | FlowFabricError]:
+    ) -> list[attempts.Appended | FlowFabricError]:
         """Outputs of one attempt. A summary is made from the one before, so that with patches
         among them each has to wait for its turn; otherwise all go together."""
         if any(has_summary(output.frames) for output in outputs):
             return [await self._answer(output) for output in outputs]
         return await asyncio.gather(*map(self._answer, outputs))
 
-    async def _answer(self, output: Output) -> FramesAppended | FlowFabricError:
+    async def _answer(self, output: Output) -> attempts.Appended | FlowFabricError:
         try:
             return await self.append(output.held, output.attempt_index, output.frames)
         except FlowFabricError as refusal:
@@ -160,17 +189,3 @@ class Streams:
 def _maxlen(record: Record) -> int:
     policy = read_policy(record.policy).stream_policy
     return DEFAULT_MAXLEN if policy is None else policy.retention_maxlen
-
-
-__all__ = [
-    "Frame",
-    "FramesAppended",
-    "NewFrame",
-    "Output",
-    "StreamPage",
-    "StreamRange",
-    "Streams",
-    "Summary",
-    "Tail",
-    "frame_fields",
-]

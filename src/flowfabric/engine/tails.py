@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
-import msgspec
+from msgspec.structs import replace
 
 from flowfabric.backend.base import Listening, stream_bell
-from flowfabric.backend.types import FrameRange, StoredFrame
+from flowfabric.backend.types import FrameRange
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.streams import (
     START,
@@ -20,8 +20,16 @@ from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.permits import Permits
 from flowfabric.errors import InvalidInput
+from flowfabric.operations.streams import (
+    FramePage,
+    StoredFrame,
+    StreamRange,
+    Tail,
+    Visibility,
+)
 
-Visibility = Literal["all", "exclude_best_effort"]
+# Execution and attempt.
+Stream = tuple[str, int]
 
 MOST_READ: Final = 10_000
 MOST_BLOCK_MS: Final = 30_000
@@ -36,38 +44,6 @@ _FILTERED_PAGE: Final = 256
 _log = logging.getLogger("flowfabric.streams")
 
 
-class StreamRange(msgspec.Struct, frozen=True, kw_only=True):
-    """Which frames of an attempt to read; both ends are included."""
-
-    execution_id: str
-    attempt_index: int
-    start: str = "start"
-    end: str = "end"
-    count_limit: int = 100
-    visibility: Visibility = "all"
-
-
-class Tail(msgspec.Struct, frozen=True, kw_only=True):
-    """From where to follow an attempt's output, and how long to wait for the first frame."""
-
-    execution_id: str
-    attempt_index: int
-    after: str = "0-0"
-    block_ms: int = 0
-    count_limit: int = 50
-    visibility: Visibility = "all"
-
-
-class StreamPage(msgspec.Struct, frozen=True):
-    """Frames in order. `next_after` is the last id looked at, hidden frames included; the close
-    markers are None while the stream is open."""
-
-    frames: tuple[StoredFrame, ...]
-    next_after: str
-    closed_at: int | None = None
-    closed_reason: str | None = None
-
-
 class StreamReads:
     """Reads and tails share one pool of permits. A tail waits in this process for its stream's
     bell and holds nothing of the store meanwhile."""
@@ -77,32 +53,32 @@ class StreamReads:
         self.permits = Permits("stream_ops", deps.limits.stream_ops)
         self._waiting: dict[Listening, str] = {}
 
-    async def read(self, asked: StreamRange) -> StreamPage:
+    async def read(self, stream: Stream, asked: StreamRange) -> FramePage:
         _check_count(asked.count_limit)
         _check_visibility(asked.visibility)
         first, last = lower_bound(asked.start), upper_bound(asked.end)
-        self._check_stream(asked.execution_id, asked.attempt_index)
+        self._check_stream(stream)
         with self.permits:
-            return await self._look(asked, just_before(first), str(last))
+            return await self._look(stream, asked, just_before(first), str(last))
 
-    async def tail(self, asked: Tail) -> StreamPage:
+    async def tail(self, stream: Stream, asked: Tail) -> FramePage:
         if whole(asked.block_ms, "block_ms") > MOST_BLOCK_MS:
             raise InvalidInput(f"block_ms exceeds {MOST_BLOCK_MS}ms ceiling")
         _check_count(asked.count_limit)
         _check_visibility(asked.visibility)
         after = str(tail_position(asked.after))
-        self._check_stream(asked.execution_id, asked.attempt_index)
+        self._check_stream(stream)
         with self.permits:
             if not asked.block_ms:
-                return await self._look(asked, after)
-            return await self._follow(asked, after)
+                return await self._look(stream, asked, after)
+            return await self._follow(stream, asked, after)
 
-    async def follow(self, asked: Tail) -> StreamPage:
+    async def follow(self, stream: Stream, asked: Tail) -> FramePage:
         """A tail for somebody who follows the stream for long and is counted elsewhere."""
         _check_visibility(asked.visibility)
         after = str(tail_position(asked.after))
-        self._check_stream(asked.execution_id, asked.attempt_index)
-        return await self._follow(asked, after)
+        self._check_stream(stream)
+        return await self._follow(stream, asked, after)
 
     async def close(self) -> None:
         """Let nobody in any more, send home who waits, and give the others time to end."""
@@ -111,51 +87,65 @@ class StreamReads:
         if not await self.permits.returned(GRACE_S):
             _log.warning("streams: reads still under way after %g s", GRACE_S)
 
-    async def _follow(self, asked: Tail, after: str) -> StreamPage:
-        bell = stream_bell(asked.execution_id, asked.attempt_index)
+    async def _follow(self, stream: Stream, asked: Tail, after: str) -> FramePage:
+        bell = stream_bell(*stream)
         listening = self._deps.store.backend.bells().listen(bell)
         self._waiting[listening] = bell
         try:
-            return await self._wait(asked, after, listening)
+            return await self._wait(stream, asked, after, listening)
         finally:
             del self._waiting[listening]
             listening.close()
 
-    async def _wait(self, asked: Tail, after: str, listening: Listening) -> StreamPage:
+    async def _wait(
+        self, stream: Stream, asked: Tail, after: str, listening: Listening
+    ) -> FramePage:
         loop = asyncio.get_running_loop()
         end = loop.time() + asked.block_ms / 1000
         while True:
-            page = await self._look(asked, after)
+            page = await self._look(stream, asked, after)
             left = end - loop.time()
             is_over = left <= 0 or self.permits.is_closed
-            if page.frames or page.closed_at is not None or is_over:
+            if page.frames or page.closed_at or is_over:
                 return page
             after = page.next_after
             await listening.wait(min(left, SAFETY_NET_S))
 
-    async def _look(self, asked: StreamRange | Tail, after: str, to: str = "") -> StreamPage:
+    async def _look(
+        self, stream: Stream, asked: StreamRange | Tail, after: str, to: str = ""
+    ) -> FramePage:
         """Visible frames up to the limit: hidden ones are passed over before anything is counted,
-        and the close markers are those of the last look."""
+        and the close members are those of the last look."""
         shows_all = asked.visibility == "all"
         page_size = asked.count_limit if shows_all else max(asked.count_limit, _FILTERED_PAGE)
         frames: list[StoredFrame] = []
         while True:
-            page = await self._deps.store.frames(
-                FrameRange(asked.execution_id, asked.attempt_index, after, to, page_size)
-            )
+            page = await self._deps.store.frames(FrameRange(*stream, after, to, page_size))
             for stored in page.frames:
                 if len(frames) == asked.count_limit:
                     break
                 after = stored.id
                 if shows_all or stored.frame.mode != "best_effort":
-                    frames.append(stored)
+                    frames.append(_shown(stored))
             if shows_all or len(frames) == asked.count_limit or len(page.frames) < page_size:
-                closed = (page.closed_at, page.closed_reason) if page.closed_at else ()
-                return StreamPage(tuple(frames), after or str(START), *closed)
+                return FramePage(
+                    frames=tuple(frames),
+                    count=len(frames),
+                    next_after=after or str(START),
+                    closed_at=page.closed_at,
+                    closed_reason=page.closed_reason,
+                )
 
-    def _check_stream(self, execution_id: str, attempt_index: int) -> None:
+    def _check_stream(self, stream: Stream) -> None:
+        execution_id, attempt_index = stream
         parse_execution_id(execution_id, self._deps.counts)
         whole(attempt_index, "attempt_index", 0, MAX_INDEX)
+
+
+def _shown(stored: StoredFrame) -> StoredFrame:
+    """Without the writer's own number, which is nothing to readers."""
+    frame = stored.frame
+    return StoredFrame(stored.id, replace(frame, seq=0)) if frame.seq else stored
 
 
 def _check_count(limit: object) -> None:

@@ -1,26 +1,97 @@
-"""`fabric.admin`: everything a server offers, for whatever the fabric is connected to."""
+"""`fabric.admin` and `fabric.sync.admin`: every operation, awaited or blocking."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import Final
+from uuid import UUID, uuid4
 
-from flowfabric.errors import ConfigError
-from flowfabric.fabric.connecting import Connection, lazy
+from flowfabric.core.ids import ExecutionId, for_flow, keyed, solo
+from flowfabric.core.partitions import PartitionCounts
+from flowfabric.fabric.blocking import Facade, LoopThread, blocking, blocking_transport
+from flowfabric.fabric.submitter import Submitter
+from flowfabric.operations.declaration import SyncCalls, Transport
+from flowfabric.operations.ends import Ended
+from flowfabric.operations.executions import ExecutionContext
+from flowfabric.operations.flows import EdgeSnapshot
+from flowfabric.operations.nouns import Calls, Operations
 
-if TYPE_CHECKING:
-    from flowfabric.client.admin import Admin
-    from flowfabric.client.rest import Rest
+_MOST_EDGES: Final = 1_000
 
 
-def admin_of(open_connection: Callable[[], Awaitable[Connection]]) -> "Admin":
-    """Nothing is opened before the first question."""
-    try:
-        from flowfabric.client.admin import Admin
-    except ModuleNotFoundError as fault:
-        raise ConfigError(
-            f"admin: needs the package {fault.name}: install flowfabric[http]"
-        ) from None
+class Admin(Calls):
+    """The same over HTTP and over an engine in this process. Nothing is opened before the first
+    call."""
 
-    async def reach() -> "Rest":
-        return (await open_connection()).rest()
+    def __init__(self, transport: Transport, submitter: Callable[[], Awaitable[Submitter]]) -> None:
+        super().__init__(transport)
+        self._submitter = submitter
 
-    return Admin(reach, lazy(open_connection))
+    async def result(self, execution_id: str) -> bytes | None:
+        """The bytes of a result; None while there is none."""
+        return await (await self._submitter()).result(execution_id)
+
+    async def input(self, execution_id: str) -> bytes:
+        """The bytes that were submitted."""
+        return await (await self._submitter()).input(execution_id)
+
+    async def read_context(self, execution_id: str) -> ExecutionContext:
+        """What a handler is given to work on: input, kind and tags."""
+        shown = await self.describe_execution(execution_id)
+        payload = await self.input(execution_id)
+        return ExecutionContext(payload, shown.execution_kind, shown.tags)
+
+    async def wait_for_terminal(
+        self, execution_id: str, timeout_s: float | None = None
+    ) -> Ended | None:
+        """How it ended, as soon as it has; None when the time is up before."""
+        return await (await self._submitter()).wait_ended(execution_id, timeout_s)
+
+    async def describe_edge(self, flow_id: str, edge_id: str) -> EdgeSnapshot | None:
+        """One edge of a flow; None when it has no such edge."""
+        cursor = ""
+        while True:
+            page = await self.list_edges(flow_id, cursor=cursor, limit=_MOST_EDGES)
+            found = next((one for one in page.items if one.edge_id == edge_id), None)
+            cursor = page.next_cursor
+            if found is not None or not cursor:
+                return found
+
+    # ---- ids
+
+    async def mint_for_flow(self, flow_id: str, uuid: UUID | None = None) -> ExecutionId:
+        """An id for a member of a flow; of a given UUID always the same."""
+        return for_flow(await self._counts(), flow_id, str(uuid or uuid4()))
+
+    async def mint_for_lane(
+        self, lane: str, uuid: UUID | None = None, shards: int = 1
+    ) -> ExecutionId:
+        """An id for standalone work of a lane."""
+        return solo(await self._counts(), lane, str(uuid or uuid4()), shards)
+
+    async def mint_for_key(
+        self, key: str, namespace: str = "default", uuid: UUID | None = None
+    ) -> ExecutionId:
+        """An id next to an idempotency key."""
+        return keyed(await self._counts(), namespace, key, str(uuid or uuid4()))
+
+    async def _counts(self) -> PartitionCounts:
+        found = await self.partitions()
+        return PartitionCounts(
+            found.num_flow_partitions, found.num_budget_partitions, found.num_quota_partitions
+        )
+
+
+class SyncAdmin(SyncCalls, Facade[Admin], Operations):
+    """Every method of `fabric.admin`, blocking."""
+
+    def __init__(self, source: Admin, thread: LoopThread) -> None:
+        Facade.__init__(self, source, thread)
+        SyncCalls.__init__(self, blocking_transport(source.transport, thread))
+
+    result = blocking(Admin.result)
+    input = blocking(Admin.input)
+    read_context = blocking(Admin.read_context)
+    wait_for_terminal = blocking(Admin.wait_for_terminal)
+    describe_edge = blocking(Admin.describe_edge)
+    mint_for_flow = blocking(Admin.mint_for_flow)
+    mint_for_lane = blocking(Admin.mint_for_lane)
+    mint_for_key = blocking(Admin.mint_for_key)

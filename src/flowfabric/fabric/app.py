@@ -14,14 +14,12 @@ from contextlib import aclosing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, overload
 
-from flowfabric.config import Settings
+from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.ids import check_namespace
 from flowfabric.core.plan import Family
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.deliveries import Delivered
-from flowfabric.engine.events import Cursor, EventScope, Item
 from flowfabric.errors import ConfigError, FlowFabricError, InvalidInput
-from flowfabric.fabric.admin import admin_of
+from flowfabric.fabric.admin import Admin
 from flowfabric.fabric.connecting import Connect, connector, lazy, settings_for
 from flowfabric.fabric.flows import Flow
 from flowfabric.fabric.home import Home
@@ -30,10 +28,13 @@ from flowfabric.fabric.options import Options, names_in, settled
 from flowfabric.fabric.runs import Run, result_of
 from flowfabric.fabric.schedules import ScheduleTerms, TaskSchedule, new_schedule
 from flowfabric.fabric.signalling import SignalCall, deliver
+from flowfabric.fabric.submitter import Submitter
 from flowfabric.fabric.tasks import Declare, Task
+from flowfabric.operations.events import Cursor, Event, EventScope
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.nouns import Calls
 from flowfabric.operations.schedules import ScheduleInfo
-from flowfabric.ports.worker import Limits
+from flowfabric.operations.signals import Delivered
 from flowfabric.worker import codecs
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.claiming import Claimer
@@ -45,7 +46,6 @@ from flowfabric.worker.spending import limit_id
 from flowfabric.worker.worker_options import WorkerOptions
 
 if TYPE_CHECKING:
-    from flowfabric.client.admin import Admin
     from flowfabric.fabric.sync import SyncFabric
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -70,7 +70,7 @@ class FlowFabric(Home):
         super().__init__(connector(url, token, settings, lambda: self._observer, duties=duties))
         self._address = url, settings
         self.namespace = _namespace(namespace)
-        self._limits = Limits(lazy(self.open))
+        self._limits = Calls(lazy(self.open))
         self._handlers: dict[str, Handler] = {}
         self._lanes: dict[str, None] = {}
 
@@ -78,6 +78,11 @@ class FlowFabric(Home):
     def where(self) -> str:
         """What it is connected to, for people: whoever reads along learns no password from it."""
         return settings_for(*self._address).store.where
+
+    @property
+    def named_store(self) -> StoreUrl | None:
+        """The store that the program itself names; None when it leaves that to the environment."""
+        return settings_for(*self._address).store if any(self._address) else None
 
     @classmethod
     def over(cls, connect: Connect, *, namespace: str = "default") -> "FlowFabric":
@@ -87,9 +92,12 @@ class FlowFabric(Home):
         return fabric
 
     @cached_property
-    def admin(self) -> "Admin":
-        """Everything a server offers, one typed method per route."""
-        return admin_of(self.open)
+    def admin(self) -> Admin:
+        """Every operation, awaited."""
+        return Admin(lazy(self.open), self._unlayered)
+
+    async def _unlayered(self) -> Submitter:
+        return (await self.open()).submitter
 
     @cached_property
     def sync(self) -> "SyncFabric":
@@ -167,7 +175,7 @@ class FlowFabric(Home):
             middleware=tuple(middleware),
             resources=tuple(resources),
         )
-        return Worker(self._worker_port, self._handlers, options)
+        return Worker(self._worker_calls, self._handlers, options)
 
     def claimer(
         self,
@@ -187,7 +195,7 @@ class FlowFabric(Home):
             concurrency=permits,
             lease_ms=milliseconds(lease, "lease"),
         )
-        return Claimer(self._worker_port, options)
+        return Claimer(self._worker_calls, options)
 
     # ---- submitting
 
@@ -358,8 +366,8 @@ class FlowFabric(Home):
         self,
         families: Collection[Family] = _COMPLETIONS,
         filter: EventScope | None = None,
-        cursor: Cursor = b"",
-    ) -> AsyncGenerator[Item, None]:
+        cursor: Cursor = "",
+    ) -> AsyncGenerator[Event, None]:
         """Follow what happens, from now on, from a cursor on, or from the `oldest` entry kept."""
         scope = filter or EventScope(namespace=self.namespace)
         port = await self.submitter()

@@ -7,7 +7,6 @@ from uuid import uuid4
 import msgspec
 
 from flowfabric.core.tokens import WaitpointToken, same_text
-from flowfabric.engine.deliveries import Delivered
 from flowfabric.engine.signals import TokenMismatch, UnknownWaitpoint
 from flowfabric.errors import (
     ExecutionNotFound,
@@ -18,7 +17,7 @@ from flowfabric.errors import (
     PayloadTooLarge,
     Unauthorized,
 )
-from flowfabric.operations.signals import NewSignal
+from flowfabric.operations.signals import Delivered, NewSignal
 
 if TYPE_CHECKING:
     from flowfabric.fabric.app import FlowFabric

@@ -1,8 +1,7 @@
 """From an address to the two ports a program speaks to."""
 
 from collections.abc import Awaitable, Callable
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -12,28 +11,22 @@ from flowfabric.config import SERVER_SCHEMES, Settings, parse_store_url, setting
 from flowfabric.core.tokens import Secret
 from flowfabric.engine import Engine
 from flowfabric.errors import ConfigError, InvalidInput
-from flowfabric.fabric.embedded import EmbeddedSubmitter
+from flowfabric.fabric.submitter import Submitter
+from flowfabric.fabric.waiting import EngineWaiter
+from flowfabric.fabric.worker_reads import EngineReads
 from flowfabric.operations.declaration import Call, Operation, Transport
-from flowfabric.ports.submitter import SubmitterPort
-from flowfabric.ports.worker import WorkerPort
 from flowfabric.telemetry.observer import NOBODY, Observer
-from flowfabric.worker.embedded import EmbeddedWorker
+from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.observing import observed_worker
-
-if TYPE_CHECKING:
-    from flowfabric.client.rest import Rest
 
 
 class Connection(msgspec.Struct, frozen=True):
     """Both ports, and how to let go of what is behind them. An engine in this process is shown to
     those who want more of it than the ports offer."""
 
-    submitter: SubmitterPort
-    worker: WorkerPort
+    submitter: Submitter
+    worker: WorkerCalls
     close: Callable[[], Awaitable[None]]
-    # Every operation as a server offers it.
-    rest: "Callable[[], Rest]"
-    transport: Transport
     engine: Engine | None = None
 
 
@@ -45,7 +38,7 @@ def lazy(connect: Connect) -> Transport:
 
     def bind(declared: Operation[..., Any]) -> Call:
         async def call(*args: Any, **kwargs: Any) -> Any:
-            return await (await connect()).transport(declared)(*args, **kwargs)
+            return await (await connect()).submitter.transport(declared)(*args, **kwargs)
 
         return call
 
@@ -90,17 +83,17 @@ async def connect_http(url: str, token: Secret, observer: Observer = NOBODY) -> 
     try:
         from flowfabric.client.connecting import connect
         from flowfabric.client.operations import over
+        from flowfabric.client.reads import persistent
     except ModuleNotFoundError as fault:
         raise ConfigError(
             f"url: a server is reached with the package {fault.name}: install flowfabric[http]"
         ) from None
     client = await connect(url, token)
+    worker = WorkerCalls(persistent(over(client.rest)), client.worker_reads)
     return Connection(
-        client.submitter,
-        observed_worker(client.worker, observer),
+        Submitter(over(client.rest), client.waiter),
+        observed_worker(worker, observer),
         client.rest.close,
-        lambda: client.rest,
-        over(client.rest),
     )
 
 
@@ -112,7 +105,7 @@ async def connect_embedded(
     running = duties_of(engine, settings, observer) if duties else None
     if running is not None:
         running.start()
-    connection = connection_on(engine, settings)
+    connection = connection_on(engine)
 
     async def close() -> None:
         if running is not None:
@@ -126,24 +119,8 @@ async def _nothing_to_close() -> None:
     """The engine is somebody else's."""
 
 
-def connection_on(engine: Engine, settings: Settings | None = None) -> Connection:
+def connection_on(engine: Engine) -> Connection:
     """The ports over an engine that somebody else opened and will close."""
-    submitter = EmbeddedSubmitter(engine)
-
-    @cache
-    def rest() -> "Rest":
-        return _rest_over(engine, settings or Settings())
-
-    worker = EmbeddedWorker(engine)
-    return Connection(submitter, worker, _nothing_to_close, rest, engine.use_case, engine)
-
-
-def _rest_over(engine: Engine, settings: Settings) -> "Rest":
-    """Made when somebody wants it: programs that only submit and work need none of it."""
-    try:
-        from flowfabric.fabric.local import rest_over
-    except ModuleNotFoundError as fault:
-        raise ConfigError(
-            f"admin: needs the package {fault.name}: install flowfabric[http,server]"
-        ) from None
-    return rest_over(engine, settings)
+    submitter = Submitter(engine.use_case, EngineWaiter(engine))
+    worker = WorkerCalls(engine.use_case, EngineReads(engine))
+    return Connection(submitter, worker, _nothing_to_close, engine)

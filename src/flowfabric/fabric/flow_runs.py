@@ -10,8 +10,8 @@ from flowfabric.errors import ConfigError, ResultTimeout
 from flowfabric.fabric.drawing import Style, drawn
 from flowfabric.fabric.nodes import FlowMember, Node
 from flowfabric.fabric.runs import Run
+from flowfabric.fabric.submitter import Submitter
 from flowfabric.operations.flows import FlowCancelled, FlowSnapshot, ReplayedMember
-from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.worker.durations import Duration, milliseconds
 
 R = TypeVar("R")
@@ -30,7 +30,7 @@ class FlowRun:
     def __init__(
         self,
         flow_id: str,
-        port: Callable[[], Awaitable[SubmitterPort]],
+        port: Callable[[], Awaitable[Submitter]],
         nodes: Mapping[str, Node[Any]],
         executions: Mapping[str, str],
     ) -> None:

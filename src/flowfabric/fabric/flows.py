@@ -11,9 +11,9 @@ from flowfabric.fabric.drawing import Style, drawn
 from flowfabric.fabric.flow_runs import FlowRun
 from flowfabric.fabric.nodes import Choice, Inputs, Node, choice
 from flowfabric.fabric.options import Options
+from flowfabric.fabric.submitter import Submitter
 from flowfabric.fabric.tasks import Task
 from flowfabric.operations.flows import GraphEdge, GraphGroup, GraphNode, GraphSubmission
-from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.signatures import Encoded
 
@@ -27,7 +27,7 @@ class Flow:
 
     def __init__(
         self,
-        port: Callable[[], Awaitable[SubmitterPort]],
+        port: Callable[[], Awaitable[Submitter]],
         kind: str,
         *,
         namespace: str,

@@ -8,14 +8,10 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from flowfabric.backend.types import StoredFrame
 from flowfabric.core.backoff import Backoff
 from flowfabric.core.events import HistoryEntry
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.deliveries import Delivered
-from flowfabric.engine.tails import StreamPage, Tail, Visibility
 from flowfabric.errors import (
-    ExecutionNotFound,
     FlowFabricError,
     NotFound,
     ResourceExhausted,
@@ -23,10 +19,12 @@ from flowfabric.errors import (
     WaitpointNotFound,
 )
 from flowfabric.fabric.signalling import SignalCall, deliver
+from flowfabric.fabric.submitter import Submitter
 from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import Attempt, ExecutionInfo
 from flowfabric.operations.explanations import Explanation
-from flowfabric.ports.submitter import SubmitterPort
+from flowfabric.operations.signals import Delivered
+from flowfabric.operations.streams import FramePage, StoredFrame, Tail, Visibility
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.ends import TRACEBACK, value_of_end
 
@@ -67,8 +65,8 @@ class Run(Generic[R]):
     def __repr__(self) -> str:
         return f"Run({self.id!r})"
 
-    async def _port(self) -> SubmitterPort:
-        port: SubmitterPort = await self._open()
+    async def _port(self) -> Submitter:
+        port: Submitter = await self._open()
         return port
 
     async def result(self, timeout: Duration | None = None) -> R:
@@ -83,8 +81,7 @@ class Run(Generic[R]):
         port = await self._port()
         ended = await port.wait_ended(self.id, seconds)
         if ended is None:
-            if not await port.is_known(self.id):
-                raise ExecutionNotFound(self.id)
+            await port.state(self.id)
             why = await self._why_not()
             raise ResultTimeout(f"{self.id} has not ended after {timeout}; it goes on{why}")
         return ended
@@ -102,10 +99,7 @@ class Run(Generic[R]):
         return (await self.info()).public_state
 
     async def info(self) -> ExecutionInfo:
-        found = await (await self._port()).info(self.id)
-        if found is None:
-            raise ExecutionNotFound(self.id)
-        return found
+        return await (await self._port()).describe_execution(self.id)
 
     async def explain(self) -> Explanation:
         """Why it is not running, with every reason at once."""
@@ -127,8 +121,11 @@ class Run(Generic[R]):
     async def summary(self) -> Any:
         """The rolling document of the current attempt; None before its first patch."""
         index = (await self.info()).current_attempt_index
-        found = await (await self._port()).summary(self.id, index)
-        return None if found is None else msgspec.json.decode(found.document)
+        try:
+            found = await (await self._port()).read_summary(self.id, index)
+        except NotFound:
+            return None
+        return msgspec.json.decode(found.document)
 
     async def stream(
         self, after: str | None = None, visibility: Visibility = "all"
@@ -138,24 +135,20 @@ class Run(Generic[R]):
         # Of an attempt that has ended, what came between the last look and its end.
         is_last_look = False
         while True:
-            page = await _when_let_in(
-                port,
-                Tail(
-                    execution_id=self.id,
-                    attempt_index=index,
-                    after=position,
-                    block_ms=0 if is_last_look else _BLOCK_MS,
-                    count_limit=_FRAMES,
-                    visibility=visibility,
-                ),
+            asked = Tail(
+                after=position,
+                block_ms=0 if is_last_look else _BLOCK_MS,
+                count_limit=_FRAMES,
+                visibility=visibility,
             )
+            page = await _when_let_in(port, self.id, index, asked)
             for stored in page.frames:
                 if stored.frame.frame_type != TRACEBACK:
                     yield _frame(stored, index)
             position = page.next_after
             if len(page.frames) == _FRAMES:
                 continue
-            is_closed = page.closed_at is not None
+            is_closed = page.closed_at > 0
             following = await self._following(port, index, is_closed=is_closed)
             if following == index:
                 continue
@@ -166,15 +159,14 @@ class Run(Generic[R]):
                 return
             index, position, is_last_look = following, "0-0", False
 
-    async def _following(self, port: SubmitterPort, index: int, *, is_closed: bool) -> int | None:
+    async def _following(self, port: Submitter, index: int, *, is_closed: bool) -> int | None:
         """The attempt to read on with: a later one, this one, or None when all have ended."""
         if is_closed:
             ended = await port.wait_ended(self.id, 0)
             if ended is not None:
                 return index + 1 if ended.attempt_index > index else None
             return index + 1
-        if not await port.is_known(self.id):
-            raise ExecutionNotFound(self.id)
+        await port.state(self.id)
         ended = await port.wait_ended(self.id, 0)
         if ended is None:
             return index
@@ -205,7 +197,7 @@ class Run(Generic[R]):
         return await deliver(port, call)
 
     async def _address(
-        self, port: SubmitterPort, name: str, waitpoint_id: str
+        self, port: Submitter, name: str, waitpoint_id: str
     ) -> tuple[str, WaitpointToken]:
         open_ones = [
             one for one in await port.waitpoints(self.id) if waitpoint_id in ("", one.waitpoint_id)
@@ -234,23 +226,18 @@ class Run(Generic[R]):
         return "" if ended is None else await _traceback(port, ended)
 
 
-async def result_of(port: SubmitterPort, ended: Ended, type_: Any) -> Any:
+async def result_of(port: Submitter, ended: Ended, type_: Any) -> Any:
     """The decoded result of what has ended; how else it ended is raised."""
     return value_of_end(ended, type_, await _traceback(port, ended))
 
 
-async def _traceback(port: SubmitterPort, ended: Ended) -> str:
+async def _traceback(port: Submitter, ended: Ended) -> str:
     """The traceback stored behind the output of the attempt that failed last."""
     position, text = "0-0", ""
     while ended.state == "failed":
-        tail = Tail(
-            execution_id=ended.execution_id,
-            attempt_index=ended.attempt_index,
-            after=position,
-            count_limit=_FRAMES,
-        )
+        asked = Tail(after=position, count_limit=_FRAMES)
         try:
-            page = await port.tail(tail)
+            page = await port.tail(ended.execution_id, ended.attempt_index, asked)
         except ResourceExhausted:
             # That it failed must be told, even by a server that has no room to tell why.
             return text
@@ -263,12 +250,14 @@ async def _traceback(port: SubmitterPort, ended: Ended) -> str:
     return text
 
 
-async def _when_let_in(port: SubmitterPort, tail: Tail) -> StreamPage:
+async def _when_let_in(
+    port: Submitter, execution_id: str, attempt_index: int, asked: Tail
+) -> FramePage:
     """A page of a stream, however many read from the same server."""
     failures = 0
     while True:
         try:
-            return await port.tail(tail)
+            return await port.tail(execution_id, attempt_index, asked)
         except ResourceExhausted:
             failures += 1
             await asyncio.sleep(_BACKOFF.pause_s(failures, random.random()))

@@ -6,8 +6,8 @@ from typing import Any, Final, Generic, TypedDict, TypeVar
 
 from flowfabric.errors import ConfigError
 from flowfabric.fabric.runs import Run
+from flowfabric.fabric.submitter import Submitter
 from flowfabric.operations.schedules import Backfill, NewSchedule, ScheduleInfo
-from flowfabric.ports.submitter import SubmitterPort
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.durations import Duration, instant_ms, milliseconds
 
@@ -28,7 +28,7 @@ class ScheduleTerms(TypedDict, total=False):
     catch_up: str
 
 
-Reach = Callable[[], Awaitable[SubmitterPort]]
+Reach = Callable[[], Awaitable[Submitter]]
 
 
 class TaskSchedule(Generic[R]):

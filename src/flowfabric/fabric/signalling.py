@@ -5,9 +5,8 @@ from uuid import uuid4
 import msgspec
 
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.deliveries import Delivered
-from flowfabric.operations.signals import NewSignal
-from flowfabric.ports.submitter import SubmitterPort
+from flowfabric.fabric.submitter import Submitter
+from flowfabric.operations.signals import Delivered, NewSignal
 from flowfabric.worker import codecs
 
 
@@ -32,7 +31,7 @@ class SignalCall(msgspec.Struct, frozen=True, kw_only=True):
         return f"SignalCall(execution_id={self.execution_id!r}, name={self.name!r})"
 
 
-async def deliver(port: SubmitterPort, call: SignalCall) -> Delivered:
+async def deliver(port: Submitter, call: SignalCall) -> Delivered:
     token = call.token
     body: bytes | None = None
     encoding = codecs.JSON

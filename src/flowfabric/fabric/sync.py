@@ -5,13 +5,12 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack
+from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
 from flowfabric.core.plan import Family
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.deliveries import Delivered
-from flowfabric.engine.events import Cursor, EventScope, Item
 from flowfabric.errors import ConfigError, FlowFabricError
+from flowfabric.fabric.admin import SyncAdmin
 from flowfabric.fabric.app import FlowFabric
 from flowfabric.fabric.blocking import Facade, LoopThread, blocking
 from flowfabric.fabric.flow_runs import FlowRun
@@ -20,12 +19,11 @@ from flowfabric.fabric.nodes import Node
 from flowfabric.fabric.options import Options
 from flowfabric.fabric.runs import Frame, Run
 from flowfabric.operations.ends import Ended
+from flowfabric.operations.events import Cursor, Event, EventScope
+from flowfabric.operations.signals import Delivered
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.durations import Duration
 from flowfabric.worker.runtime import Worker
-
-if TYPE_CHECKING:
-    from flowfabric.fabric.sync_admin import SyncAdmin
 
 R = TypeVar("R")
 
@@ -151,19 +149,16 @@ class SyncFabric(Facade[FlowFabric]):
     # ---- others
 
     @cached_property
-    def admin(self) -> "SyncAdmin":
-        """Everything a server offers, one typed method per route."""
-        admin = self._source.admin
-        from flowfabric.fabric.sync_admin import SyncAdmin
-
-        return SyncAdmin(admin, self._thread)
+    def admin(self) -> SyncAdmin:
+        """Every operation, blocking."""
+        return SyncAdmin(self._source.admin, self._thread)
 
     def events(
         self,
         families: Collection[Family] = _COMPLETIONS,
         filter: EventScope | None = None,
-        cursor: Cursor = b"",
-    ) -> Iterator[Item]:
+        cursor: Cursor = "",
+    ) -> Iterator[Event]:
         """Follow what happens, from now on or from a cursor on."""
         return self._thread.each(self._source.events(families, filter, cursor))
 

@@ -71,6 +71,10 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     # The event in the audit log.
     audit: str = ""
+    # The member that goes with the last request of a batch that is cut into several.
+    with_last: str = ""
+    # No cache keeps the answer.
+    no_store: bool = False
     # The command that calls it from a shell.
     command: str = ""
     # The answer is a credential: no cache keeps it, and callers must show who they are.
@@ -280,6 +284,8 @@ ANY: Final = frozenset[Scope]()
 READ: Final = scoped("read")
 SUBMIT: Final = scoped("submit")
 WORKER: Final = scoped("worker")
+APPROVE: Final = scoped("approve")
+METRICS: Final = scoped("metrics")
 ADMIN: Final = scoped("admin")
 READ_OR_WORKER: Final = scoped("read", "worker")
 SUBMIT_OR_WORKER: Final = scoped("submit", "worker")

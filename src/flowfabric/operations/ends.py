@@ -9,6 +9,11 @@ End = Literal["completed", "failed", "cancelled", "expired", "skipped"]
 # By public state.
 ENDS: Final[Mapping[str, End]] = {state: state for state in get_args(End)}
 
+# Headers of a result, which itself is nothing but its bytes: of which attempt it is, only while the
+# execution is completed; and its encoding, percent-encoded, since whoever completes it chooses it.
+ATTEMPT_HEADER: Final = "x-attempt-index"
+ENCODING_HEADER: Final = "x-result-encoding"
+
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """How an execution ended, with its result if it completed."""

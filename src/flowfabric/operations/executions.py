@@ -139,6 +139,14 @@ class CurrentLease(Answer, frozen=True, kw_only=True):
     last_heartbeat_at: int = 0
 
 
+class ExecutionContext(Answer, frozen=True):
+    """What a handler is given to work on."""
+
+    input_payload: bytes
+    execution_kind: str
+    tags: Mapping[str, str]
+
+
 class ExecutionInfo(Answer, frozen=True, kw_only=True):
     """One execution for people. An instant of 0 has not come."""
 

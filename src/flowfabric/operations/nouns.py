@@ -1,17 +1,26 @@
 """The nouns: the only list of what can be asked."""
 
+from flowfabric.operations.attempts import HeldAttempts
 from flowfabric.operations.budgets import Budgets
-from flowfabric.operations.declaration import operations_of
+from flowfabric.operations.declaration import AsyncCalls, operations_of
 from flowfabric.operations.executions import Executions
 from flowfabric.operations.flows import Flows
 from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.schedules import Schedules
 from flowfabric.operations.signals import Signals
 from flowfabric.operations.store import Store
+from flowfabric.operations.streams import Streams
+from flowfabric.operations.workers import Workers
 
 
-class Operations(Executions, Signals, Flows, Budgets, Lanes, Schedules, Store):
+class Operations(
+    Executions, Signals, Streams, Flows, Budgets, Lanes, Schedules, Workers, HeldAttempts, Store
+):
     """Every declared operation. Names are unique over all nouns: mypy refuses a clash."""
+
+
+class Calls(AsyncCalls, Operations):
+    """Every operation as a coroutine function, over any transport."""
 
 
 NOUNS = Operations.__bases__

@@ -21,7 +21,7 @@ from flowfabric.errors import (
     TokenExpired,
     WaitpointClosed,
 )
-from flowfabric.operations.declaration import ADMIN, READ, SUBMIT, operation
+from flowfabric.operations.declaration import ADMIN, APPROVE, READ, SUBMIT, operation
 from flowfabric.operations.types import (
     UUID_PATTERN,
     Answer,
@@ -117,6 +117,10 @@ class TokenOfWaitpoint(Answer, frozen=True):
     token: WaitpointToken
 
 
+# What became of a signal.
+Delivered = Accepted | Duplicate
+
+
 class Signals:
     @operation(
         "POST /v1/executions/{execution_id}/signal",
@@ -139,7 +143,7 @@ class Signals:
 
     @operation(
         "POST /v1/executions/{execution_id}/waitpoints/{waitpoint_id}/approve",
-        ADMIN,
+        APPROVE,
         ExecutionNotFound,
         NoWaitpointToApprove,
         *_REFUSALS,

@@ -3,7 +3,7 @@
 import msgspec
 
 from flowfabric.errors import InvalidKid, InvalidSecretHex, RotationConflict
-from flowfabric.operations.declaration import ADMIN, ANY, AsyncCalls, operation
+from flowfabric.operations.declaration import ADMIN, ANY, operation
 from flowfabric.operations.owners import PUBLIC, STORE
 from flowfabric.operations.types import Answer, Part
 
@@ -79,7 +79,3 @@ class Store:
     async def rotate_waitpoint_hmac_secret(self, new: NewSecret) -> SecretRotated:
         """Sign with a new key from now on; tokens of the old one stay valid for the grace.
         Repeating the same rotation is harmless."""
-
-
-class StoreCalls(AsyncCalls, Store):
-    """The store, whoever is asked."""

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from flowfabric.config import ApiToken, token_digest
-from flowfabric.core.scopes import SCOPES, Scope
+from flowfabric.core.scopes import SCOPES, Scope, granted
 from flowfabric.core.tokens import same_text
 from flowfabric.errors import Forbidden, Unauthorized
 
@@ -14,15 +14,15 @@ _SCHEME: Final = b"Bearer "
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """A known caller; without namespaces it may act in all of them."""
+    """A known caller with every scope it has; without namespaces it may act in all of them."""
 
     name: str = ""
     scopes: frozenset[Scope] = SCOPES
     namespaces: frozenset[str] | None = None
 
     def need(self, wanted: frozenset[Scope]) -> None:
-        """One of the scopes is enough, and admin is all of them."""
-        if wanted and self.scopes.isdisjoint(wanted) and "admin" not in self.scopes:
+        """One of the scopes is enough."""
+        if wanted and self.scopes.isdisjoint(wanted):
             raise Forbidden(f"scope {' or '.join(sorted(wanted))}")
 
     def need_namespace(self, namespace: str) -> None:
@@ -42,7 +42,7 @@ class Tokens:
     """The tokens of a server; without any, everybody is let in."""
 
     def __init__(self, tokens: Iterable[ApiToken]) -> None:
-        self._known = [(one.digest, Caller(one.name, one.scopes, one.namespaces)) for one in tokens]
+        self._known = [(one.digest, _caller(one)) for one in tokens]
 
     @property
     def are_needed(self) -> bool:
@@ -63,6 +63,10 @@ class Tokens:
         if found is None:
             raise _unauthorized()
         return found
+
+
+def _caller(token: ApiToken) -> Caller:
+    return Caller(token.name, granted(token.scopes, token.namespaces), token.namespaces)
 
 
 def _unauthorized() -> Unauthorized:

@@ -3,21 +3,34 @@
 from collections.abc import AsyncGenerator
 from typing import Final
 
-import msgspec
-
 from flowfabric.core.states import FINAL
 from flowfabric.core.streams import tail_position
-from flowfabric.engine.streams import StreamPage, Tail
-from flowfabric.errors import FlowFabricError, InvalidInput, InvalidParameter
+from flowfabric.errors import FlowFabricError, InvalidInput, InvalidParameter, NotFound
+from flowfabric.operations.streams import FramePage, Tail, Visibility
+from flowfabric.operations.types import Answer, Params
 from flowfabric.server.call import Call
-from flowfabric.server.frames import shown_frame
 from flowfabric.server.reading import ClientGone
 from flowfabric.server.sse import BEAT, BEAT_MS, OPENING, event, failed
 from flowfabric.server.waiting import Leaving
-from flowfabric.wire import streams as wire
 
 _START: Final = "0-0"
 _PAGE: Final = 100
+
+
+class SseQuery(Params, frozen=True, kw_only=True):
+    after: str = ""
+    visibility: Visibility = "all"
+    summary: bool = False
+
+
+class _AttemptBegan(Answer, frozen=True, kw_only=True):
+    attempt_index: int
+    attempt_type: str
+
+
+class _Closed(Answer, frozen=True, kw_only=True):
+    closed_at: int
+    closed_reason: str
 
 
 class Follower:
@@ -27,9 +40,9 @@ class Follower:
     last event was, and goes on with the next attempt whenever one begins.
     """
 
-    def __init__(self, call: Call[None, wire.SseQuery], current: int) -> None:
+    def __init__(self, call: Call[None, SseQuery], current: int) -> None:
         self._call = call
-        self._follows = call.path["idx"] == "latest"
+        self._follows = call.path["attempt_index"] == "latest"
         self._index, self._after = self._begin(current)
         _check_position(self._after)
 
@@ -52,9 +65,9 @@ class Follower:
         while True:
             page = await leaving.wait_for(self._page())
             for stored in page.frames:
-                yield event("frame", shown_frame(stored), self._place(stored.id))
+                yield event("frame", stored, self._place(stored.id))
             self._after = page.next_after
-            if page.closed_at is None:
+            if not page.closed_at:
                 if not page.frames:
                     yield BEAT
                 continue
@@ -64,22 +77,20 @@ class Follower:
             if self._follows and await self._went_on(leaving):
                 yield await self._attempt()
                 continue
-            closed = wire.ClosedEvent(
-                closed_at=page.closed_at, closed_reason=page.closed_reason or ""
-            )
+            closed = _Closed(closed_at=page.closed_at, closed_reason=page.closed_reason)
             yield event("closed", closed)
             return
 
-    async def _page(self) -> StreamPage:
+    async def _page(self) -> FramePage:
         return await self._call.engine.streams.follow_stream(
+            self._call.execution_id,
+            self._index,
             Tail(
-                execution_id=self._call.execution_id,
-                attempt_index=self._index,
                 after=self._after,
                 block_ms=BEAT_MS,
                 count_limit=_PAGE,
                 visibility=self._call.query.visibility,
-            )
+            ),
         )
 
     def _begin(self, current: int) -> tuple[int, str]:
@@ -87,7 +98,7 @@ class Follower:
         last = self._call.headers.get(b"last-event-id", b"").decode("latin-1")
         given = last or self._call.query.after
         if not self._follows:
-            return int(self._call.path["idx"]), given or _START
+            return int(self._call.path["attempt_index"]), given or _START
         index, slash, after = given.partition("/")
         if not slash:
             return current, given or _START
@@ -117,15 +128,16 @@ class Follower:
     async def _attempt(self) -> bytes:
         found = await self._call.engine.reads.attempts(self._call.execution_id)
         kind = next((one.type for one in found.attempts if one.index == self._index), "")
-        told = wire.AttemptEvent(attempt_index=self._index, attempt_type=kind or "initial")
+        told = _AttemptBegan(attempt_index=self._index, attempt_type=kind or "initial")
         return event("attempt", told)
 
     async def _summary(self) -> bytes | None:
         streams, own = self._call.engine.streams, self._call.execution_id
-        found = await streams.read_summary(own, self._index)
-        if found is None:
+        try:
+            found = await streams.read_summary(own, self._index)
+        except NotFound:
             return None
-        return event("summary", {"version": found.version, "document": msgspec.Raw(found.document)})
+        return event("summary", {"version": found.version, "document": found.document})
 
 
 def _check_position(after: str) -> None:

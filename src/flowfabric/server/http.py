@@ -10,6 +10,8 @@ from itertools import count
 from os import urandom
 from typing import Any, Final
 
+import msgspec
+
 from flowfabric.errors import (
     FlowFabricError,
     MethodNotAllowed,
@@ -48,16 +50,23 @@ ANSWER: Final = "flowfabric.answer"
 Answer = Callable[[int, Headers, bytes], bool]
 
 _access = logging.getLogger("flowfabric.http")
-_METRICS: Final = b"/metrics"
+METRICS_PATH: Final = "/metrics"
+_METRICS: Final = METRICS_PATH.encode()
 _BODY_METHODS: Final = frozenset({"POST", "PUT", "DELETE", "PATCH"})
 _LONGEST_ID: Final = 128
+
+
+def _opened(route: Route) -> Route:
+    """The route of the metrics, open to everybody; any other as it is."""
+    return msgspec.structs.replace(route, scopes=None) if route.path == METRICS_PATH else route
 
 
 class Http:
     """The ASGI application of one server."""
 
     def __init__(self, services: Services, routes: Iterable[Route]) -> None:
-        listed = tuple(routes)
+        is_open = services.settings.metrics_open
+        listed = tuple(map(_opened, routes) if is_open else routes)
         self.services = services
         services.describe = partial(document_of, listed)
         self._router = Router(listed)

@@ -46,15 +46,17 @@ def _number(text: str, name: str) -> int:
 def _attempt_index(text: str, counts: PartitionCounts) -> str:
     """The index of an attempt, or `latest`."""
     try:
-        return text if text == "latest" else str(_number(text, "idx"))
+        return text if text == "latest" else str(_number(text, "attempt_index"))
     except InvalidParameter:
-        raise InvalidParameter("idx: expected the index of an attempt") from None
+        raise InvalidParameter(
+            "attempt_index: expected the index of an attempt, or latest"
+        ) from None
 
 
 # The parameters of the routes that are written by hand.
 HAND_WRITTEN: Final[Mapping[str, Reader]] = {
     "execution_id": reader_of("execution_id", ExecutionId),
-    "idx": _attempt_index,
+    "attempt_index": _attempt_index,
     "worker_id": reader_of("worker_id", WorkerId),
 }
 

@@ -16,7 +16,7 @@ from flowfabric.core.streams import (
     tail_position,
     upper_bound,
 )
-from flowfabric.engine.streams import StreamRange, Streams, Tail
+from flowfabric.engine.streams import Streams
 from flowfabric.errors import (
     ExecutionNotFound,
     FlowFabricError,
@@ -24,6 +24,7 @@ from flowfabric.errors import (
     StaleOwnerCannotAppend,
     StreamClosed,
 )
+from flowfabric.operations.streams import StreamRange, Tail
 from tests.unit.engine.nostore import deps_without_store
 
 ID = "{fp:7}:00000000-0000-4000-8000-000000000001"
@@ -128,21 +129,31 @@ def test_what_the_record_does_not_explain_is_about_the_summary() -> None:
         ({"count_limit": True}, "count_limit must be >= 1"),
         ({"count_limit": 10_001}, "count_limit_exceeds_hard_cap"),
         ({"visibility": "some"}, "visibility"),
-        ({"attempt_index": -1}, "attempt_index"),
-        ({"execution_id": "x"}, "execution_id"),
     ],
 )
 async def test_reads_and_tails_check_their_arguments(fields: dict[str, Any], match: str) -> None:
     streams = Streams(deps_without_store())
-    place: dict[str, Any] = {"execution_id": ID, "attempt_index": 0}
     with pytest.raises(InvalidInput, match=match):
-        await streams.read_stream(StreamRange(**(place | fields)))
+        await streams.read_stream(ID, 0, StreamRange(**fields))
     with pytest.raises(InvalidInput, match=match):
-        await streams.tail_stream(Tail(**(place | fields)))
+        await streams.tail_stream(ID, 0, Tail(**fields))
+
+
+@pytest.mark.parametrize(
+    ("own", "index", "match"), [(ID, -1, "attempt_index"), ("x", 0, "execution_id")]
+)
+async def test_reads_and_tails_check_which_stream_is_asked(
+    own: str, index: int, match: str
+) -> None:
+    streams = Streams(deps_without_store())
+    with pytest.raises(InvalidInput, match=match):
+        await streams.read_stream(own, index)
+    with pytest.raises(InvalidInput, match=match):
+        await streams.tail_stream(own, index)
 
 
 async def test_the_ceiling_of_a_tail_comes_before_all_else() -> None:
     streams = Streams(deps_without_store())
-    asked = Tail(execution_id="x", attempt_index=0, block_ms=30_001, count_limit=0, after="start")
+    asked = Tail(block_ms=30_001, count_limit=0, after="start")
     with pytest.raises(InvalidInput, match="block_ms exceeds 30000ms ceiling"):
-        await streams.tail_stream(asked)
+        await streams.tail_stream("x", 0, asked)

@@ -12,19 +12,18 @@ from flowfabric.backend.base import LOG_BELL, Backend
 from flowfabric.backend.bells import LocalBells, LocalListening
 from flowfabric.backend.coalesce import Store
 from flowfabric.backend.types import Description, EventFilter, EventPage, StoredEvent
+from flowfabric.core.cursors import to_text
 from flowfabric.core.events import LogEntry
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.engine import events as module
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.event_types import CompletionEvent
 from flowfabric.engine.events import Events, Subscription
 from flowfabric.errors import (
-    Corruption,
     InvalidInput,
-    StreamBackpressure,
     StreamDisconnected,
     TransportFault,
 )
+from flowfabric.operations.events import BackpressureEvent, CompletionEvent, CorruptionEvent
 from tests.unit.engine.nostore import MEMORY
 
 ID = "{fp:7}:00000000-0000-4000-8000-000000000001"
@@ -139,7 +138,7 @@ async def test_what_came_between_subscribing_and_iterating_is_not_lost() -> None
         log.entries.append(completed())
         event = await soon(subscription)
     assert isinstance(event, CompletionEvent)
-    assert (event.outcome, event.cursor) == ("success", b"2")
+    assert (event.outcome, event.cursor) == ("success", to_text(b"2"))
 
 
 def _quietly(log: Log) -> None:
@@ -172,7 +171,7 @@ async def test_a_broken_read_ends_the_stream_with_the_last_position() -> None:
     log.fault = TransportFault("gone")
     with pytest.raises(StreamDisconnected) as broken:
         await soon(subscription)
-    assert broken.value.details["cursor"] == b"2"
+    assert broken.value.details["cursor"] == to_text(b"2")
     assert isinstance(broken.value.__cause__, TransportFault)
     with pytest.raises(StopAsyncIteration):
         await soon(subscription)
@@ -182,12 +181,12 @@ async def test_a_broken_read_ends_the_stream_with_the_last_position() -> None:
 async def test_missed_entries_are_told_and_the_stream_goes_on() -> None:
     log = Log(*[completed()] * 5)
     log.kept_from = 3
-    subscription = await events_on(log).subscribe_completions(cursor=b"1")
+    subscription = await events_on(log).subscribe_completions(cursor=to_text(b"1"))
     async with aclosing(subscription):
         first = await soon(subscription)
         rest = [await soon(subscription) for _ in range(2)]
-    assert isinstance(first, StreamBackpressure)
-    assert [event.cursor for event in rest] == [b"4", b"5"]
+    assert isinstance(first, BackpressureEvent)
+    assert [event.cursor for event in rest] == [to_text(b"4"), to_text(b"5")]
 
 
 async def test_an_unreadable_entry_is_one_item_among_the_others() -> None:
@@ -195,9 +194,9 @@ async def test_an_unreadable_entry_is_one_item_among_the_others() -> None:
     subscription = await events_on(log).subscribe_completions(cursor="oldest")
     async with aclosing(subscription):
         items = [await soon(subscription) for _ in range(3)]
-    assert [type(item) for item in items] == [CompletionEvent, Corruption, CompletionEvent]
+    assert [type(item) for item in items] == [CompletionEvent, CorruptionEvent, CompletionEvent]
 
 
 async def test_a_foreign_cursor_is_refused_before_anybody_iterates() -> None:
     with pytest.raises(InvalidInput):
-        await events_on(Log()).subscribe_completions(cursor=b"other")
+        await events_on(Log()).subscribe_completions(cursor=to_text(b"other"))

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from flowfabric.engine import Engine, Limits, engine_on, summaries
-from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.streams import Frame, Output, Tail
+from flowfabric.engine.claims import Claimed
+from flowfabric.engine.streams import Output
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.streams import Frame, Tail
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.streaming import Waits
 from tests.unit.engine.recorder import Recorder
 
@@ -26,7 +28,9 @@ def engine(store: Recorder) -> Engine:
 async def started(engine: Engine, n: int = 1) -> list[Claimed]:
     for _ in range(n):
         await engine.executions.create(Submission(kind="k"))
-    return await engine.claims.claim(ClaimOrder(worker_id="w", worker_instance_id="w-1", n=n))
+    return await engine.claims.claim(
+        ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",), n=n)
+    )
 
 
 def frame(payload: bytes = b"x", **fields: Any) -> Frame:
@@ -92,8 +96,7 @@ async def test_a_document_that_was_forgotten_is_read_again(
     assert store.take() == ["append"] * 4 + ["summary", "append"]
     for each in claims:
         found = await engine.streams.read_summary(each.execution_id, 0)
-        assert found is not None
-        assert (found.document, found.version) == (b'{"text":"0123456"}', 2)
+        assert (bytes(found.document), found.version) == (b'{"text":"0123456"}', 2)
 
 
 async def test_tails_that_wake_together_look_together(
@@ -101,9 +104,9 @@ async def test_tails_that_wake_together_look_together(
 ) -> None:
     waits = Waits(store.backend.bells(), monkeypatch)
     (claimed,) = await started(engine)
-    asked = Tail(execution_id=claimed.execution_id, attempt_index=0, block_ms=30_000)
+    own, asked = claimed.execution_id, Tail(block_ms=30_000)
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        tails = [group.create_task(engine.streams.tail_stream(asked)) for _ in range(500)]
+        tails = [group.create_task(engine.streams.tail_stream(own, 0, asked)) for _ in range(500)]
         await waits.reach(500)
         store.take()
         await engine.streams.append(claimed.held, 0, [frame()])

@@ -2,13 +2,12 @@
 
 from typing import assert_type
 
-from flowfabric.client.admin import Admin
 from flowfabric.core.rules.signals import Accepted, Duplicate
-from flowfabric.fabric.sync_admin import SyncAdmin
+from flowfabric.fabric.admin import Admin, SyncAdmin
+from flowfabric.fabric.submitter import Submitter
 from flowfabric.operations.executions import AlreadySatisfied, Replayed, Revoked
 from flowfabric.operations.signals import Approval, OpenWaitpoint
 from flowfabric.operations.types import Page
-from flowfabric.ports.submitter import SubmitterPort
 
 DECISION = Approval(signal_name="approved", source_identity="ada")
 
@@ -26,11 +25,11 @@ def blocking(admin: SyncAdmin) -> None:
     assert_type(admin.approve("e", "w", DECISION), Accepted | Duplicate)
 
 
-async def through_a_port(port: SubmitterPort) -> None:
+async def through_a_port(port: Submitter) -> None:
     assert_type(await port.replay("e"), Replayed)
     assert_type(await port.approve("e", "w", DECISION), Accepted | Duplicate)
 
 
 def test_the_names_of_both_surfaces_are_the_declared_ones() -> None:
     for name in ("state", "replay", "revoke_lease", "approve", "list_pending_waitpoints"):
-        assert getattr(Admin, name) is getattr(SyncAdmin, name) is getattr(SubmitterPort, name)
+        assert getattr(Admin, name) is getattr(SyncAdmin, name) is getattr(Submitter, name)

@@ -4,7 +4,7 @@ from typing import Any, assert_type
 
 from flowfabric.client.operations import over
 from flowfabric.client.rest import Rest
-from flowfabric.fabric.sync_admin import SyncAdmin
+from flowfabric.fabric.admin import SyncAdmin
 from flowfabric.operations.declaration import AsyncCalls, operations_of
 from flowfabric.operations.flows import FlowCreated, FlowExists, Flows, FlowSnapshot, Member
 from flowfabric.operations.types import Page

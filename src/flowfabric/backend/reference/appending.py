@@ -28,7 +28,6 @@ from flowfabric.backend.reference.trimming import FrameKey, Oldest, StreamKey
 from flowfabric.backend.types import (
     Append,
     Appended,
-    Frame,
     StreamRefused,
     SummaryPut,
     Trim,
@@ -43,6 +42,7 @@ from flowfabric.core.streams import (
     Position,
     frame_too_large,
 )
+from flowfabric.operations.streams import Frame
 
 _replace = msgspec.structs.replace
 

@@ -39,7 +39,6 @@ from flowfabric.backend.types import (
     EventFilter,
     EventPage,
     Finished,
-    FramePage,
     FrameRange,
     JournalAppend,
     Journaled,
@@ -53,14 +52,15 @@ from flowfabric.backend.types import (
     Queue,
     Registered,
     Seen,
+    StoredSummary,
     StreamRefused,
-    Summary,
     With,
     Worker,
 )
 from flowfabric.core.birth import Birth
 from flowfabric.core.plan import Answer, Plan, Refused
 from flowfabric.errors import FlowFabricError
+from flowfabric.operations.streams import FramePage
 
 T = TypeVar("T")
 
@@ -178,7 +178,7 @@ class ReferenceBackend(FlowMechanisms, LimitMechanisms):
             ]
         )
 
-    async def summary(self, execution_id: str, attempt: int) -> Summary | None:
+    async def summary(self, execution_id: str, attempt: int) -> StoredSummary | None:
         return await self._runner.read(lambda tx: output.read_summary(tx, execution_id, attempt))
 
     async def journal_read(self, execution_id: str, after: int, limit: int) -> JournalPage:

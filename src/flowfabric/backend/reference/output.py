@@ -4,8 +4,9 @@ from flowfabric.backend.reference.streams import is_expired
 from flowfabric.backend.reference.tables import ATTEMPTS, FRAMES, STREAMS, SUMMARIES
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.trimming import FrameKey, StreamKey
-from flowfabric.backend.types import Frame, FramePage, FrameRange, StoredFrame, Summary
+from flowfabric.backend.types import FrameRange, StoredSummary
 from flowfabric.core.streams import START, Position, tail_position, upper_bound
+from flowfabric.operations.streams import Frame, FramePage, StoredFrame
 
 
 def read_frames(tx: Transaction, wanted: FrameRange) -> FramePage:
@@ -22,10 +23,17 @@ def read_frames(tx: Transaction, wanted: FrameRange) -> FramePage:
         if end is None or (ms, seq) <= end
     )
     reached = frames[-1].id if frames else wanted.after or str(START)
-    return FramePage(frames, reached, *_closing(tx, stream))
+    closed_at, closed_reason = _closing(tx, stream)
+    return FramePage(
+        frames=frames,
+        count=len(frames),
+        next_after=reached,
+        closed_at=closed_at,
+        closed_reason=closed_reason,
+    )
 
 
-def read_summary(tx: Transaction, execution_id: str, attempt: int) -> Summary | None:
+def read_summary(tx: Transaction, execution_id: str, attempt: int) -> StoredSummary | None:
     return tx.get(SUMMARIES, (execution_id, attempt))
 
 

@@ -23,7 +23,14 @@ from flowfabric.core.birth import rank_shift_of
 from flowfabric.core.graph import edge_key
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
-from flowfabric.core.retention import LOG_ENTRIES, LOG_MS, count_purged, judge_purge, put_off
+from flowfabric.core.retention import (
+    LOG_ENTRIES,
+    LOG_MS,
+    count_purged,
+    flow_purge_at,
+    judge_purge,
+    put_off,
+)
 from flowfabric.core.step import Step
 
 # What one call looks at or drops at most, of each kind of thing.
@@ -118,6 +125,21 @@ def _purge_flows(tx: Transaction, limit: int) -> None:
             tx.put(EDGES, edge_key(edge), None)
         if len(edges) < _EDGES_AT_ONCE:
             tx.put(FLOWS, flow.flow_id, None)
+
+
+def start_purge_flows(tx: Transaction, flow_ids: Sequence[str]) -> Callable[[str], bool]:
+    """The same for flows that were found to be past their retention, in a store that drops the
+    edges of a flow together with it."""
+    tx.fetch(FLOWS, flow_ids)
+
+    def purge(flow_id: str) -> bool:
+        flow = tx.flow(flow_id)
+        is_over = flow is not None and 0 < flow_purge_at(flow) <= tx.now
+        if is_over:
+            tx.put(FLOWS, flow_id, None)
+        return is_over
+
+    return purge
 
 
 def _drop(tx: Transaction, table: Table[Any, Any], is_over: Callable[[Any], bool]) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import msgspec
 
 from flowfabric.backend.reference.tables import StreamMeta
-from flowfabric.backend.types import Frame, Summary, SummaryPut
+from flowfabric.backend.types import StoredSummary, SummaryPut
 from flowfabric.core.streams import Position
+from flowfabric.operations.streams import Frame
 
 _replace = msgspec.structs.replace
 
@@ -62,9 +63,9 @@ def follows(
     return (put.expected_version, put.patches) == (meta.summary_version, new)
 
 
-def summarised(meta: StreamMeta, put: SummaryPut, now: int) -> Summary:
+def summarised(meta: StreamMeta, put: SummaryPut, now: int) -> StoredSummary:
     """The new document; every patch that went into it counts as one version."""
-    return Summary(
+    return StoredSummary(
         document=put.document,
         version=put.expected_version + put.patches,
         patch_kind=put.patch_kind,

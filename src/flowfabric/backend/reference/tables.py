@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from flowfabric.backend.types import ConfigDocument, Frame, Summary, Worker
+from flowfabric.backend.types import ConfigDocument, StoredSummary, Worker
 from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Edge, Flow, Group
@@ -17,6 +17,7 @@ from flowfabric.core.idempotency import KeyEntry
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.views import Entry, Key
+from flowfabric.operations.streams import Frame
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -94,7 +95,7 @@ ATTEMPTS: Final = Table[tuple[str, int], Attempt]("attempt")
 # Log entries no attempt tells, by the version of the record they made.
 KEPT: Final = Table[tuple[str, int], LogEntry]("kept")
 STREAMS: Final = Table[tuple[str, int], StreamMeta]("stream")
-SUMMARIES: Final = Table[tuple[str, int], Summary]("summary")
+SUMMARIES: Final = Table[tuple[str, int], StoredSummary]("summary")
 FRAMES: Final = Table[tuple[str, int, int, int], Frame]("frame")
 # (execution, attempt, slot): a ring of the numbers a stream's writer used last.
 NUMBERS: Final = Table[tuple[str, int, int], Numbered]("frame_number")

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from flowfabric.backend.reference.tables import JournalRow, StreamMeta
-from flowfabric.backend.types import Frame, Summary, Worker
+from flowfabric.backend.types import StoredSummary, Worker
 from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.limits.asks import Hold
@@ -15,6 +15,7 @@ from flowfabric.core.limits.gates import Gate
 from flowfabric.core.limits.ledgers import Ledger
 from flowfabric.core.record import Attempt, Record
 from flowfabric.errors import Corruption
+from flowfabric.operations.streams import Frame
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ decode_record: Final = _decoder(Record)
 decode_attempt: Final = _decoder(Attempt)
 decode_entry: Final = _decoder(LogEntry)
 decode_stream: Final = _decoder(StreamMeta)
-decode_summary: Final = _decoder(Summary)
+decode_summary: Final = _decoder(StoredSummary)
 decode_frame: Final = _decoder(Frame)
 decode_journal: Final = _decoder(JournalRow)
 decode_flow: Final = _decoder(Flow)

@@ -18,6 +18,7 @@ from flowfabric.errors import FlowFabricError, TransportError
 
 I = TypeVar("I")  # noqa: E741
 A = TypeVar("A")
+T = TypeVar("T")
 
 # Functions of the server may change the same rows thousands of times a second, and each such change
 # makes a decision stale.
@@ -65,6 +66,17 @@ class Commits:
             answers += found
         return answers
 
+    async def read(self, place: Place, read: Callable[[Transaction], T]) -> T:
+        """What a read of the reference answers. One that needs several calls may see what changes
+        between them."""
+        snapshot = Snapshot()
+        while True:
+            tx = self._transaction(place.tables(snapshot), snapshot)
+            try:
+                return read(tx)
+            except Unread as unread:
+                await snapshot.load(self._calls, place.key, unread.reads)
+
     async def run_each(
         self, work: Work[I, A], place: Callable[[I], Place]
     ) -> list[A | FlowFabricError]:
@@ -107,7 +119,7 @@ class Commits:
         """Run the reference, from the beginning each time it asks for something unread."""
         while True:
             tables = place.tables(snapshot)
-            tx = Transaction(cast(Tables, tables), snapshot.now, self._calls.searchable)
+            tx = self._transaction(tables, snapshot)
             try:
                 answers = perform(tx, work)
                 tx.flush()
@@ -115,6 +127,9 @@ class Commits:
                 await snapshot.load(self._calls, place.key, unread.reads)
                 continue
             return _Decided(snapshot, tables, tx, answers)
+
+    def _transaction(self, tables: StoredTables, snapshot: Snapshot) -> Transaction:
+        return Transaction(cast(Tables, tables), snapshot.now, self._calls.searchable)
 
     async def _write(self, place: Place, decided: _Decided) -> Snapshot | None:
         """None when it is written; what was found instead when something has changed."""
@@ -139,9 +154,11 @@ class Commits:
         return None
 
 
-def first_fault(answers: Sequence[A | FlowFabricError]) -> list[A]:
-    """The answers, or the first error among them raised."""
+def all_answered(answers: Sequence[A | FlowFabricError]) -> list[A]:
+    """The answers; the first error among them is raised."""
+    found: list[A] = []
     for answer in answers:
         if isinstance(answer, FlowFabricError):
             raise answer
-    return cast("list[A]", list(answers))
+        found.append(answer)
+    return found

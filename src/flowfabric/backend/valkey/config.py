@@ -1,14 +1,24 @@
 """Mechanism `config`: small documents, changed by compare-and-set."""
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
 
 from flowfabric.backend.base import CONFIG_BELL
+from flowfabric.backend.reference import config
+from flowfabric.backend.reference.tables import CONFIG
+from flowfabric.backend.reference.work import Work
 from flowfabric.backend.types import ConfigDocument, ConfigPut, PutAnswer
+from flowfabric.backend.valkey import keys
 from flowfabric.backend.valkey.bells import StoreBells
 from flowfabric.backend.valkey.calls import Calls
-from flowfabric.backend.valkey.keys import CONFIG
+from flowfabric.backend.valkey.committing import Commits, Place, all_answered
+from flowfabric.backend.valkey.keys import stored_key, tag_of
 from flowfabric.backend.valkey.packing import Args
-from flowfabric.errors import Bug
+from flowfabric.backend.valkey.snapshots import Read, Snapshot
+from flowfabric.backend.valkey.stored_tables import Stored, StoredTables, Writing
+
+_TAG: Final = tag_of(keys.CONFIG)
 
 
 class ConfigMechanism:
@@ -16,30 +26,45 @@ class ConfigMechanism:
     _bells: StoreBells
 
     async def config_get(self, names: Sequence[str]) -> list[ConfigDocument | None]:
-        reply = await self._calls.run("config_get", CONFIG, list(names))
-        return [
-            ConfigDocument(name, answer[0], reply.bodies[answer[2]], answer[1]) if answer else None
-            for name, answer in zip(names, reply.head, strict=True)
-        ]
+        return await Commits(self._calls).read(_place(names), partial(config.get, names=names))
 
     async def config_put(self, puts: Sequence[ConfigPut]) -> list[PutAnswer]:
-        args = Args()
-        request = [(put.name, put.expected, args.put(put.body), put.due_at) for put in puts]
-        reply = await self._calls.run("config_put", CONFIG, request, args)
-        answers = []
-        for put, answer in zip(puts, reply.head, strict=True):
-            if answer[0] == "bug":
-                raise Bug(f"config_put: {answer[1]}")
-            applied, version, due_at, body = answer
-            document = ConfigDocument(put.name, version, reply.bodies[body], due_at)
-            answers.append(PutAnswer(applied, document))
+        work = Work("config_put", config.start_put, puts)
+        answers = await Commits(self._calls).run(work, _place([put.name for put in puts]))
         # Who asks in this process behind this call must not be answered from before it.
         self._bells.ring(CONFIG_BELL)
-        return answers
+        return all_answered(answers)
 
     async def config_list(self, prefix: str, after: str, limit: int) -> list[ConfigDocument]:
-        reply = await self._calls.run("config_list", CONFIG, (prefix, after, max(0, limit)))
-        return [
-            ConfigDocument(name, version, reply.bodies[body], due_at)
-            for name, version, due_at, body in reply.head
-        ]
+        return await Commits(self._calls).read(
+            _place([prefix]), lambda tx: config.listed(tx, prefix, after, limit)
+        )
+
+
+def _place(names: Sequence[str]) -> Place:
+    return Place(keys.CONFIG, "the documents", ", ".join(names), _tables)
+
+
+def _tables(snapshot: Snapshot) -> StoredTables:
+    return StoredTables(
+        snapshot,
+        {CONFIG: Stored(_reads, _document, _put)},
+        names=lambda _: stored_key("config_names", _TAG),
+    )
+
+
+def _reads(name: str) -> list[Read]:
+    return [("HGET", stored_key("config", _TAG), name)]
+
+
+def _document(name: str, replies: list[bytes | None]) -> ConfigDocument | None:
+    (stored,) = replies
+    if stored is None:
+        return None
+    version, due_at, body = stored.split(b" ", 2)
+    return ConfigDocument(name, int(version), body, int(due_at))
+
+
+def _put(writing: Writing, args: Args) -> list[Any]:
+    document: ConfigDocument = writing.value
+    return ["document", writing.key, document.version, document.due_at, args.put(document.body)]

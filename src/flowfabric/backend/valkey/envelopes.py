@@ -5,9 +5,9 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from flowfabric.backend.types import Frame, Mode
 from flowfabric.core.journal import JournalEntry
 from flowfabric.errors import Corruption
+from flowfabric.operations.streams import Frame, Mode
 
 _SIZE_BYTES: Final = 2
 _encode: Final = msgspec.msgpack.encode

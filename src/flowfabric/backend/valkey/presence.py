@@ -7,66 +7,115 @@ from typing import Any, Final
 import libvalkey
 import msgspec
 
+from flowfabric.backend.reference import presence
+from flowfabric.backend.reference.tables import WORKERS
+from flowfabric.backend.reference.work import Work
 from flowfabric.backend.types import Registered, Worker
 from flowfabric.backend.valkey.calls import Calls
-from flowfabric.backend.valkey.keys import REVISION, presence_key
-from flowfabric.errors import FlowFabricError
+from flowfabric.backend.valkey.committing import Commits, Place, all_answered
+from flowfabric.backend.valkey.keys import REVISION, presence_key, stored_key, tag_of
+from flowfabric.backend.valkey.packing import Args, decode, encode
+from flowfabric.backend.valkey.snapshots import Read, Snapshot
+from flowfabric.backend.valkey.stored_tables import Stored, StoredTables, Writing
 
-_encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(Worker).decode
+_to_json: Final = msgspec.json.Encoder().encode
+_from_json: Final = msgspec.json.Decoder(Worker).decode
+
+Instance = presence.Instance
 
 
 class PresenceMechanism:
+    """Workers come and go rarely. A heartbeat comes from each of them again and again, so it is one
+    call of a function."""
+
     _calls: Calls
 
     async def register(self, workers: Sequence[Worker]) -> list[Registered]:
-        return await self._registered(
-            [
-                (
-                    "register",
-                    one.namespace,
-                    one.worker_instance_id,
-                    one.worker_id,
-                    one.ttl_ms,
-                    _encode(one).decode(),
-                )
-                for one in workers
-            ]
+        revision = await self._revision()
+        return all_answered(
+            await Commits(self._calls).run_each(
+                Work("register", presence.start_register, workers),
+                lambda worker: _place(worker.namespace, revision),
+            )
         )
 
-    async def heartbeat(self, workers: Sequence[tuple[str, str]]) -> list[Registered]:
-        return await self._registered([("heartbeat", *one) for one in workers])
-
-    async def leave(self, workers: Sequence[tuple[str, str]]) -> list[bool]:
-        return [found for (found,) in await self._present([("leave", *one) for one in workers])]
+    async def leave(self, workers: Sequence[Instance]) -> list[bool]:
+        return all_answered(
+            await Commits(self._calls).run_each(
+                Work("leave", presence.start_leave, workers), lambda one: _place(one[0])
+            )
+        )
 
     async def workers(self, namespace: str, after: str, limit: int) -> list[Worker]:
-        request = (namespace, after, max(0, limit))
-        reply = await self._calls.run("workers", presence_key(namespace), request)
-        return [
-            msgspec.structs.replace(
-                _decode(body), registered_at=registered_at, last_heartbeat_at=heartbeat_at
-            )
-            for registered_at, heartbeat_at, body in reply.head
-        ]
+        return await Commits(self._calls).read(
+            _place(namespace), lambda tx: presence.workers(tx, namespace, after, limit)
+        )
 
-    async def _registered(self, items: list[tuple[Any, ...]]) -> list[Registered]:
-        answers, revision = await asyncio.gather(self._present(items), self._revision())
-        return [Registered(status, ends_at, revision) for status, ends_at in answers]
+    async def heartbeat(self, workers: Sequence[Instance]) -> list[Registered]:
+        beats = self._calls.batches(
+            "heartbeat",
+            workers,
+            lambda one: presence_key(one[0]),
+            lambda one, _: one,
+            lambda _, answer, __: answer,
+        )
+        answers, revision = await asyncio.gather(beats, self._revision())
+        return [Registered(status, ends_at, revision) for status, ends_at in all_answered(answers)]
 
     async def _revision(self) -> int:
         request = libvalkey.pack_command(("GET", REVISION))
         return int(await self._calls.functions.ask(REVISION, request) or 0)
 
-    async def _present(self, items: list[tuple[Any, ...]]) -> list[Any]:
-        answers = await self._calls.batches(
-            "presence", items, lambda item: presence_key(item[1]), lambda item, _: item, _plain
+
+class _StoredWorkers(StoredTables):
+    """The workers of one namespace. The revision of the configuration lies elsewhere and is only
+    told: nothing depends on it."""
+
+    def __init__(self, snapshot: Snapshot, namespace: str, revision: int) -> None:
+        tag = tag_of(presence_key(namespace))
+        self._revision = revision
+
+        def reads(key: Instance) -> list[Read]:
+            return [("HGET", stored_key("workers", tag), key[1])]
+
+        super().__init__(
+            snapshot,
+            {WORKERS: Stored(reads, _worker, _put)},
+            names=lambda _: stored_key("worker_names", tag),
         )
-        for answer in answers:
-            if isinstance(answer, FlowFabricError):
-                raise answer
-        return answers
+
+    def config_revision(self) -> int:
+        return self._revision
 
 
-def _plain(_: Any, answer: Any, __: Any) -> Any:
-    return answer
+def _place(namespace: str, revision: int = 0) -> Place:
+    return Place(
+        presence_key(namespace),
+        "the workers of",
+        namespace,
+        lambda snapshot: _StoredWorkers(snapshot, namespace, revision),
+    )
+
+
+def _worker(_: Instance, replies: list[bytes | None]) -> Worker | None:
+    (row,) = replies
+    if row is None:
+        return None
+    _, _, registered_at, heartbeat_at, body = decode(row)
+    return msgspec.structs.replace(
+        _from_json(body), registered_at=registered_at, last_heartbeat_at=heartbeat_at
+    )
+
+
+def _put(writing: Writing, args: Args) -> list[Any]:
+    worker: Worker | None = writing.value
+    if worker is None:
+        return ["worker", *writing.key, 0]
+    row = (
+        worker.worker_id,
+        worker.ttl_ms,
+        worker.registered_at,
+        worker.last_heartbeat_at,
+        _to_json(worker).decode(),
+    )
+    return ["worker", *writing.key, args.put(encode(row))]

@@ -3,14 +3,17 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from flowfabric.backend.reference.purging import MOST_LOOKS
+from flowfabric.backend.reference.purging import MOST_LOOKS, start_purge_flows
+from flowfabric.backend.reference.work import Work
 from flowfabric.backend.valkey.calls import Reply
+from flowfabric.backend.valkey.committing import Commits, Place, all_answered
 from flowfabric.backend.valkey.fanning import ask_all, ask_each
-from flowfabric.backend.valkey.keys import execution_partition_key, key_of, partition_key
+from flowfabric.backend.valkey.keys import execution_partition_key, key_of, partition_key, tag_of
 from flowfabric.backend.valkey.limit_upkeep import drop_ended, forget
 from flowfabric.backend.valkey.logs import log_numbers, log_tag
 from flowfabric.backend.valkey.packing import Args, record_from
 from flowfabric.backend.valkey.searching import SearchMechanism, Shelves, Spot
+from flowfabric.backend.valkey.stored_flows import tables_of
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
 from flowfabric.core.retention import LOG_ENTRIES, LOG_MS
@@ -64,15 +67,17 @@ class PurgeMechanism(SearchMechanism):
             lambda share: [limit, *share],
         )
         found = sorted((at, flow_id, part) for reply in replies for at, part, flow_id in reply.head)
-        items = [(part, flow_id) for _, flow_id, part in found[:limit]]
-        for answer in await self._calls.batches(
-            "purge_flows",
-            items,
-            lambda item: partition_key(item[0]),
-            _same,
-            lambda _, answer, __: answer,
-        ):
-            _raised(answer)
+        partitions = {flow_id: part for _, flow_id, part in found[:limit]}
+        work = Work("purge_flows", start_purge_flows, list(partitions))
+        answers = await Commits(self._calls).run_each(
+            work, lambda flow_id: self._flows_of(partitions[flow_id])
+        )
+        all_answered(answers)
+
+    def _flows_of(self, partition: int) -> Place:
+        key = partition_key(partition)
+        tables = tables_of(tag_of(key), self._calls.searchable)
+        return Place(key, "the flows of partition", str(partition), tables, is_freeing=True)
 
     async def _trim_logs(self) -> None:
         tags = [log_tag(self._calls.counts, number) for number in log_numbers(self._calls, ())]

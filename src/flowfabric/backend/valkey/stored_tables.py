@@ -2,7 +2,7 @@
 commit."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from flowfabric.backend.reference.tables import Changes, Order, Table
 from flowfabric.backend.valkey.packing import Args
@@ -17,11 +17,11 @@ V = TypeVar("V")
 
 class Stored(NamedTuple):
     """How the rows of one table are stored: what is read of a row, the row that the replies make,
-    and how a commit puts it (`value` None deletes)."""
+    and how a commit puts it (`value` None deletes), None if it is kept elsewhere."""
 
     reads: Callable[[Any], Sequence[Read]]
     value: Callable[[Any, list[Any]], Any]
-    put: Callable[["Writing", Args], list[Any]]
+    put: Callable[["Writing", Args], list[Any] | None]
 
 
 class Writing(NamedTuple):
@@ -40,18 +40,24 @@ class SortedSet(NamedTuple):
     row: Callable[[Key, str], Any]
 
 
+_NO_ORDERS: Final[Mapping[Order[Any, Any], SortedSet]] = {}
+
+
 class StoredTables:
-    """Only what rare mechanisms ask of tables."""
+    """Only what rare mechanisms ask of tables. `names` has the sorted set of a table whose rows are
+    listed by name, by the prefix they share."""
 
     def __init__(
         self,
         snapshot: Snapshot,
         tables: Mapping[Table[Any, Any], Stored],
-        orders: Mapping[Order[Any, Any], SortedSet],
+        orders: Mapping[Order[Any, Any], SortedSet] = _NO_ORDERS,
+        names: Callable[[tuple[Any, ...]], str] = str,
     ) -> None:
         self._snapshot = snapshot
         self._tables = tables
         self._orders = orders
+        self._names = names
         self._written: list[tuple[Stored, Writing]] = []
         self.log: list[LogEntry] = []
 
@@ -87,6 +93,24 @@ class StoredTables:
         (members,) = self._replies([words])
         return [own.row(shelf, member.decode()) for member in members]
 
+    def range(
+        self, table: Table[K, V], prefix: tuple[Any, ...], after: Any, limit: int
+    ) -> list[tuple[K, V]]:
+        keys: list[Any] = [
+            (*prefix, name) for name in self._behind(prefix, after and after[-1], limit)
+        ]
+        return list(self.get_many(table, keys).items())
+
+    def scan(self, table: Table[str, V], after: str | None, limit: int) -> list[tuple[str, V]]:
+        return list(self.get_many(table, self._behind((), after, limit)).items())
+
+    def _behind(self, prefix: tuple[Any, ...], after: str | None, limit: int) -> list[str]:
+        """Names in their order, strictly behind one."""
+        since = f"({after}" if after else "-"
+        words = ("ZRANGE", self._names(prefix), since, "+", "BYLEX", "LIMIT", "0", str(limit))
+        (names,) = self._replies([words])
+        return [name.decode() for name in names]
+
     def _replies(self, reads: Sequence[Read]) -> list[Any]:
         if self._written:
             raise Bug("rows are read behind a write, which they would not show")
@@ -99,7 +123,8 @@ class StoredTables:
         self.log += changes.log
 
     def puts(self, args: Args) -> list[list[Any]]:
-        return [stored.put(writing, args) for stored, writing in self._written]
+        puts = (stored.put(writing, args) for stored, writing in self._written)
+        return [put for put in puts if put is not None]
 
 
 def _is_behind(order: Order[K, V], key: K, value: V, after: Key | None) -> bool:

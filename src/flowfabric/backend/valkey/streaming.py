@@ -6,17 +6,7 @@ from itertools import islice
 from typing import Any, Final, get_args
 
 from flowfabric.backend.base import Answered
-from flowfabric.backend.types import (
-    Append,
-    Appended,
-    Frame,
-    FramePage,
-    FrameRange,
-    Mode,
-    StoredFrame,
-    StreamRefused,
-    Summary,
-)
+from flowfabric.backend.types import Append, Appended, FrameRange, StoredSummary, StreamRefused
 from flowfabric.backend.valkey.calls import Reply
 from flowfabric.backend.valkey.envelopes import open_frame, seal_frame
 from flowfabric.backend.valkey.journaling import JournalMechanism
@@ -32,6 +22,7 @@ from flowfabric.core.streams import (
     upper_bound,
 )
 from flowfabric.errors import Bug, FlowFabricError, RetentionLimitExceeded
+from flowfabric.operations.streams import Frame, FramePage, Mode, StoredFrame
 
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 _NUMBER: Final = {mode: number for number, mode in enumerate(MODES, 1)}
@@ -55,13 +46,13 @@ class StreamMechanism(JournalMechanism):
         pages = iter(await self._calls.batches("frames", good, _key, _pack_range, _read_page))
         return [faults.get(place) or next(pages) for place in range(len(ranges))]
 
-    async def summary(self, execution_id: str, attempt: int) -> Summary | None:
+    async def summary(self, execution_id: str, attempt: int) -> StoredSummary | None:
         key = execution_partition_key(execution_id)
         reply = await self._calls.run("summary", key, [execution_id, attempt])
         if not reply.head:
             return None
         document, version, kind, updated, since = reply.head
-        return Summary(
+        return StoredSummary(
             document=reply.bodies[document],
             version=version,
             patch_kind=kind,
@@ -142,7 +133,13 @@ def _read_page(wanted: FrameRange, answer: Any, reply: Reply) -> FramePage:
     rows = islice(merge(*found, key=lambda row: row[0]), wanted.limit)
     frames = tuple([StoredFrame(str(position), frame) for position, frame in rows])
     reached = frames[-1].id if frames else wanted.after or str(START)
-    return FramePage(frames, reached, closed_at, closed_reason)
+    return FramePage(
+        frames=frames,
+        count=len(frames),
+        next_after=reached,
+        closed_at=closed_at,
+        closed_reason=closed_reason,
+    )
 
 
 def frames_from(entries: Any, mode: Mode) -> list[_Row]:

@@ -1,20 +1,26 @@
 """Input and result of an execution: raw bytes with headers."""
 
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import quote
+
+import msgspec
 
 from flowfabric.core.record import Record
 from flowfabric.engine.waits import WITH_RESULT
 from flowfabric.errors import ExecutionNotFound, NotFound
+from flowfabric.operations.ends import ATTEMPT_HEADER, ENCODING_HEADER
+from flowfabric.operations.types import Params
 from flowfabric.server.call import Call
 from flowfabric.server.replies import Headers, Reply, raw
 from flowfabric.server.route import READ_OR_WORKER, Routes
-from flowfabric.wire import executions as wire
-from flowfabric.wire.results import ATTEMPT_HEADER, ENCODING_HEADER
 
 routes: Final = Routes()
 
 _BYTES: Final = "application/octet-stream"
+
+
+class WaitQuery(Params, frozen=True, kw_only=True):
+    wait_ms: Annotated[int, msgspec.Meta(ge=0, le=30_000)] = 0
 
 
 @routes.add(
@@ -24,7 +30,7 @@ _BYTES: Final = "application/octet-stream"
     NotFound,
     timeout_s=None,
 )
-async def get_result(call: Call[None, wire.WaitQuery]) -> Reply:
+async def get_result(call: Call[None, WaitQuery]) -> Reply:
     """The result as it was given; nothing while unfinished or when it is gone."""
     await call.need_execution(call.execution_id)
     if call.query.wait_ms:
@@ -50,7 +56,7 @@ async def get_input(call: Call[None, None]) -> Reply:
     return raw(seen.input or b"")
 
 
-async def _awaited(call: Call[None, wire.WaitQuery]) -> str:
+async def _awaited(call: Call[None, WaitQuery]) -> str:
     waits = call.engine.waits
     wait_ms = call.query.wait_ms
     if not wait_ms:
@@ -70,5 +76,5 @@ def _told_beside(record: Record) -> Headers:
     )
 
 
-def _no_result(call: Call[None, wire.WaitQuery]) -> NotFound:
+def _no_result(call: Call[None, WaitQuery]) -> NotFound:
     return NotFound(f"execution result not found: {call.execution_id}")

@@ -5,14 +5,25 @@ from importlib.resources import files
 from typing import Any, Final
 
 from flowfabric.errors import FlowFabricError, NotFound, StoreTimeout
+from flowfabric.operations.declaration import METRICS
+from flowfabric.operations.types import Answer
 from flowfabric.server.call import Call
 from flowfabric.server.faults import reply_of
 from flowfabric.server.replies import JSON, NO_SNIFF, Reply, encode, ok
 from flowfabric.server.route import ANY, OPEN, Routes
 from flowfabric.telemetry.metrics import CONTENT_TYPE
-from flowfabric.wire.store import Readiness, Status
 
 routes: Final = Routes()
+
+
+class Status(Answer, frozen=True, kw_only=True):
+    status: str
+
+
+class Readiness(Answer, frozen=True, kw_only=True):
+    status: str
+    failing: list[str]
+
 
 _PING_S: Final = 2.0
 _METRICS_TYPE: Final = CONTENT_TYPE.decode()
@@ -45,9 +56,9 @@ async def readyz(call: Call[None, None]) -> Reply:
     return ok(Status(status="ready"))
 
 
-@routes.add("GET /metrics", OPEN, {200: _METRICS_TYPE}, NotFound)
+@routes.add("GET /metrics", METRICS, {200: _METRICS_TYPE}, NotFound)
 async def metrics(call: Call[None, None]) -> Reply:
-    """Figures for Prometheus."""
+    """Figures for Prometheus; `FF_METRICS_OPEN` opens them to everybody."""
     text = await call.services.exposition()
     if text is None:
         raise NotFound("metrics are disabled")

@@ -10,20 +10,12 @@ from flowfabric.backend.reference import trimming
 from flowfabric.backend.reference.appending import start_append
 from flowfabric.backend.reference.applying import start_apply
 from flowfabric.backend.reference.output import read_frames, read_summary
-from flowfabric.backend.types import (
-    Append,
-    Appended,
-    Frame,
-    FramePage,
-    FrameRange,
-    StreamRefused,
-    SummaryPut,
-    Trim,
-)
+from flowfabric.backend.types import Append, Appended, FrameRange, StreamRefused, SummaryPut, Trim
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import revoke
 from flowfabric.core.streams import FORGOTTEN, NUMBERS_KEPT
 from flowfabric.errors import InvalidInput, RetentionLimitExceeded
+from flowfabric.operations.streams import Frame, FramePage
 from tests.unit.backend.reference.world import LEASE_MS, World, fence_of
 
 
@@ -354,7 +346,7 @@ def test_a_position_that_is_none_is_refused(world: World, position: str) -> None
 
 def test_what_nobody_wrote_reads_as_empty_and_open(world: World) -> None:
     page = world.read(read_frames, FrameRange("{fp:0}:nobody", 0))
-    assert page == FramePage((), "0-0")
+    assert page == FramePage(frames=(), count=0, next_after="0-0")
 
 
 def test_the_close_is_told_by_the_attempt_open_or_ended(world: World) -> None:

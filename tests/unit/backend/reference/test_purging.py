@@ -21,10 +21,11 @@ from flowfabric.backend.reference.tables import (
     WORKERS,
     Table,
 )
-from flowfabric.backend.types import Append, Duplicate, Frame, JournalAppend, Worker
+from flowfabric.backend.types import Append, Duplicate, JournalAppend, Worker
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.record import Record
+from flowfabric.operations.streams import Frame
 from tests.unit.backend.reference.world import FLOW, World, fence_of
 
 DAY_MS = 86_400_000

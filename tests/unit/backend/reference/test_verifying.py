@@ -22,9 +22,10 @@ from flowfabric.backend.reference.tables import (
     Put,
     Table,
 )
-from flowfabric.backend.types import Append, ConfigDocument, Frame, JournalAppend
+from flowfabric.backend.types import Append, ConfigDocument, JournalAppend
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.views import entries, tag_entries
+from flowfabric.operations.streams import Frame
 from tests.unit.backend.reference.world import FLOW, World, fence_of
 
 

@@ -36,7 +36,7 @@ from flowfabric.backend.reference.tables import (
     Table,
 )
 from flowfabric.backend.sqlite.tables import SqliteTables
-from flowfabric.backend.types import ConfigDocument, Frame, Summary, Worker
+from flowfabric.backend.types import ConfigDocument, StoredSummary, Worker
 from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Edge, Flow, Group, edge_key
@@ -45,6 +45,7 @@ from flowfabric.core.journal import JournalEntry
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.views import VIEWS, Entry, entries, tag_entries
 from flowfabric.errors import Corruption
+from flowfabric.operations.streams import Frame
 from tests.unit.backend.sqlite.samples import (
     EVERY_BYTE,
     EVERY_CHARACTER,
@@ -68,7 +69,7 @@ SAMPLES: dict[Table[Any, Any], tuple[Any, Any]] = {
     STREAMS: ((ID, 0), StreamMeta(frame_count=2, retained={TEXT: 2}, trimmed={"durable": (1, 2)})),
     SUMMARIES: (
         (ID, 0),
-        Summary(
+        StoredSummary(
             document=EVERY_BYTE,
             version=2,
             patch_kind=TEXT,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from flowfabric.backend.types import Frame
 from flowfabric.backend.valkey.envelopes import open_frame, open_step, seal_frame, seal_step
 from flowfabric.core.journal import JournalEntry
 from flowfabric.errors import Corruption
+from flowfabric.operations.streams import Frame
 
 EVERY_BYTE = bytes(range(256))
 

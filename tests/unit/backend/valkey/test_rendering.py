@@ -37,7 +37,6 @@ OWN_NUMBERS: Final = frozenset(
         ("prelude", "0.00002"),
         ("prelude", "1000"),
         ("prelude", "1e6"),
-        ("presence", "500"),
         ("purge", "1000"),
         ("record", "0xdc"),
         ("record", "1000"),

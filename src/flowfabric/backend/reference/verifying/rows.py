@@ -18,7 +18,8 @@ from flowfabric.backend.reference.tables import (
 )
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.verifying.walking import pages, rows_of
-from flowfabric.backend.types import Discrepancy, Frame
+from flowfabric.backend.types import Discrepancy
+from flowfabric.operations.streams import Frame
 
 _PAGE: Final = 1_000
 _FrameKey = tuple[str, int, int, int]

@@ -28,7 +28,7 @@ from flowfabric.backend.reference.tables import (
     StreamMeta,
     Table,
 )
-from flowfabric.backend.types import ConfigDocument, Discrepancy, Summary
+from flowfabric.backend.types import ConfigDocument, Discrepancy, StoredSummary
 from flowfabric.backend.valkey.envelopes import open_step
 from flowfabric.backend.valkey.packing import (
     attempt_from,
@@ -158,7 +158,7 @@ def _stream(rows: Rows, rest: str, fields: dict[bytes, bytes], *, is_empty: bool
     )
     rows.put(STREAMS, own, meta)
     if b"d" in fields:
-        summary = Summary(
+        summary = StoredSummary(
             document=fields[b"d"],
             version=version,
             patch_kind=fields[b"k"].decode(),
