@@ -9,7 +9,6 @@ from flowfabric.backend.types import (
     Append,
     ClaimRequest,
     ConfigPut,
-    Frame,
     FrameRange,
     JournalAppend,
     SummaryPut,
@@ -23,6 +22,7 @@ from flowfabric.core.ids import for_flow
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import complete
+from flowfabric.operations.streams import Frame
 from tests.clock import VirtualClock
 from tests.model.sides import COUNTS, Side
 from tests.model.world import told

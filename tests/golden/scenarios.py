@@ -15,10 +15,10 @@ from flowfabric.core.fence import Fence
 from flowfabric.core.plan import Guard, PauseAttempt, Plan
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.core.states import FINAL
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.flows import GraphEdge, GraphGroup, GraphNode, GraphSubmission
+from flowfabric.operations.workers import ClaimOrder
 from tests.clock import VirtualClock
 from tests.golden import mechanisms
 from tests.golden.constants import patched
