@@ -189,7 +189,7 @@ async def test_work_that_requires_nothing_waits_for_a_worker_in_reads_and_lists(
     driver: Driver,
 ) -> None:
     own = await driver.submit()
-    info = await driver.engine.reads.describe_info(own)
+    info = await driver.engine.reads.describe_execution(own)
     (found,) = (await driver.engine.reads.find(Search())).items
     assert info.state_vector.eligibility_state == "eligible_now"
     assert info.state_vector.blocking_reason == found.blocking_reason == "waiting_for_worker"
