@@ -10,6 +10,18 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from flowfabric.core.limits.asks import (
+    Admission,
+    Cancel,
+    Commit,
+    Extend,
+    Release,
+    Reserve,
+    Reset,
+    Spend,
+    Vacate,
+)
+
 
 class Request(msgspec.Struct, array_like=True, gc=False):
     """Something a function is asked; its members in their order."""
@@ -362,86 +374,34 @@ class FindPurgeable(Request):
 
 
 class Act(Request):
-    """ff1_spend, ff1_slots: what to do, where, and with what (the structs below)."""
+    """ff1_spend, ff1_slots: what to do, where, and with what (a struct of `ACTS` as an array)."""
 
     name: str
     tag: str
-    what: Request
+    what: list[Any]
 
 
-class SpendAct(Request):
-    budget_id: str
-    amounts: list[Any]
-    dedup_key: str
-    execution_id: str
-
-
-class ReleaseAct(Request):
-    budget_id: str
-    execution_id: str
-
-
-class ResetAct(Request):
-    budget_id: str
-    only_if_due: bool
-
-
-class ReserveAct(Request):
-    budget_id: str
-    amounts: list[Any]
-    reservation_id: str
-    execution_id: str
-    ttl_ms: int
-
-
-class CommitAct(Request):
-    budget_id: str
-    amounts: list[Any]
-    reservation_id: str
-
-
-class CancelAct(Request):
-    budget_id: str
-    reservation_id: str
-
-
-class ExtendAct(Request):
-    gate: str
-    execution_id: str
-    holder: str
-    hold_ms: int
-
-
-class VacateAct(Request):
-    gate: str
-    execution_id: str
-    holder: str
-    slot: bool
-    entry: bool
+# What acts on limits: the structs of `core` themselves, each by its name in a Lua file.
+ACTS: Final[Mapping[type[msgspec.Struct], str]] = {
+    Spend: "spend",
+    Release: "release",
+    Reset: "reset",
+    Reserve: "reserve",
+    Commit: "commit",
+    Cancel: "cancel",
+    Extend: "extend",
+    Vacate: "vacate",
+}
 
 
 class Admitting(Request):
-    """ff1_admit. Promised is {gate, slots, entries}, ...: what dry items were shown by earlier
+    """ff1_admit. Items are admissions as arrays: without a rank that is False, and nothing waits.
+    Promised is {gate, slots, entries}, ...: what dry items were shown by earlier
     calls of the same batch."""
 
-    items: list["AdmitItem"]
+    items: list[list[Any]]
     promised: Sequence[Any]
     restorable: bool
-
-
-class AdmitItem(Request):
-    """One execution that wants in. It waits by its rank, unless that is False, and needs an entry
-    (1) or none (0)."""
-
-    execution_id: str
-    asks: list["AskLimit"]
-    holder: str
-    hold_ms: int
-    rank: int | bool
-    needs_entry: int
-    look_ms: int
-    grant_id: str
-    dry: bool
 
 
 class AskLimit(Request):
@@ -506,61 +466,54 @@ class Committing(Request):
     topics: list[str]
 
 
-REQUESTS: Final[dict[str, tuple[str, ...]]] = {
+_STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
+    **{name: struct for struct, name in ACTS.items()},
+    "call": Call,
+    "claim": Claim,
+    "new": NewExecution,
+    "shape": Shape,
+    "order": ClaimOrder,
+    "named": NamedLease,
+    "applying": Applying,
+    "append": AppendFrames,
+    "summary": PutSummary,
+    "steps": AppendSteps,
+    "step_page": ReadSteps,
+    "frames": ReadFrames,
+    "of_attempt": ReadSummary,
+    "read": ReadRecords,
+    "trim": TrimLog,
+    "full": FindFullLogs,
+    "lane": OfLane,
+    "count": CountLane,
+    "depths": ReadDepths,
+    "ready": FindReady,
+    "peek": PeekQueues,
+    "list": ListView,
+    "due": FindDue,
+    "log": ReadLog,
+    "graph": NewGraph,
+    "cancel_flow": CancelFlow,
+    "flow": OneFlow,
+    "flows": ListFlows,
+    "ages": AgeFlows,
+    "members": ListMembers,
+    "edges": ListEdges,
+    "purgeable": FindPurgeable,
+    "act": Act,
+    "admitting": Admitting,
+    "admit": Admission,
+    "ask": AskLimit,
+    "restore": Restoring,
+    "limit": ReadLimit,
+    "attached": ListAttached,
+    "attach": Attaching,
+    "heartbeat": Heartbeat,
+    "commit_rows": Committing,
+}
+# The members of each struct in their order, by its name in a Lua file.
+REQUESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "own": OwnOfPlan._fields,
     "member": Member._fields,
-} | {
-    name: struct.__struct_fields__
-    for name, struct in {
-        "call": Call,
-        "claim": Claim,
-        "new": NewExecution,
-        "shape": Shape,
-        "order": ClaimOrder,
-        "named": NamedLease,
-        "applying": Applying,
-        "append": AppendFrames,
-        "summary": PutSummary,
-        "steps": AppendSteps,
-        "step_page": ReadSteps,
-        "frames": ReadFrames,
-        "of_attempt": ReadSummary,
-        "read": ReadRecords,
-        "trim": TrimLog,
-        "full": FindFullLogs,
-        "lane": OfLane,
-        "count": CountLane,
-        "depths": ReadDepths,
-        "ready": FindReady,
-        "peek": PeekQueues,
-        "list": ListView,
-        "due": FindDue,
-        "log": ReadLog,
-        "graph": NewGraph,
-        "cancel_flow": CancelFlow,
-        "flow": OneFlow,
-        "flows": ListFlows,
-        "ages": AgeFlows,
-        "members": ListMembers,
-        "edges": ListEdges,
-        "purgeable": FindPurgeable,
-        "act": Act,
-        "spend": SpendAct,
-        "release": ReleaseAct,
-        "reset": ResetAct,
-        "reserve": ReserveAct,
-        "commit_hold": CommitAct,
-        "cancel_hold": CancelAct,
-        "extend": ExtendAct,
-        "vacate": VacateAct,
-        "admitting": Admitting,
-        "admit": AdmitItem,
-        "ask": AskLimit,
-        "restore": Restoring,
-        "limit": ReadLimit,
-        "attached": ListAttached,
-        "attach": Attaching,
-        "heartbeat": Heartbeat,
-        "commit": Committing,
-    }.items()
+    **{name: struct.__struct_fields__ for name, struct in _STRUCTS.items()},
 }
