@@ -2,6 +2,7 @@
 batch is `{"ok": …}` or `{"error": …}`."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from types import UnionType
 from typing import Any, Final, Generic, TypeVar, Union, cast, get_args, get_origin
 
@@ -56,7 +57,11 @@ class Answers(Generic[A]):
     def __init__(self, kind: Any) -> None:
         self._item = _item_kind(kind)
         self.kind: Any = kind if self._item is None else Items[self._item]  # type: ignore[name-defined]
-        self._decoder = msgspec.json.Decoder(self.kind, dec_hook=token_from_text)
+
+    @cached_property
+    def _decoder(self) -> msgspec.json.Decoder[Any]:
+        """Only clients need it, and building all of them would slow down every start."""
+        return msgspec.json.Decoder(self.kind, dec_hook=token_from_text)
 
     def encode(self, answer: A) -> tuple[int, bytes]:
         """Status and body."""
