@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check format bench bench-instructions bench-peers pages valkey chaos model clean
+.PHONY: help run test check format bench bench-instructions bench-peers pages valkey chaos model mutations clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -62,6 +62,9 @@ chaos: $(VENV)/.installed-dev ## Kill processes for longer, on every store (CHAO
 model: $(VENV)/.installed-dev ## Run the model tests with many more examples, on every store
 	$(BIN)/pytest tests/model -m "" --timeout=3600 --hypothesis-profile=long --rotation=all \
 		$(PARALLEL) $(ARGS)
+
+mutations: $(VENV)/.installed-dev ## Change what Lua mirrors in Python alone; the golden vectors must notice
+	$(BIN)/python -m tests.golden.mutations $(ARGS)
 
 clean: ## Remove .venv, .venv-peers, caches and build output
 	rm -rf $(VENV) .venv-peers build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -9,8 +9,8 @@ from bench.measure import Cycle
 from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 
 INPUT = b"x" * 256
 RESULT = b"y" * 256
@@ -30,7 +30,7 @@ async def engine_at(scheme: str, directory: Path, **options: str) -> AsyncIterat
 def cycle_of(engine: Engine) -> Cycle:
     """One execution submitted, one claimed, that one completed."""
     submission = Submission(kind="bench", input=INPUT, creator="bench")
-    order = ClaimOrder(worker_id="bench", worker_instance_id="bench-1")
+    order = ClaimOrder(worker_id="bench", worker_instance_id="bench-1", lanes=("default",))
 
     async def cycle() -> None:
         await engine.executions.create(submission)

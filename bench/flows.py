@@ -15,8 +15,8 @@ from bench.graphs import LENGTH, RACERS, chain, fan, race
 from bench.measure import Cycle, Measure, measure, median
 from bench.report import Options, Ratio, Report
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 
 SCHEMES = ("memory", "sqlite")
 CALLERS = 64

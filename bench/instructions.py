@@ -20,9 +20,10 @@ from flowfabric.backend.valkey import library
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.finishing import Completion, Finish
+from flowfabric.engine.claims import Claimed
+from flowfabric.engine.finishing import Finish
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.valkey_server import ValkeyServer
 
 _OPTIONS = ("--auto-aof-rewrite-percentage", "0", "--hz", "1", "--slowlog-log-slower-than", "-1")
@@ -77,7 +78,7 @@ async def _counted(counter: Counter, step: Callable[[], Awaitable[Any]], times: 
 
 async def _round(counter: Counter, engine: Engine, size: int, calls: int) -> dict[str, float]:
     submissions = [Submission(kind="bench", input=INPUT, creator="bench")] * size
-    order = ClaimOrder(worker_id="bench", worker_instance_id="bench-1", n=size)
+    order = ClaimOrder(worker_id="bench", worker_instance_id="bench-1", lanes=("default",), n=size)
     created, births = await _counted(
         counter, lambda: engine.executions.create_many(submissions), calls
     )
@@ -91,7 +92,7 @@ async def _round(counter: Counter, engine: Engine, size: int, calls: int) -> dic
 
 
 def _ends(claimed: list[Claimed]) -> list[Finish]:
-    return [Finish(one.held, Completion(RESULT)) for one in claimed]
+    return [Finish(one.held, Complete(RESULT)) for one in claimed]
 
 
 async def run(size: int, calls: int) -> dict[str, float]:

@@ -10,9 +10,9 @@ from bench.cycle import INPUT, RESULT, cycle_of, engine_at
 from bench.measure import Cycle, Measure, measure
 from bench.report import Options, Ratio, Report
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.operations.budgets import NewBudget, NewQuota
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 
 CALLERS = 64
 _PLENTY = 2**40
@@ -65,7 +65,7 @@ async def _free(engine: Engine) -> Cycle:
 async def _gated(engine: Engine) -> Cycle:
     """The same cycle with a budget, a quota and a concurrency key, all of them wide."""
     submission = Submission(kind="bench", input=INPUT, creator="bench", policy=await _wide(engine))
-    order = ClaimOrder(worker_id="bench", worker_instance_id="bench-1")
+    order = ClaimOrder(worker_id="bench", worker_instance_id="bench-1", lanes=("default",))
 
     async def cycle() -> None:
         await engine.executions.create(submission)

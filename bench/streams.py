@@ -14,10 +14,10 @@ from bench.report import Options, Ratio, Report
 from flowfabric.app import running
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.streams import Frame, Tail
+from flowfabric.operations.workers import ClaimOrder
 
 CALLERS = 64
 READERS = 1_000
@@ -158,5 +158,7 @@ async def _read_by(engine: Engine, readers: int) -> AsyncIterator[Cycle]:
 async def _started(engine: Engine, n: int) -> list[Held]:
     for _ in range(n):
         await engine.executions.create(Submission(kind="bench"))
-    order = ClaimOrder(worker_id="bench", worker_instance_id="bench-1", n=n, lease_ms=600_000)
+    order = ClaimOrder(
+        worker_id="bench", worker_instance_id="bench-1", lanes=("default",), n=n, lease_ms=600_000
+    )
     return [claimed.held for claimed in await engine.claims.claim(order)]

@@ -15,14 +15,16 @@ from bench.report import Options, Ratio, Report
 from flowfabric.core.conditions import signal_set
 from flowfabric.core.suspend_outcomes import Suspended
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.engine.signals import SignalRequest
-from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 
 CALLERS = 64
-ONE = ClaimOrder(worker_id="bench", worker_instance_id="bench-1", wait_ms=10_000)
+ONE = ClaimOrder(
+    worker_id="bench", worker_instance_id="bench-1", lanes=("default",), wait_ms=10_000
+)
 ORDER = SuspendOrder(resume_condition=signal_set("go"))
 
 

@@ -1,12 +1,16 @@
 """Every store that tests run on. A further one joins by one entry in _URLS."""
 
+import sqlite3
 from collections.abc import Callable
-from functools import partial
+from contextlib import closing
+from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from flowfabric.app import backend_of
 from flowfabric.backend.base import Backend
+from flowfabric.backend.sqlite import schema
 from flowfabric.config import Settings, parse_store_url
 from flowfabric.core.partitions import PartitionCounts
 from tests.rotation import on_stores
@@ -24,7 +28,21 @@ def _memory(_: Path) -> str:
 
 
 def _sqlite(directory: Path) -> str:
-    return f"sqlite:///{directory / SQLITE_FILE}"
+    file = directory / SQLITE_FILE
+    if not file.exists():
+        file.write_bytes(_empty_file())
+    return f"sqlite:///{file}"
+
+
+@cache
+def _empty_file() -> bytes:
+    """A file with our schema. Making one waits for the disk longer than most tests take."""
+    with TemporaryDirectory() as directory:
+        path = str(Path(directory) / SQLITE_FILE)
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            schema.migrate(connection, path)
+        return Path(path).read_bytes()
 
 
 def _valkey(_: Path) -> str:

@@ -19,17 +19,18 @@ from bench.valkey.baseline import (
 )
 from bench.valkey.rig import Rig, rig
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.finishing import Completion, Finish
+from flowfabric.engine.claims import Claimed
+from flowfabric.engine.finishing import Finish
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder, Complete
 
 CALLERS = 64
 BATCH = 50
 # So that the client works while the server does.
 BATCHES_AT_ONCE = 4
 OPERATIONS = 3
-ORDER = ClaimOrder(worker_id="bench", worker_instance_id="bench-1", n=BATCH)
+ORDER = ClaimOrder(worker_id="bench", worker_instance_id="bench-1", lanes=("default",), n=BATCH)
 
 
 async def run(options: Options) -> Report:
@@ -113,7 +114,7 @@ async def _create(engine: Engine) -> None:
 
 
 def _completed(claimed: Claimed) -> Finish:
-    return Finish(claimed.held, Completion(RESULT))
+    return Finish(claimed.held, Complete(RESULT))
 
 
 def _check(answers: Sequence[object]) -> None:

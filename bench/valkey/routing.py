@@ -9,8 +9,8 @@ from bench.report import Options, Ratio, Report
 from bench.valkey.baseline import in_turn, swiftness
 from bench.valkey.rig import Rig, rig
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 
 CALLERS = 64
 # Times the size of other large stores.

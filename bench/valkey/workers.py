@@ -9,9 +9,10 @@ import msgspec
 from bench.cycle import RESULT
 from bench.valkey.rig import Rig
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.finishing import Completion, Finish
+from flowfabric.engine.claims import Claimed
+from flowfabric.engine.finishing import Finish
 from flowfabric.errors import FlowFabricError
+from flowfabric.operations.workers import ClaimOrder, Complete
 
 WAITING = ClaimOrder(
     worker_id="bench", worker_instance_id="bench-1", lanes=("bench",), n=64, wait_ms=30_000
@@ -48,7 +49,7 @@ async def _work(engine: Engine, seen: Seen) -> None:
         while held:
             for one in held:
                 seen.claimed(one)
-            ending = [Finish(one.held, Completion(RESULT)) for one in held]
+            ending = [Finish(one.held, Complete(RESULT)) for one in held]
             answer = await engine.finishing.finish_and_claim(ending, NOW)
             for one, done in zip(held, answer.done, strict=True):
                 if isinstance(done, FlowFabricError):

@@ -7,9 +7,9 @@ from flowfabric.app import open_engine
 from flowfabric.config import Settings, parse_store_url
 from flowfabric.core.tokens import Secret
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 
 
 def say(*words: str) -> None:
@@ -20,7 +20,12 @@ def say(*words: str) -> None:
 
 def order_of(name: str, lease_ms: int = 30_000) -> ClaimOrder:
     return ClaimOrder(
-        worker_id="chaos", worker_instance_id=name, n=4, lease_ms=lease_ms, wait_ms=2_000
+        worker_id="chaos",
+        worker_instance_id=name,
+        lanes=("default",),
+        n=4,
+        lease_ms=lease_ms,
+        wait_ms=2_000,
     )
 
 

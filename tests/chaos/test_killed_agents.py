@@ -66,7 +66,7 @@ def last_calls(notes: Path) -> dict[str, Recorded]:
 async def recorded_calls(fabric: FlowFabric, run: Run[Any]) -> Recorded:
     """What the journal kept of each thought; it is whole, and of one call."""
     calls: Recorded = {}
-    for entry in await (await fabric.open()).worker.journal(run.id):
+    for entry in await (await fabric.open()).worker.whole_journal(run.id):
         if entry.name == "think":
             words = str(msgspec.json.decode(entry.outcome)["value"]).split()
             topic, call, _ = words[0].split("/")

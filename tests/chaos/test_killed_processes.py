@@ -11,8 +11,9 @@ import pytest
 from flowfabric.backend.types import EventFilter, With
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import Claimed, ClaimOrder
+from flowfabric.engine.claims import Claimed
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.chaos.child import open_store
 from tests.chaos.homes import STORES
 from tests.chaos.processes import Child, child
@@ -45,7 +46,9 @@ async def completions(engine: Engine) -> Counter[str]:
 
 async def reclaimed(engine: Engine, sweep: TimerSweep) -> list[Claimed]:
     """What an ordinary claim offers once the dead worker's leases have run out."""
-    order = ClaimOrder(worker_id="chaos", worker_instance_id="rescuer", n=10, wait_ms=200)
+    order = ClaimOrder(
+        worker_id="chaos", worker_instance_id="rescuer", lanes=("default",), n=10, wait_ms=200
+    )
     async with asyncio.timeout(20):
         while True:
             await sweep.visit()

@@ -8,7 +8,7 @@ import pytest
 from flowfabric.backend.valkey.keys import CONFIG, lane_key, slot_of
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import ClaimOrder
+from flowfabric.operations.workers import ClaimOrder
 from tests.chaos.valkey_load import (
     PATIENCE_S,
     Load,
@@ -103,7 +103,9 @@ async def test_the_others_go_on_while_a_primary_is_away(cluster: ValkeyCluster) 
 
 
 async def finished_one(engine: Engine, n: int = 1) -> str:
-    order = ClaimOrder(worker_id="w", worker_instance_id="w1", wait_ms=30_000, n=n)
+    order = ClaimOrder(
+        worker_id="w", worker_instance_id="w1", lanes=("default",), wait_ms=30_000, n=n
+    )
     (claimed,) = await engine.claims.claim(order)
     await engine.outcomes.complete(claimed.held)
     return claimed.execution_id

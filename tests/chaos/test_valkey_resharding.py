@@ -7,9 +7,9 @@ import pytest
 
 from flowfabric.backend.valkey.keys import CONFIG, lane_key, slot_of
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.outcomes import Done
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.chaos.resharding import at_once, key_by_key, next_primary
 from tests.chaos.valkey_load import Load, completions, engine_at, lost_and_doubled, settings_for
 from tests.valkey_server import ValkeyCluster

@@ -10,9 +10,9 @@ import pytest
 
 from flowfabric.config import Settings
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.errors import FlowFabricError, LeaseExpired
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.chaos.valkey_load import (
     Load,
     be_patient,
@@ -88,7 +88,9 @@ async def test_a_restarted_server_has_everything_that_was_acknowledged(
 async def test_leases_outlive_their_server_and_end_in_their_time(
     server: ValkeyServer, clock: VirtualClock
 ) -> None:
-    order = ClaimOrder(worker_id="w", worker_instance_id="w1", lease_ms=30_000, n=2)
+    order = ClaimOrder(
+        worker_id="w", worker_instance_id="w1", lanes=("default",), lease_ms=30_000, n=2
+    )
     async with engine_at(settings_for(server), clock) as engine:
         for _ in range(2):
             await engine.executions.create(Submission(kind="k"))

@@ -9,8 +9,8 @@ from flowfabric.backend.base import lane_bell
 from flowfabric.backend.valkey.keys import BELL
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.errors import AuthFault, InvalidInput, ProtocolFault, TransportFault
+from flowfabric.operations.workers import ClaimOrder
 from tests.chaos.valkey_load import Load, ended_well, engine_at
 from tests.valkey_sentinel import NAME, WatchedPair
 from tests.valkey_server import ValkeyServer, await_server
@@ -56,7 +56,7 @@ def has_listener(server: ValkeyServer) -> bool:
 
 
 async def test_who_waits_is_rung_by_the_new_primary(pair: WatchedPair) -> None:
-    order = ClaimOrder(worker_id="w", worker_instance_id="w1", wait_ms=30_000)
+    order = ClaimOrder(worker_id="w", worker_instance_id="w1", lanes=("default",), wait_ms=30_000)
     async with engine_at(settings_for(pair.sentinel.port)) as engine:
         load = Load(engine)
         waiting = asyncio.ensure_future(engine.claims.claim(order))

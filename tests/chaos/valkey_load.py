@@ -13,9 +13,10 @@ from flowfabric.core.record import Record
 from flowfabric.core.tokens import Secret
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import Claimed, ClaimOrder
+from flowfabric.engine.claims import Claimed
 from flowfabric.errors import ExecutionNotActive, FlowFabricError, LeaseExpired, StaleLease
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.clock import VirtualClock
 from tests.valkey_server import ValkeyServer
 
@@ -123,7 +124,12 @@ class Load:
 
     async def _round(self, name: str, wait_ms: int, n: int = 5) -> None:
         order = ClaimOrder(
-            worker_id="pool", worker_instance_id=name, n=n, wait_ms=wait_ms, lease_ms=_LEASE_MS
+            worker_id="pool",
+            worker_instance_id=name,
+            lanes=("default",),
+            n=n,
+            wait_ms=wait_ms,
+            lease_ms=_LEASE_MS,
         )
         claimed = await self.engine.claims.claim(order)
         for found in await asyncio.gather(*map(self._complete, claimed), return_exceptions=True):

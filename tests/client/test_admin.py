@@ -15,14 +15,10 @@ from flowfabric import FlowFabric
 from flowfabric.client.questions import Question
 from flowfabric.client.rest import Rest
 from flowfabric.config import Settings
-from flowfabric.core.condition_checks import Fresh
+from flowfabric.core.condition_checks import Fresh, UsePending
 from flowfabric.core.conditions import signal_set
 from flowfabric.core.rules.signals import Accepted
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.frames import NewFrame
-from flowfabric.engine.suspend_orders import SuspendOrder
-from flowfabric.engine.workers import Registration
 from flowfabric.errors import (
     BudgetNotFound,
     ExecutionNotFound,
@@ -33,6 +29,19 @@ from flowfabric.errors import (
 )
 from flowfabric.fabric.admin import Admin
 from flowfabric.operations import budgets, flows
+from flowfabric.operations.attempts import (
+    Appended,
+    Kept,
+    NewEntries,
+    NewEntry,
+    NewFrame,
+    NewWaitpoint,
+    Output,
+    Suspend,
+    Suspended,
+    SuspendOrder,
+    UsageReport,
+)
 from flowfabric.operations.events import CompletionEvent, EventQuery
 from flowfabric.operations.executions import (
     AlreadySatisfied,
@@ -48,9 +57,22 @@ from flowfabric.operations.schedules import Backfill, NewSchedule
 from flowfabric.operations.signals import Approval, NewSignal
 from flowfabric.operations.store import NewSecret
 from flowfabric.operations.streams import StreamRange, Tail
-from flowfabric.ports.worker import Claim, Complete, Fail, Finish, Suspended
+from flowfabric.operations.workers import (
+    Claim,
+    ClaimOrder,
+    Complete,
+    Fail,
+    Finished,
+    GrantClaim,
+    NewGrant,
+    Registration,
+    Renewal,
+    Renewed,
+)
 from flowfabric.server.router import Router
 from flowfabric.server.routes import ROUTES
+from flowfabric.worker.calls import fence_of, finish_of, suspend_of
+from flowfabric.worker.session import append
 from tests.serving import TOKEN, serving
 
 NOBODY = "{fp:1}:00000000-0000-4000-8000-000000000000"
@@ -93,12 +115,14 @@ class World:
     async def claim(self, lane: str = "default") -> Claim:
         worker = (await self.fabric.open()).worker
         order = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=(lane,))
-        (claim,) = await worker.claim(order)
+        reply = await worker.claim(order)
+        assert reply is not None
+        (claim,) = reply.items
         return claim
 
     async def finish(self, claim: Claim, outcome: Complete | Fail) -> None:
         worker = (await self.fabric.open()).worker
-        (done,) = (await worker.finish([Finish(claim, outcome)], None)).items
+        (done,) = (await worker.finish([finish_of(claim, outcome)])).items
         assert not isinstance(done, Exception)
 
     async def ended(self, outcome: Complete | Fail, lane: str) -> str:
@@ -112,7 +136,7 @@ class World:
         claim = await self.claim(lane)
         condition = signal_set("go")
         order = SuspendOrder(resume_condition=condition, waitpoints=(Fresh(waitpoint_key="k"),))
-        done = await (await self.fabric.open()).worker.suspend(claim, order)
+        done = await (await self.fabric.open()).worker.suspend(suspend_of(claim, order))
         assert isinstance(done, Suspended)
         return claim.execution_id, done
 
@@ -214,7 +238,7 @@ async def _output(world: World) -> None:
     patch = NewFrame(
         frame_type="s", payload=b'{"a":1}', mode="summary", patch_kind="json-merge-patch"
     )
-    await worker.append(claim, [NewFrame(frame_type="t", payload=b"hello", seq=1), patch])
+    await append(worker, claim, [NewFrame(frame_type="t", payload=b"hello", seq=1), patch])
     read = await admin.read_stream(own, 0, StreamRange(visibility="exclude_best_effort"))
     assert read.frames[0].frame.payload == b"hello"
     tail = await admin.tail_stream(own, 0, Tail(after=read.next_after, block_ms=1))
@@ -273,7 +297,7 @@ async def _flows(world: World) -> None:
     apply = flows.StagedEdge(edge_id=staged.edge_id, downstream=ids["c"])
     assert await admin.apply_edge(own, apply) == flows.EdgeApplied(1)
     assert await admin.apply_edge(own, apply) == flows.EdgeAlreadyApplied()
-    await world.finish(await world.claim("flows"), Fail("no", retryable=False))
+    await world.finish(await world.claim("flows"), Fail("no", "handler_error", retryable=False))
     replayed = await admin.replay_flow(own, reason="again")
     assert ids["a"] in [one.execution_id for one in replayed.items]
     cancelled = await admin.cancel_flow(own, reason="enough", wait=True)
@@ -354,16 +378,64 @@ async def _schedules(world: World) -> None:
         await admin.describe_schedule("nightly")
 
 
+async def _work(world: World) -> None:
+    admin, me = world.admin, "w-7"
+    lanes = ("work",)
+    worker = Registration(worker_id="w", worker_instance_id=me, lanes=lanes, ttl_ms=60_000)
+    assert (await admin.register_worker(worker)).outcome == "registered"
+    assert (await admin.heartbeat(me)).outcome == "refreshed"
+    for _ in range(2):
+        await world.submit("work")
+    order = ClaimOrder(worker_id="w", worker_instance_id=me, lanes=lanes)
+    claimed = await admin.claim(order)
+    assert claimed is not None
+    (claim,) = claimed.items
+    fence = fence_of(claim)
+    (kept,) = (await admin.renew(me, 60_000, [Renewal(**fence)])).items
+    assert isinstance(kept, Renewed)
+    frame = NewFrame(frame_type="t", payload=b"x")
+    (put,) = await admin.append_frames([Output(**fence, attempt_index=0, frames=[frame])])
+    assert isinstance(put, Appended)
+    step = NewEntries(**fence, entries=[NewEntry("step", 1, "ab", b"out")])
+    assert await admin.append_journal(step) == [Kept(True)]
+    new_budget = budgets.NewBudget(dimensions=["tokens"], hard_limits=[9], soft_limits=[0])
+    budget_id = (await admin.create_budget(new_budget)).budget_id
+    spent = UsageReport(**fence, budget_id=budget_id, dimensions={"tokens": 1})
+    assert await admin.report_usages([spent]) == [budgets.Ok()]
+    made = await admin.create_waitpoint(NewWaitpoint(**fence, expires_in_ms=60_000))
+    paused = Suspend(
+        **fence,
+        op="wait",
+        resume_condition=signal_set("go"),
+        waitpoints=(UsePending(made.waitpoint_id),),
+    )
+    assert isinstance(await admin.suspend(paused), Suspended)
+    new = NewGrant(lane_id="work", worker_instance_id=me, grant_ttl_ms=60_000)
+    grant = await admin.claim_grant("w", new)
+    assert grant is not None
+    granted = await admin.claim_granted(
+        GrantClaim(
+            execution_id=grant.execution_id,
+            grant_key=grant.grant_key,
+            worker_id="w",
+            worker_instance_id=me,
+        )
+    )
+    done = await admin.finish([finish_of(granted, Complete())])
+    assert done.items == [Finished(state="completed")]
+    assert (await admin.leave(me)).outcome == "left"
+
+
 async def _service(world: World) -> None:
     admin = world.admin
     worker = (await world.fabric.open()).worker
-    await worker.register(
+    await worker.register_worker(
         Registration(
             worker_id="w",
             worker_instance_id="w-1",
-            lanes=frozenset({"default"}),
-            capabilities=frozenset({"gpu"}),
-            liveness_ttl_ms=60_000,
+            lanes=("default",),
+            capabilities=("gpu",),
+            ttl_ms=60_000,
         )
     )
     (shown,) = (await admin.list_workers()).items
@@ -388,6 +460,7 @@ PARTS: list[Callable[[World], Awaitable[None]]] = [
     _limits,
     _lanes,
     _schedules,
+    _work,
     _service,
 ]
 
@@ -417,11 +490,9 @@ async def test_every_method_works_and_reaches_every_route(
     world.admin = Spy()  # type: ignore[assignment]
     for part in PARTS:
         await part(world)
-    # Workers have tests of their own.
-    workers = {one.name for one in DECLARED if one.path.startswith("/v1/worker")} - {"list_workers"}
-    assert called == methods - workers
+    assert called == methods
     if (await fabric.open()).engine is None:
-        assert asked >= {one.name for one in DECLARED} - workers | {"get_result", "get_input"}
+        assert asked >= {one.name for one in DECLARED} | {"get_result", "get_input"}
     else:
         assert asked == set(), "in this process the engine itself is asked"
 

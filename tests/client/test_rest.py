@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from flowfabric.client.questions import Question, get, post
+from flowfabric.client.questions import Question, get
 from flowfabric.client.rest import Rest
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import (
@@ -25,7 +25,7 @@ from flowfabric.errors import (
 from tests.client.scripted import CUT, Scripted, answer, refusal, saying
 
 SAFE = get("/v1/partitions")
-UNSAFE = post("/v1/executions", {"a": 1}, is_safe=False)
+UNSAFE = Question(method="POST", path="/v1/executions", body={"a": 1}, is_safe=False)
 DONE = answer(200, {"done": True})
 
 

@@ -20,11 +20,12 @@ from flowfabric.core.rules.attempts import Failure
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.duties.tally import Tally
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.holding import Held
-from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.engine.claims import Claimed
+from flowfabric.engine.leased import Held
 from flowfabric.errors import FlowFabricError
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.clock import VirtualClock
 from tests.conformance.graphs import FlowUnderTest, Graph, Member, create
 
@@ -89,7 +90,7 @@ class Driver:
         return claimed[0]
 
     async def claim_all(self, **fields: Any) -> list[Claimed]:
-        worker = {"worker_id": "pool", "worker_instance_id": "pool-1"}
+        worker = {"worker_id": "pool", "worker_instance_id": "pool-1", "lanes": ("default",)}
         return await self.engine.claims.claim(ClaimOrder(**(worker | fields)))
 
     async def started(self, **fields: Any) -> Claimed:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from flowfabric.engine.grants import Grant, GrantClaim
 from flowfabric.operations.executions import GrantOrder
+from flowfabric.operations.workers import Grant, GrantClaim
 from tests.conformance.driver import Driver
 from tests.conformance.graphs import FlowUnderTest, Graph, Member
 

@@ -6,8 +6,9 @@ from typing import Any, Final
 import pytest
 
 from flowfabric.backend.base import Bells, Listening
-from flowfabric.engine.frames import NewFrame
-from flowfabric.engine.holding import Held
+from flowfabric.engine.frames import AnyFrame
+from flowfabric.engine.leased import Held
+from flowfabric.operations.attempts import NewFrame
 from flowfabric.operations.streams import Frame, FramePage, StreamRange, Tail
 from tests.conformance.driver import Driver
 
@@ -18,11 +19,11 @@ def frame(payload: bytes = b"x", **fields: Any) -> Frame:
     return Frame(frame_type=fields.pop("frame_type", "stdout"), payload=payload, **fields)
 
 
-def patch(payload: bytes, **fields: Any) -> Frame:
+def patch(payload: bytes, **fields: Any) -> NewFrame:
     return NewFrame(frame_type="summary", payload=payload, mode="summary", **fields)
 
 
-def live(payload: bytes = b"live", **fields: Any) -> Frame:
+def live(payload: bytes = b"live", **fields: Any) -> NewFrame:
     return NewFrame(frame_type="stdout", payload=payload, mode="best_effort", **fields)
 
 
@@ -39,7 +40,7 @@ def payloads(page: FramePage) -> list[bytes]:
     return [stored.frame.payload for stored in page.frames]
 
 
-async def append(driver: Driver, held: Held, *frames: Frame, attempt: int = 0) -> list[str]:
+async def append(driver: Driver, held: Held, *frames: AnyFrame, attempt: int = 0) -> list[str]:
     return list((await driver.engine.streams.append(held, attempt, frames)).ids)
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from flowfabric.core.limits.gates import key_gate, quota_gate
 from flowfabric.engine import engine_on
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.errors import TransportFault
 from flowfabric.operations.budgets import NewQuota
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.driver import LEASE_MS, TRANSIENT, Driver, refused, unfenced
 from tests.conformance.limiting import (
     SOME_BUDGET,
@@ -23,7 +23,7 @@ from tests.conformance.limiting import (
     why,
 )
 
-ORDER: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1")
+ORDER: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",))
 
 
 # ---- budgets

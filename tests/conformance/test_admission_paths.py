@@ -11,10 +11,9 @@ from flowfabric.core.limits.gates import quota_gate
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine import claims as claims_module
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.grants import GrantClaim
 from flowfabric.errors import Corruption, FlowFabricError, TransportFault
 from flowfabric.operations.executions import GrantOrder
+from flowfabric.operations.workers import ClaimOrder, GrantClaim
 from tests.conformance.driver import LEASE_MS, Driver, refused
 from tests.conformance.feeds import SOON_S
 from tests.conformance.limiting import (
@@ -26,7 +25,7 @@ from tests.conformance.limiting import (
     slots,
 )
 
-ORDER: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1")
+ORDER: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",))
 
 
 # ---- faults
@@ -62,7 +61,7 @@ async def test_a_fault_of_one_limit_returns_what_the_others_gave(driver: Driver)
         return [*answers, Corruption("quota: unreadable")]
 
     watched.answers["admit"] = half
-    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", n=2)
+    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",), n=2)
     with refused(Corruption):
         await engine.claims.claim(order)
     assert await slots(engine, quota_gate(quota)) == 0
@@ -75,7 +74,7 @@ async def test_work_without_limits_is_not_lost_to_a_fault_of_limits(driver: Driv
     free = await driver.submit()
     await driver.submit(policy={"budget_ids": [SOME_BUDGET]})
     watched.spoil("admit", Corruption("budget: unreadable"))
-    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", n=2)
+    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",), n=2)
     claimed = await engine.claims.claim(order)
     assert [one.execution_id for one in claimed] == [free]
     await engine.close()
@@ -138,7 +137,7 @@ async def test_gated_work_is_kept_for_its_claimant_for_two_seconds(
 ) -> None:
     own = await driver.submit(policy={"concurrency_key": "k"})
     request = await driver.engine.claims.request(
-        ClaimOrder(worker_id="w", worker_instance_id="w-1", lease_ms=60_000)
+        ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",), lease_ms=60_000)
     )
     (answer,) = await backend.claim([request])
     assert isinstance(answer, ClaimAnswer)
@@ -156,7 +155,7 @@ async def test_a_grant_is_admitted_and_its_slot_passes_to_the_lease(driver: Driv
     quota = await new_quota(engine, cap=1)
     first = await driver.submit(policy={"quota_ids": [quota]}, priority=1)
     await driver.submit(policy={"quota_ids": [quota]})
-    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", lease_ms=5_000)
+    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",), lease_ms=5_000)
     grant = await engine.grants.claim_for_worker(order)
     assert grant is not None
     assert grant.execution_id == first
@@ -167,7 +166,7 @@ async def test_a_grant_is_admitted_and_its_slot_passes_to_the_lease(driver: Driv
             grant_key=grant.grant_key,
             worker_id="w",
             worker_instance_id="w-1",
-            lease_ttl_ms=LEASE_MS,
+            lease_ms=LEASE_MS,
         )
     )
     driver.clock.advance(20_000)
@@ -180,7 +179,7 @@ async def test_a_lapsed_grant_gives_its_slot_back_and_is_offered_again(driver: D
     engine = driver.engine
     quota = await new_quota(engine, rate=1, window=100, cap=1)
     own = await driver.submit(policy={"quota_ids": [quota]})
-    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", lease_ms=1_000)
+    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",), lease_ms=1_000)
     assert await engine.grants.claim_for_worker(order) is not None
     assert await slots(engine, quota_gate(quota)) == 1
     assert await engine.reads.read_execution_state(own) == "waiting"
@@ -245,7 +244,7 @@ async def test_gated_work_pays_one_trip_for_all_its_limits(driver: Driver) -> No
     for _ in range(20):
         await driver.submit(policy=policy)
     watched.calls.clear()
-    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", n=20)
+    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",), n=20)
     claimed = await engine.claims.claim(order)
     assert len(claimed) == 20
     assert trips(watched) == ["claim", "admit", "lease"]

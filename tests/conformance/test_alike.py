@@ -11,10 +11,11 @@ import msgspec
 from flowfabric.core.ids import compose
 from flowfabric.core.record import Attempt, Record
 from flowfabric.engine.claims import Claimed
-from flowfabric.engine.finishing import Completion, Finish
+from flowfabric.engine.finishing import Finish
 from flowfabric.engine.outcomes import Done
 from flowfabric.errors import StaleLease
 from flowfabric.operations.executions import Submission, Submitted
+from flowfabric.operations.workers import Complete
 from tests.conformance.driver import LEASE_MS, RETRIES, TRANSIENT, Driver, fenced, stranger
 
 MANY: Final = 20
@@ -45,7 +46,7 @@ async def claimed(driver: Driver, count: int = MANY) -> list[Claimed]:
 
 async def finished(driver: Driver, claims: Iterable[Claimed]) -> list[Any]:
     return await driver.engine.finishing.finish(
-        [Finish(one.held, Completion(b"%d" % n, "raw")) for n, one in enumerate(claims)]
+        [Finish(one.held, Complete(b"%d" % n, "raw")) for n, one in enumerate(claims)]
     )
 
 
@@ -118,10 +119,10 @@ async def test_each_is_told_by_its_own_ids(driver: Driver) -> None:
 async def test_one_that_does_not_fit_is_refused_among_the_others(driver: Driver) -> None:
     await submitted(driver)
     claims = await claimed(driver)
-    ends = [Finish(one.held, Completion(b"r", "raw")) for one in claims]
-    ends[5] = Finish(fenced(claims[5].held, lease_id=stranger()), Completion(b"r", "raw"))
-    ends[6] = Finish(fenced(claims[6].held, lease_epoch=2), Completion(b"r", "raw"))
-    ends[7] = Finish(fenced(claims[7].held, attempt_id=stranger()), Completion(b"r", "raw"))
+    ends = [Finish(one.held, Complete(b"r", "raw")) for one in claims]
+    ends[5] = Finish(fenced(claims[5].held, lease_id=stranger()), Complete(b"r", "raw"))
+    ends[6] = Finish(fenced(claims[6].held, lease_epoch=2), Complete(b"r", "raw"))
+    ends[7] = Finish(fenced(claims[7].held, attempt_id=stranger()), Complete(b"r", "raw"))
     answers = await driver.engine.finishing.finish([*ends, ends[9]])
     wrong = {n for n, answer in enumerate(answers) if isinstance(answer, StaleLease)}
     assert wrong == {5, 6, 7}

@@ -7,7 +7,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from flowfabric.engine.finishing import Completion, Finish
+from flowfabric.engine.finishing import Finish
+from flowfabric.operations.workers import Complete
 from tests.clock import START_MS
 from tests.conformance.driver import Driver
 from tests.conformance.graphs import FlowUnderTest, Graph, Member
@@ -77,7 +78,7 @@ async def test_each_of_many_comes_out_as_one_alone(driver: Driver, act: Act) -> 
 async def test_of_many_that_are_released_a_claim_takes_what_it_asks_for(driver: Driver) -> None:
     crowd = await fan(driver, NAMES)
     first = await crowd.take("top")
-    finish = Finish(first.held, Completion(b"done"))
+    finish = Finish(first.held, Complete(b"done"))
     answer = await driver.engine.finishing.finish_and_claim([finish], ORDER)
     claimed = {one.held.execution_id for one in answer.claimed}
     assert len(claimed) == ORDER.n

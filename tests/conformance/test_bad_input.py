@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from flowfabric.core.rules.operators import ReplayRequest
-from flowfabric.engine.grants import GrantClaim
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.errors import (
     FlowFabricError,
     InvalidBlockingReason,
@@ -17,6 +16,7 @@ from flowfabric.errors import (
     PayloadTooLarge,
 )
 from flowfabric.operations.executions import GrantOrder, Submission
+from flowfabric.operations.workers import GrantClaim
 from tests.conformance.driver import PERMANENT, Driver, guess, refused, stranger
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"

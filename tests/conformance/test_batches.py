@@ -12,7 +12,7 @@ from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import complete, delay, progress, renew
 from flowfabric.core.rules.operators import Block, block, cancel
 from flowfabric.engine.claims import Claimed
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotFound,

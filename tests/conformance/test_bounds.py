@@ -13,11 +13,11 @@ from flowfabric.core.bounds import (
     MAX_TAG_BYTES,
     MAX_TAGS,
 )
-from flowfabric.engine.workers import Registration
 from flowfabric.errors import FlowFabricError, InvalidInput, InvalidPolicyJson
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.flows import GraphNode, GraphSubmission
 from flowfabric.operations.schedules import NewSchedule
+from flowfabric.operations.workers import Registration
 from tests.conformance.driver import Driver
 
 ENGINE_TAG = "traceparent"
@@ -124,7 +124,7 @@ async def test_a_worker_registers_so_many_lanes(driver: Driver) -> None:
             worker_id="w",
             worker_instance_id="w-1",
             lanes=frozenset(f"lane-{i}" for i in range(lanes)),
-            liveness_ttl_ms=60_000,
+            ttl_ms=60_000,
         )
 
     await driver.engine.workers.register_worker(registration(MAX_LANES))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotFound,

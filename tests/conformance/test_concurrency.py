@@ -5,8 +5,7 @@ from collections import Counter
 
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.grants import Grant
+from flowfabric.engine.claims import Claimed
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotEligible,
@@ -18,6 +17,7 @@ from flowfabric.errors import (
     StaleLease,
 )
 from flowfabric.operations.executions import GrantOrder
+from flowfabric.operations.workers import ClaimOrder, Grant
 from tests.conformance.driver import LEASE_MS, RETRIES, TRANSIENT, Driver, unfenced
 from tests.conformance.graphs import Graph
 from tests.stores import SEARCHABLE
@@ -27,7 +27,13 @@ WORK = 300
 
 
 def order(worker: int, n: int = 3, wait_ms: int = 0) -> ClaimOrder:
-    return ClaimOrder(worker_id="pool", worker_instance_id=f"pool-{worker}", n=n, wait_ms=wait_ms)
+    return ClaimOrder(
+        worker_id="pool",
+        worker_instance_id=f"pool-{worker}",
+        lanes=("default",),
+        n=n,
+        wait_ms=wait_ms,
+    )
 
 
 async def take_all(engine: Engine, worker: int) -> list[Claimed]:

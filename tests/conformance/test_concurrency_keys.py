@@ -9,9 +9,10 @@ import pytest
 from flowfabric.core.conditions import single
 from flowfabric.core.limits.gates import key_gate
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.engine.claims import Claimed
 from flowfabric.errors import TransportFault
+from flowfabric.operations.attempts import SuspendOrder
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.driver import (
     LEASE_MS,
     PERMANENT,
@@ -270,7 +271,7 @@ async def test_never_two_at_once_whatever_many_workers_do(driver: Driver) -> Non
 
     async def work(each: Engine, number: int) -> None:
         nonlocal running, most
-        order = ClaimOrder(worker_id="w", worker_instance_id=f"w-{number}")
+        order = ClaimOrder(worker_id="w", worker_instance_id=f"w-{number}", lanes=("default",))
         while len(done) < len(ids):
             for claimed in await each.claims.claim(order):
                 running += 1
@@ -315,7 +316,7 @@ async def test_one_that_is_blocked_while_it_is_told_is_told_again(driver: Driver
 
     watched.answers |= {"admit": admit, "apply": apply}
     engine = engine_on(watched)
-    order = ClaimOrder(worker_id="w", worker_instance_id="w-2")
+    order = ClaimOrder(worker_id="w", worker_instance_id="w-2", lanes=("default",))
     claiming = asyncio.ensure_future(engine.claims.claim(order))
     await asked.wait()
     await engine.outcomes.complete(running.held)
@@ -328,7 +329,9 @@ async def test_a_failure_that_frees_nothing_is_no_failure_of_the_work(driver: Dr
     watched = Watched(driver.engine.deps.store.backend)
     engine = engine_on(watched)
     await driver.submit(policy=keyed())
-    (running,) = await engine.claims.claim(ClaimOrder(worker_id="w", worker_instance_id="w-1"))
+    (running,) = await engine.claims.claim(
+        ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",))
+    )
     for mechanism in ("extend", "vacate"):
         watched.fail(mechanism, TransportFault("gone"))
     await engine.leases.renew(running.held, LEASE_MS)

@@ -8,15 +8,14 @@ import pytest
 from flowfabric.backend.base import Backend
 from flowfabric.core.limits.gates import key_gate, quota_gate
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.finishing import Completion, Finish
-from flowfabric.engine.grants import GrantClaim
+from flowfabric.engine.finishing import Finish
 from flowfabric.errors import FlowFabricError, TransportFault
 from flowfabric.operations.budgets import NewHold
+from flowfabric.operations.workers import ClaimOrder, Complete, GrantClaim
 from tests.conformance.driver import LEASE_MS, Driver
 from tests.conformance.limiting import new_budget, new_quota, slots
 
-ORDER: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1", n=2)
+ORDER: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",), n=2)
 _READS: Final = frozenset({"config_get", "read", "workers", "flows", "budgets", "gates"})
 
 
@@ -64,12 +63,12 @@ async def _pause(engine: Engine) -> None:
 
 async def _finish_and_claim(engine: Engine) -> None:
     for claimed in await engine.claims.claim(ORDER):
-        finish = Finish(claimed.held, Completion(b"done"))
+        finish = Finish(claimed.held, Complete(b"done"))
         await engine.finishing.finish_and_claim([finish], ORDER)
 
 
 async def _grant(engine: Engine) -> None:
-    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", lease_ms=5_000)
+    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",), lease_ms=5_000)
     grant = await engine.grants.claim_for_worker(order)
     if grant is None:
         return

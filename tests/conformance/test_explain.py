@@ -4,12 +4,11 @@ import pytest
 
 from flowfabric.core.conditions import signal_set
 from flowfabric.engine import engine_on
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.suspend_orders import SuspendOrder
-from flowfabric.engine.workers import Registration
 from flowfabric.errors import Corruption, ExecutionNotFound, InvalidInput
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.executions import Executions, GrantOrder
 from flowfabric.operations.explanations import Blocker, Explanation
+from flowfabric.operations.workers import ClaimOrder, Registration
 from tests.conformance.driver import (
     LEASE_MS,
     NOWHERE,
@@ -36,7 +35,7 @@ async def worker(
             worker_instance_id=name,
             lanes=frozenset({lane}),
             capabilities=frozenset(capabilities),
-            liveness_ttl_ms=600_000,
+            ttl_ms=600_000,
         )
     )
 
@@ -92,7 +91,7 @@ async def test_no_worker_of_the_lane(driver: Driver) -> None:
     assert blocker == Blocker("no_worker", "no live worker of lane default")
     told = await explain(driver, own)
     assert told.hints == ("start a worker of namespace default on lane default",)
-    assert told.state_vector.blocking_reason == "waiting_for_capable_worker"
+    assert told.state_vector.blocking_reason == "waiting_for_worker"
 
 
 async def test_missing_capabilities_name_the_nearest_worker(driver: Driver) -> None:
@@ -328,7 +327,9 @@ async def test_it_takes_one_look_at_the_execution(driver: Driver) -> None:
         "search",
         "workers",
     ]
-    (claimed,) = await engine.claims.claim(ClaimOrder(worker_id="w", worker_instance_id="w-1"))
+    (claimed,) = await engine.claims.claim(
+        ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",))
+    )
     watched.calls.clear()
     await engine.explanations.explain(claimed.execution_id)
     assert watched.calls == ["read"]

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotFound,

@@ -7,8 +7,7 @@ import msgspec
 from flowfabric.core.limits.gates import key_gate
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import engine_on
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.finishing import Completion, Finish
+from flowfabric.engine.finishing import Finish
 from flowfabric.engine.outcomes import Done
 from flowfabric.errors import (
     Corruption,
@@ -18,21 +17,22 @@ from flowfabric.errors import (
     StaleLease,
     TransportFault,
 )
+from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.conformance.driver import RETRIES, Driver, fenced, refused, stranger, unfenced
 from tests.conformance.limiting import SOME_BUDGET, Watched, new_budget, report, slots
 
-ORDER: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1")
+ORDER: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",))
 
 
 def done(one: Any) -> Finish:
-    return Finish(one.held, Completion(b"result", "raw"))
+    return Finish(one.held, Complete(b"result", "raw"))
 
 
 async def test_the_next_execution_comes_with_the_answer(driver: Driver) -> None:
     first = await driver.started()
     second = await driver.submit()
     answer = await driver.engine.finishing.finish_and_claim([done(first)], ORDER)
-    assert answer.done == [Done(first.execution_id, "completed", was="active")]
+    assert answer.done == [Done(first.execution_id, "completed", was="active", now=driver.clock())]
     assert [one.execution_id for one in answer.claimed] == [second]
     assert answer.fault is None
     assert await driver.result(first.execution_id) == b"result"
@@ -44,7 +44,9 @@ async def test_it_is_one_call_to_the_store(driver: Driver) -> None:
     engine = engine_on(watched)
     for _ in range(4):
         await driver.submit()
-    claimed = await engine.claims.claim(ClaimOrder(worker_id="w", worker_instance_id="w-1", n=2))
+    claimed = await engine.claims.claim(
+        ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",), n=2)
+    )
     watched.calls.clear()
     answer = await engine.finishing.finish_and_claim([done(one) for one in claimed], ORDER)
     assert len(answer.claimed) == 1
@@ -87,11 +89,11 @@ async def test_a_failure_is_retried_by_the_stored_policy(driver: Driver) -> None
 async def test_one_bad_finish_spoils_no_other(driver: Driver) -> None:
     good, stale = await driver.started(), await driver.started()
     finishes = [
-        Finish(fenced(stale.held, lease_id=stranger()), Completion()),
+        Finish(fenced(stale.held, lease_id=stranger()), Complete()),
         done(good),
-        Finish(unfenced(stale.execution_id), Completion()),
-        Finish(stale.held, Completion(b"x" * (1024 * 1024 + 1))),
-        Finish(stale.held, Completion(), op="o" * 65),
+        Finish(unfenced(stale.execution_id), Complete()),
+        Finish(stale.held, Complete(b"x" * (1024 * 1024 + 1))),
+        Finish(stale.held, Complete(), op="o" * 65),
     ]
     answer = await driver.engine.finishing.finish_and_claim(finishes, ORDER)
     kinds = [type(one) for one in answer.done]
@@ -111,7 +113,7 @@ async def test_a_repeat_after_a_lost_answer_is_recognised(driver: Driver) -> Non
 
 async def test_a_bad_order_is_refused_before_anything_is_finished(driver: Driver) -> None:
     one = await driver.started()
-    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", n=0)
+    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",), n=0)
     with refused(InvalidInput):
         await driver.engine.finishing.finish_and_claim([done(one)], order)
     assert (await driver.record(one.execution_id)).state == "active"

@@ -15,7 +15,6 @@ from flowfabric.core.graph import flow_state
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.flow_cancel import FlowCancels
-from flowfabric.engine.grants import GrantClaim
 from flowfabric.engine.settling import Settling
 from flowfabric.errors import (
     ExecutionNotActive,
@@ -32,6 +31,7 @@ from flowfabric.operations.flows import (
     MembersCancelled,
     PartiallyCancelled,
 )
+from flowfabric.operations.workers import GrantClaim
 from tests.clock import VirtualClock
 from tests.conformance.driver import RETRIES, TRANSIENT, Driver, refused, stranger, unfenced
 from tests.conformance.editing import LATER, EditedFlow, new_flow

@@ -17,7 +17,7 @@ from flowfabric.core.rules.attempts import Failure
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.graphs import flow_id_for
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.flows import (
     GraphEdge,

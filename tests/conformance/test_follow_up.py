@@ -8,8 +8,9 @@ import pytest
 from flowfabric.core.conditions import signal_set
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.core.settle import EDGES_PER_STEP
-from flowfabric.engine.finishing import Completion, Finish
-from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.engine.finishing import Finish
+from flowfabric.operations.attempts import SuspendOrder
+from flowfabric.operations.workers import Complete
 from tests.conformance.driver import Driver, unfenced
 from tests.conformance.graphs import FlowUnderTest, Graph, Member
 
@@ -23,7 +24,7 @@ async def complete(driver: Driver, flow: FlowUnderTest) -> None:
 
 async def finish(driver: Driver, flow: FlowUnderTest) -> None:
     held = (await flow.take("top")).held
-    (done,) = await driver.engine.finishing.finish([Finish(held, Completion())])
+    (done,) = await driver.engine.finishing.finish([Finish(held, Complete())])
     assert not isinstance(done, Exception)
 
 

@@ -8,10 +8,6 @@ import pytest
 from flowfabric.core.ids import partition_of
 from flowfabric.core.rules.flows import cancel_flow
 from flowfabric.engine.claims import Claimed
-from flowfabric.engine.grants import (
-    Grant,
-    GrantClaim,
-)
 from flowfabric.errors import (
     CapabilityMismatch,
     ClaimGrantExpired,
@@ -28,6 +24,7 @@ from flowfabric.errors import (
     NotAResumedExecution,
     UseClaimResumedExecution,
 )
+from flowfabric.operations.workers import Grant, GrantClaim
 from tests.conformance.driver import EVERYWHERE, NOWHERE, Driver, refused, stranger
 from tests.conformance.granting import GPU, cancelled_flow, claim_of, issue, order
 from tests.conformance.graphs import Graph, Member
@@ -216,7 +213,7 @@ async def test_a_bad_grant_request_is_refused(driver: Driver, fields: dict[str, 
 async def test_consuming_a_grant_leases_and_uses_it_up(driver: Driver) -> None:
     execution_id = await driver.submit(input=b"x")
     grant = await issue(driver, execution_id)
-    claimed = await driver.engine.grants.claim_execution(claim_of(grant, lease_ttl_ms=4_000))
+    claimed = await driver.engine.grants.claim_execution(claim_of(grant, lease_ms=4_000))
     record = claimed.record
     assert (claimed.kind, claimed.input) == ("fresh", b"x")
     assert (record.state, record.attempt_type, record.lease_epoch) == ("active", "initial", 1)
@@ -305,8 +302,8 @@ async def granted(driver: Driver, kind: str) -> Grant:
 
 
 CONSUME_FAULTS: list[tuple[str, dict[str, Any], type[FlowFabricError]]] = [
-    ("ttl", {"lease_ttl_ms": "long"}, InvalidInput),
-    ("ttl zero", {"lease_ttl_ms": 0}, InvalidInput),
+    ("ttl", {"lease_ms": "long"}, InvalidInput),
+    ("ttl zero", {"lease_ms": 0}, InvalidInput),
     ("missing", {"execution_id": NOWHERE}, ExecutionNotFound),
     ("malformed id", {"execution_id": "7"}, InvalidInput),
     ("other key", {"grant_key": stranger()}, InvalidClaimGrant),

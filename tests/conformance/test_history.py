@@ -5,10 +5,10 @@ from typing import Any
 
 from flowfabric.core.events import HistoryEntry
 from flowfabric.core.rules.operators import ReplayRequest
-from flowfabric.engine.grants import Grant, GrantClaim
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.engine.leases import Revocation
 from flowfabric.operations.executions import Executions, GrantOrder
+from flowfabric.operations.workers import Grant, GrantClaim
 from tests.conformance.driver import PERMANENT, RETRIES, TRANSIENT, Driver, fenced, unfenced
 from tests.conformance.graphs import Graph, Member, chain
 from tests.proofs import proves

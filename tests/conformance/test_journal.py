@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from flowfabric.core.journal import JournalEntry
-from flowfabric.engine.journals import Kept
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotFound,
@@ -19,6 +18,7 @@ from flowfabric.errors import (
     ResourceExhausted,
     StaleLease,
 )
+from flowfabric.operations.attempts import Kept
 from flowfabric.operations.executions import Executions
 from tests.conformance.driver import (
     FINAL,
@@ -41,7 +41,7 @@ STORE = JournalEntry("store", 0, "d2", b"")
 async def test_a_step_is_stored_once_and_found_again(driver: Driver) -> None:
     held = (await driver.started()).held
     journals = driver.engine.journals
-    assert await journals.append(held, [FETCH, STORE]) == [Kept(True, b"\x00\xff"), Kept(True, b"")]
+    assert await journals.append(held, [FETCH, STORE]) == [Kept(True), Kept(True)]
     repeat = JournalEntry("fetch", 0, "d1", b"something else")
     assert await journals.append(held, [repeat]) == [Kept(False, b"\x00\xff")]
     assert await journals.read_all(held.execution_id) == [FETCH, STORE]
@@ -73,7 +73,7 @@ async def test_one_contradiction_does_not_spoil_the_other_steps(driver: Driver) 
     first, second, third = await journals.append_each(held, [FETCH, wrong, STORE])
     assert first == Kept(False, FETCH.outcome)
     assert isinstance(second, Nondeterminism)
-    assert third == Kept(True, b"")
+    assert third == Kept(True)
     assert await journals.read_all(held.execution_id) == [FETCH, STORE]
 
 
@@ -87,7 +87,7 @@ async def test_the_journal_outlives_attempts(driver: Driver) -> None:
     second = await driver.claim()
     assert second.journal_length == 1
     assert await journals.append(second.held, [FETCH]) == [Kept(False, FETCH.outcome)]
-    assert await journals.append(second.held, [STORE]) == [Kept(True, b"")]
+    assert await journals.append(second.held, [STORE]) == [Kept(True)]
     assert await journals.read_all(first.execution_id) == [FETCH, STORE]
 
 
@@ -101,7 +101,7 @@ async def test_a_replay_begins_with_an_empty_journal(driver: Driver) -> None:
     assert await journals.read_all(claimed.execution_id) == []
     again = await driver.claim()
     other = JournalEntry("fetch", 0, "d9", b"new")
-    assert await journals.append(again.held, [other]) == [Kept(True, b"new")]
+    assert await journals.append(again.held, [other]) == [Kept(True)]
 
 
 @proves(Executions.journal)
@@ -173,7 +173,7 @@ async def test_a_journal_has_ten_thousand_entries_and_not_one_more(driver: Drive
     with refused(ResourceExhausted) as caught:
         await journals.append(held, [FETCH, STORE])
     assert caught.value.details == {"resource": "journal"}
-    assert await journals.append(held, [FETCH]) == [Kept(True, FETCH.outcome)]
+    assert await journals.append(held, [FETCH]) == [Kept(True)]
     with refused(ResourceExhausted):
         await journals.append(held, [STORE])
     # What is there is still found.

@@ -4,15 +4,15 @@ import pytest
 
 from flowfabric.backend.types import ClaimRequest
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.errors import InvalidInput, LaneNotAccepting
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.lanes import Lanes
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.driver import Driver, refused
 from tests.conformance.limiting import Watched
 from tests.proofs import proves
 
-ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1")
+ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",))
 # state: (takes new work, gives work out)
 STATES = {
     "active": (True, True),

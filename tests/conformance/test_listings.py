@@ -10,7 +10,7 @@ from flowfabric.backend.types import Filter, Order
 from flowfabric.core.ids import compose, partition_of
 from flowfabric.core.plan import Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.views import LAST
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.errors import InvalidInput
 from flowfabric.operations.executions import Executions
 from flowfabric.operations.lanes import Lanes

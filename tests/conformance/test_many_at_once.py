@@ -4,8 +4,7 @@ import asyncio
 from typing import Any, Final
 
 from flowfabric.engine import engine_on
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.finishing import Completion, Finish
+from flowfabric.engine.finishing import Finish
 from flowfabric.engine.outcomes import Done
 from flowfabric.errors import (
     FenceRequired,
@@ -16,16 +15,17 @@ from flowfabric.errors import (
     TransportFault,
 )
 from flowfabric.operations.executions import ExecutionDuplicate, Submission, Submitted
+from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.conformance.driver import Driver, fenced, stranger, unfenced
 from tests.conformance.limiting import Watched
 
 MANY: Final = 450
-ORDER: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1", n=100)
+ORDER: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",), n=100)
 TOO_LARGE: Final = bytes(1024 * 1024 + 1)
 
 
 def completed(one: Any, result: bytes = b"result") -> Finish:
-    return Finish(one.held, Completion(result, "raw"))
+    return Finish(one.held, Complete(result, "raw"))
 
 
 async def test_each_submission_has_its_own_answer(driver: Driver) -> None:
@@ -73,8 +73,8 @@ async def test_each_end_has_its_own_answer(driver: Driver) -> None:
     answers = await driver.engine.finishing.finish(
         [
             completed(good),
-            Finish(fenced(stale.held, lease_id=stranger()), Completion()),
-            Finish(unfenced(stale.execution_id), Completion()),
+            Finish(fenced(stale.held, lease_id=stranger()), Complete()),
+            Finish(unfenced(stale.execution_id), Complete()),
             completed(other, TOO_LARGE),
             completed(other),
             completed(good),

@@ -4,10 +4,6 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.grants import (
-    Grant,
-)
 from flowfabric.errors import (
     ExecutionNotEligible,
     ExecutionNotFound,
@@ -15,6 +11,7 @@ from flowfabric.errors import (
     GrantAlreadyExists,
     InvalidInput,
 )
+from flowfabric.operations.workers import ClaimOrder, Grant
 from tests.conformance.driver import EVERYWHERE, NOWHERE, Driver, refused
 from tests.conformance.granting import GPU, cancelled_flow, claim_of, issue
 
@@ -71,7 +68,7 @@ async def test_an_operator_cannot_take_what_is_not_there(driver: Driver) -> None
 
 
 async def reserve(driver: Driver, **fields: Any) -> Grant | None:
-    asked: dict[str, Any] = {"lease_ms": 5_000} | fields
+    asked: dict[str, Any] = {"lease_ms": 5_000, "lanes": ("default",)} | fields
     order = ClaimOrder(worker_id="pool", worker_instance_id="pool-1", **asked)
     return await driver.engine.grants.claim_for_worker(order)
 

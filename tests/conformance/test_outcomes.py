@@ -33,7 +33,7 @@ async def test_completing_keeps_the_result_and_ends_everything(
     held = await driver.reach("active")
     driver.clock.advance(11)
     done = await driver.engine.outcomes.complete(held, result, "raw")
-    assert done == Done(held.execution_id, "completed", was="active")
+    assert done == Done(held.execution_id, "completed", was="active", now=driver.clock())
     await driver.assert_final(held, "completed", "success")
     record = await driver.record(held.execution_id)
     assert (record.next, record.attempt_id, record.result_encoding) == ("", held.attempt_id, "raw")
@@ -69,7 +69,7 @@ async def test_a_bad_result_leaves_the_attempt_running(
 async def test_failing_for_good_keeps_the_reason(driver: Driver) -> None:
     held = await driver.reach("active")
     done = await driver.engine.outcomes.fail(held, Failure("no such file", "permanent"))
-    assert done == Done(held.execution_id, "failed", was="active")
+    assert done == Done(held.execution_id, "failed", was="active", now=driver.clock())
     await driver.assert_final(held, "failed", "failed")
     record = await driver.record(held.execution_id)
     assert (record.failure_reason, record.failure_category) == ("no such file", "permanent")
@@ -86,7 +86,12 @@ async def test_failing_with_retries_left_backs_off(driver: Driver) -> None:
     done = await driver.engine.outcomes.fail(held, TRANSIENT)
     now = driver.clock()
     assert done == Done(
-        held.execution_id, "delayed", delay_until=now + 500, next_attempt_index=1, was="active"
+        held.execution_id,
+        "delayed",
+        delay_until=now + 500,
+        next_attempt_index=1,
+        was="active",
+        now=now,
     )
     await driver.assert_released(held)
     record = await driver.record(held.execution_id)
@@ -235,7 +240,9 @@ async def test_a_delay_pauses_the_attempt_and_its_clock(driver: Driver) -> None:
     driver.clock.advance(4_000)
     done = await driver.engine.outcomes.delay(held, for_ms=60_000)
     now = driver.clock()
-    assert done == Done(held.execution_id, "delayed", delay_until=now + 60_000, was="active")
+    assert done == Done(
+        held.execution_id, "delayed", delay_until=now + 60_000, was="active", now=now
+    )
     await driver.assert_released(held)
     record = await driver.record(held.execution_id)
     assert (record.state, record.reason, record.next) == ("delayed", "delay", "resume")
@@ -260,7 +267,7 @@ async def test_a_past_delay_is_promoted_at_the_next_sweep(driver: Driver) -> Non
 async def test_handing_back_is_claimable_at_once_and_costs_no_retry(driver: Driver) -> None:
     held = await driver.reach("active", policy=RETRIES)
     done = await driver.engine.outcomes.delay(held, for_ms=0)
-    assert done == Done(held.execution_id, "waiting", was="active")
+    assert done == Done(held.execution_id, "waiting", was="active", now=driver.clock())
     record = await driver.record(held.execution_id)
     assert (record.state, record.reason, record.next) == ("waiting", "", "resume")
     assert (record.wake_at, record.due_at, record.retry_count) == (0, 0, 0)

@@ -10,13 +10,13 @@ from flowfabric.core import pages
 from flowfabric.core.condition_checks import Fresh
 from flowfabric.core.conditions import Count, composite
 from flowfabric.core.journal import JournalEntry
-from flowfabric.engine.suspend_orders import SuspendOrder
-from flowfabric.engine.workers import Registration
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.events import EventQuery
 from flowfabric.operations.executions import Search
 from flowfabric.operations.flows import FlowSearch
 from flowfabric.operations.schedules import NewSchedule
 from flowfabric.operations.types import Page
+from flowfabric.operations.workers import Registration
 from tests.conformance.driver import Driver
 from tests.stores import SEARCHABLE
 
@@ -135,7 +135,7 @@ async def test_workers_are_listed_in_pages_that_end_by_bytes(driver: Driver) -> 
                 worker_instance_id=f"w-{number:02}",
                 lanes=frozenset({"default"}),
                 capabilities=offered,
-                liveness_ttl_ms=60_000,
+                ttl_ms=60_000,
             )
         )
     found = await walked(lambda after: workers.list_workers("default", after, 1_000))

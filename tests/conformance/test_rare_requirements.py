@@ -5,8 +5,7 @@ from typing import Final
 
 from flowfabric.core.ids import compose
 from flowfabric.engine import engine_on
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.workers import Registration
+from flowfabric.operations.workers import ClaimOrder, Registration
 from tests.conformance.driver import Driver, stranger
 from tests.conformance.limiting import Watched, flood
 
@@ -16,7 +15,11 @@ BOTH: Final = {"routing_requirements": {"required_capabilities": ["a", "b"]}}
 
 def order(*capabilities: str, n: int = 1) -> ClaimOrder:
     return ClaimOrder(
-        worker_id="w", worker_instance_id="w-1", capabilities=tuple(capabilities), n=n
+        worker_id="w",
+        worker_instance_id="w-1",
+        lanes=("default",),
+        capabilities=tuple(capabilities),
+        n=n,
     )
 
 
@@ -56,7 +59,7 @@ async def _register(driver: Driver, instance: str, *capabilities: str) -> None:
             worker_instance_id=instance,
             lanes=frozenset({"default"}),
             capabilities=frozenset(capabilities),
-            liveness_ttl_ms=60_000,
+            ttl_ms=60_000,
         )
     )
 

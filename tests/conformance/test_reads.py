@@ -4,7 +4,7 @@ import pytest
 
 from flowfabric.core.states import public_state
 from flowfabric.errors import ExecutionNotFound, InvalidInput
-from flowfabric.operations.executions import ExecutionContext, Executions
+from flowfabric.operations.executions import ExecutionContext, Executions, Search
 from tests.conformance.driver import (
     EVERYWHERE,
     HELD,
@@ -197,3 +197,14 @@ async def test_a_member_knows_its_flow(driver: Driver) -> None:
     assert info is not None
     assert info.flow_id == flow.flow_id
     assert await reads.resolve_execution_flow_id(await driver.submit()) is None
+
+
+async def test_work_that_requires_nothing_waits_for_a_worker_in_reads_and_lists(
+    driver: Driver,
+) -> None:
+    own = await driver.submit()
+    info = await driver.engine.reads.describe_info(own)
+    (found,) = (await driver.engine.reads.find(Search())).items
+    assert info.state_vector.eligibility_state == "eligible_now"
+    assert info.state_vector.blocking_reason == found.blocking_reason == "waiting_for_worker"
+    assert info.blocking_detail == ""

@@ -3,7 +3,6 @@
 import pytest
 
 from flowfabric.core.plan import Guard, Plan
-from flowfabric.engine.grants import Grant
 from flowfabric.errors import (
     ExecutionNotFound,
     GrantAlreadyExists,
@@ -12,6 +11,7 @@ from flowfabric.errors import (
     MaxRetriesExhausted,
 )
 from flowfabric.operations.executions import Executions, NotReclaimable, ReclaimCapExceeded
+from flowfabric.operations.workers import Grant
 from tests.conformance.driver import EVERYWHERE, NOWHERE, Driver, refused
 from tests.conformance.granting import GPU, claim_of, order
 from tests.proofs import proves

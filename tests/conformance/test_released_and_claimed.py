@@ -8,18 +8,19 @@ import msgspec
 from flowfabric.core.ids import compose, partition_of
 from flowfabric.core.plan import Plan
 from flowfabric.core.rules.operators import cancel
-from flowfabric.engine.claims import Claimed, ClaimOrder
-from flowfabric.engine.finishing import Completion, Finish
+from flowfabric.engine.claims import Claimed
+from flowfabric.engine.finishing import Finish
+from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.conformance.driver import Driver
 from tests.conformance.graphs import FlowUnderTest, Graph, Member, chain, quorum
 
-ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1", n=3)
+ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",), n=3)
 
 
 async def finished(driver: Driver, held: Sequence[Claimed], lane: str = "default") -> list[str]:
     """The ids of what was claimed behind the completion of all these."""
     order = msgspec.structs.replace(ORDER, lanes=(lane,))
-    finishes = [Finish(one.held, Completion(b"done")) for one in held]
+    finishes = [Finish(one.held, Complete(b"done")) for one in held]
     answer = await driver.engine.finishing.finish_and_claim(finishes, order)
     assert not [one for one in answer.done if isinstance(one, Exception)]
     return [one.held.execution_id for one in answer.claimed]

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.engine.outcomes import Done
 from flowfabric.errors import ExecutionNotActive, FlowFabricError, LeaseRevoked, StaleLease
 from tests.conformance.driver import (

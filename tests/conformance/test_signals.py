@@ -22,7 +22,6 @@ from flowfabric.core.suspension_documents import waitpoint_in
 from flowfabric.core.suspensions import ResumePolicy, as_closed
 from flowfabric.core.templates import skip_plan
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.claims import Resumption
 from flowfabric.engine.signals import TokenMismatch, UnknownWaitpoint
 from flowfabric.errors import (
     ExecutionNotFound,
@@ -38,6 +37,7 @@ from flowfabric.errors import (
 )
 from flowfabric.operations.executions import Executions, ResumeSignals
 from flowfabric.operations.signals import Signals
+from flowfabric.operations.workers import Resumption
 from tests.conformance.driver import FINAL, NOWHERE, Driver, refused, stranger, unfenced
 from tests.conformance.waiting import (
     all_of,

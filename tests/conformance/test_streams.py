@@ -3,7 +3,7 @@
 import pytest
 
 from flowfabric.engine import engine_on
-from flowfabric.engine.streams import FramesAppended, Output
+from flowfabric.engine.streams import Output
 from flowfabric.errors import (
     ExecutionNotFound,
     FenceRequired,
@@ -15,6 +15,7 @@ from flowfabric.errors import (
     StaleOwnerCannotAppend,
     StreamClosed,
 )
+from flowfabric.operations.attempts import Appended
 from flowfabric.operations.streams import Frame, FramePage, Streams
 from tests.conformance.driver import (
     FINAL,
@@ -163,12 +164,12 @@ async def test_each_of_several_attempts_has_its_own_answer(driver: Driver) -> No
         ]
     )
     assert [type(answer) for answer in answers] == [
-        FramesAppended,
+        Appended,
         StreamClosed,
         RetentionLimitExceeded,
-        FramesAppended,
+        Appended,
         ExecutionNotFound,
-        FramesAppended,
+        Appended,
     ]
     assert payloads(await read(driver, one.execution_id)) == [b"a", b"b", b"d"]
     assert payloads(await read(driver, two.execution_id)) == [b"c", b'{"n":1}']
@@ -188,7 +189,7 @@ async def test_outputs_of_one_attempt_keep_their_order(driver: Driver) -> None:
         ]
     engine = engine_on(driver.engine.deps.store.backend)
     answers = await engine.streams.append_many(outputs)
-    counts = [answer.frame_count for answer in answers if isinstance(answer, FramesAppended)]
+    counts = [answer.frame_count for answer in answers if isinstance(answer, Appended)]
     assert counts == [count for n in range(5) for count in (2 * n + 2, n + 1, 2 * n + 3)]
     pairs = [(b'{"n":%d}' % n, b"frame %d" % n) for n in range(5)]
     shown = payloads(await read(driver, held.execution_id))

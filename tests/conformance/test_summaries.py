@@ -11,7 +11,7 @@ from flowfabric.backend.base import Backend
 from flowfabric.backend.types import Append, SummaryPut
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import engine_on
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.errors import (
     Corruption,
     FlowFabricError,
@@ -233,7 +233,7 @@ async def test_a_document_that_cannot_be_read_is_left_alone(driver: Driver) -> N
         execution_id=held.execution_id,
         attempt_index=0,
         fence=fence(held),
-        frames=(patch(b"{}"),),
+        frames=(frame(b"{}", frame_type="summary", mode="summary"),),
         summary=SummaryPut(0, b"{nonsense"),
     )
     await driver.engine.deps.store.append(item)

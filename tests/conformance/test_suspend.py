@@ -13,8 +13,7 @@ from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.suspend_outcomes import Suspended
 from flowfabric.core.suspensions import ResumePolicy
 from flowfabric.engine.claims import Claimed, backend_name
-from flowfabric.engine.holding import Held
-from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.engine.leased import Held
 from flowfabric.errors import (
     AdditionalWaitpointBindingMalformed,
     AlreadySuspended,
@@ -32,6 +31,7 @@ from flowfabric.errors import (
     StaleLease,
     StreamClosed,
 )
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.streams import Frame
 from tests.conformance.driver import EVERYWHERE, Driver, fenced, refused, stranger, unfenced
 from tests.conformance.waiting import GO, all_of, documents, drop_ring, order, pause, pause_claimed
@@ -336,11 +336,11 @@ async def test_a_handle_of_another_store_is_refused_behind_the_arguments(driver:
 
 async def test_the_service_path_reads_what_it_was_not_told(driver: Driver) -> None:
     claimed = await driver.started()
-    outcome = await driver.engine.suspensions.suspend_by_triple(fenced(claimed.held), order())
+    outcome = await driver.engine.suspensions.try_suspend(fenced(claimed.held), order())
     assert isinstance(outcome, Suspended)
     assert outcome.handle == handle_of(driver, claimed, kind="suspended")
     with refused(ExecutionNotFound):
-        await driver.engine.suspensions.suspend_by_triple(await driver.nowhere(), order())
+        await driver.engine.suspensions.try_suspend(await driver.nowhere(), order())
 
 
 # ---- repeats

@@ -10,7 +10,6 @@ from flowfabric.core.facets import facets
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.suspension_documents import write_document
 from flowfabric.core.suspensions import ResumePolicy
-from flowfabric.engine.claims import Resumption
 from flowfabric.engine.resumes import TimedOut
 from flowfabric.errors import (
     ExecutionNotFound,
@@ -19,6 +18,7 @@ from flowfabric.errors import (
     WaitpointClosed,
 )
 from flowfabric.operations.executions import Executions
+from flowfabric.operations.workers import Resumption
 from tests.conformance.driver import EVERYWHERE, NOWHERE, Driver, refused
 from tests.conformance.waiting import (
     Paused,

@@ -11,8 +11,8 @@ from flowfabric.core.conditions import signal_set
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Limits, engine_on
 from flowfabric.engine import tails as tails_module
-from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.errors import InvalidInput, NotFound, ResourceExhausted, Unavailable
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.streams import FramePage, Streams
 from tests.conformance.driver import LEASE_MS, Driver, refused, unfenced
 from tests.conformance.streaming import (

@@ -8,9 +8,10 @@ import pytest
 
 from flowfabric.engine import claims as claims_module
 from flowfabric.engine import engine_on
-from flowfabric.engine.claims import Claimed, ClaimOrder
+from flowfabric.engine.claims import Claimed
 from flowfabric.errors import TransportFault
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.driver import Driver
 from tests.conformance.feeds import SOON_S
 from tests.conformance.limiting import Watched
@@ -93,7 +94,9 @@ async def test_what_an_idle_claim_got_first_survives_a_fault_behind_it(driver: D
 
     watched.answers["claim"] = claim
     engine = engine_on(watched)
-    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", n=50, wait_ms=PATIENT_MS)
+    order = ClaimOrder(
+        worker_id="w", worker_instance_id="w-1", lanes=("default",), n=50, wait_ms=PATIENT_MS
+    )
     task = asyncio.create_task(engine.claims.claim(order))
     while not looks:
         await driver.snapshot()
@@ -116,7 +119,9 @@ async def test_a_claim_cancelled_while_it_looks_hands_back_what_it_finds(driver:
 
     watched.answers["claim"] = claim
     engine = engine_on(watched)
-    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", wait_ms=PATIENT_MS)
+    order = ClaimOrder(
+        worker_id="w", worker_instance_id="w-1", lanes=("default",), wait_ms=PATIENT_MS
+    )
     task = asyncio.create_task(engine.claims.claim(order))
     execution_id = await driver.submit()
     await has_leased.wait()
@@ -141,7 +146,9 @@ async def test_a_claim_cancelled_while_its_look_fails_is_cancelled(driver: Drive
 
     watched.answers["claim"] = claim
     engine = engine_on(watched)
-    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", wait_ms=PATIENT_MS)
+    order = ClaimOrder(
+        worker_id="w", worker_instance_id="w-1", lanes=("default",), wait_ms=PATIENT_MS
+    )
     task = asyncio.create_task(engine.claims.claim(order))
     await looks.wait()
     task.cancel()

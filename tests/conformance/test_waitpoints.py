@@ -20,7 +20,7 @@ from flowfabric.core.rules.signals import Accepted, Duplicate
 from flowfabric.core.suspend_outcomes import Issued, Satisfied, Suspended
 from flowfabric.core.suspension_documents import waitpoint_in, write_document
 from flowfabric.core.suspensions import Waitpoint
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.errors import (
     AlreadySatisfied,
     ExecutionNotActive,

@@ -11,17 +11,19 @@ from flowfabric.backend.base import end_bell
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import events as events_module
 from flowfabric.engine import waits as waits_module
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.engine.waits import WITH_RESULT
 from flowfabric.errors import ExecutionNotFound, InvalidInput
 from flowfabric.operations.events import CompletionEvent, EventQuery
 from flowfabric.operations.executions import Executions, Submission
 from flowfabric.operations.streams import Streams, Tail
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.driver import Driver
 from tests.conformance.streaming import SOON_S, Waits, append, frame, payloads
 from tests.proofs import proves
 
-PATIENT: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1", wait_ms=30_000)
+PATIENT: Final = ClaimOrder(
+    worker_id="w", worker_instance_id="w-1", lanes=("default",), wait_ms=30_000
+)
 NOBODY = "{fp:3}:11111111-2222-4333-8444-555555555555"
 
 

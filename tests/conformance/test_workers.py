@@ -4,15 +4,16 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.workers import (
-    Marked,
+from flowfabric.errors import InvalidInput
+from flowfabric.operations.lanes import Lanes, WorkerEntry
+from flowfabric.operations.workers import (
+    Left,
     NotRegistered,
     Refreshed,
     Registered,
     Registration,
+    Workers,
 )
-from flowfabric.errors import InvalidInput
-from flowfabric.operations.lanes import Lanes, WorkerEntry
 from tests.conformance.driver import Driver, refused
 from tests.proofs import proves
 
@@ -24,7 +25,7 @@ def worker(instance: str = "pool-1", **fields: Any) -> Registration:
         "worker_id": "pool",
         "worker_instance_id": instance,
         "lanes": frozenset({"default"}),
-        "liveness_ttl_ms": TTL_MS,
+        "ttl_ms": TTL_MS,
     }
     return Registration(**(defaults | fields))
 
@@ -34,15 +35,14 @@ async def listed(driver: Driver, namespace: str = "default") -> list[str]:
     return [entry.worker_instance_id for entry in page.items]
 
 
+@proves(Workers.register_worker)
 async def test_the_first_registration_and_the_next(driver: Driver) -> None:
     workers, start = driver.engine.workers, driver.clock()
     first = await workers.register_worker(worker(capabilities=frozenset({"gpu", "cuda"})))
     assert isinstance(first, Registered)
     assert first.next_expiry_ms == start + TTL_MS
     driver.clock.advance(4_000)
-    again = await workers.register_worker(
-        worker(lanes=frozenset({"b", "a"}), liveness_ttl_ms=20_000)
-    )
+    again = await workers.register_worker(worker(lanes=frozenset({"b", "a"}), ttl_ms=20_000))
     assert isinstance(again, Refreshed)
     assert again.next_expiry_ms == driver.clock() + 20_000
     (entry,) = (await workers.list_workers("default")).items
@@ -81,6 +81,7 @@ async def test_an_instance_belongs_to_one_pool_while_it_lives(driver: Driver) ->
     assert isinstance(await workers.register_worker(worker(worker_id="other")), Registered)
 
 
+@proves(Workers.heartbeat)
 async def test_a_heartbeat_prolongs_by_the_stored_ttl(driver: Driver) -> None:
     workers = driver.engine.workers
     await workers.register_worker(worker())
@@ -104,12 +105,13 @@ async def test_an_entry_ends_exactly_at_its_ttl_and_no_heartbeat_revives_it(
     assert isinstance(await workers.register_worker(worker()), Registered)
 
 
+@proves(Workers.leave)
 async def test_marking_dead(driver: Driver) -> None:
     workers = driver.engine.workers
     assert await workers.mark_worker_dead("pool-1", "bye") == NotRegistered()
     await workers.register_worker(worker())
     assert await workers.mark_worker_dead("pool-1", "x" * 256, "elsewhere") == NotRegistered()
-    assert await workers.mark_worker_dead("pool-1", "shutdown") == Marked()
+    assert await workers.mark_worker_dead("pool-1", "shutdown") == Left()
     assert await workers.mark_worker_dead("pool-1", "shutdown") == NotRegistered()
     assert await workers.heartbeat_worker("pool-1") == NotRegistered()
     assert await listed(driver) == []

@@ -14,10 +14,10 @@ from flowfabric.core.suspension_documents import read_signal, suspension_in
 from flowfabric.core.suspensions import Signal, Suspension
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.claims import Claimed
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.engine.signals import ApprovalRequest, SignalRequest
-from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.engine.waitpoints import PendingRequest
+from flowfabric.operations.attempts import SuspendOrder
 from tests.conformance.driver import Driver, stranger
 
 GO: Final = one_signal(matcher=ByName("go"))

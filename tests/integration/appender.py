@@ -6,7 +6,7 @@ import time
 
 from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.operations.streams import Frame
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.operations.budgets import NewHold, Reserved
+from flowfabric.operations.workers import ClaimOrder
 
 REPORTS = 60
 HOLDS = 15
@@ -39,7 +39,7 @@ async def spend(engine: Engine, budget_id: str, name: str) -> int:
 async def run_exclusively(engine: Engine, name: str, running: Path) -> int:
     """Run work of a key of which one at a time may run, until there is none; how much it was."""
     done = 0
-    order = ClaimOrder(worker_id="w", worker_instance_id=name, wait_ms=1_500)
+    order = ClaimOrder(worker_id="w", worker_instance_id=name, lanes=("default",), wait_ms=1_500)
     while claimed := await engine.claims.claim(order):
         for one in claimed:
             # Fails if anybody else's exists: two would be running at once.

@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.limiting import Watched, flood
 from tests.rotation import on_stores
 from tests.stores import STORES

@@ -16,15 +16,15 @@ from flowfabric.core.conditions import Count, composite
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspension_documents import read_signal
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.suspend_orders import SuspendOrder
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.integration.signaller import deliver, request_to
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EACH = 25
 SOON_S = 30.0
-ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1")
+ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",))
 
 
 @pytest.fixture

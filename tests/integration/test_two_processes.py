@@ -14,10 +14,11 @@ import pytest
 from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine, events, tails
-from flowfabric.engine.claims import Claimed, ClaimOrder
+from flowfabric.engine.claims import Claimed
 from flowfabric.operations.events import CompletionEvent
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.streams import FramePage, Tail
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.streaming import SOON_S, Waits
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -92,7 +93,9 @@ async def appender(path: Path, claimed: Claimed) -> AsyncIterator[Appender]:
 
 async def started(engine: Engine) -> Claimed:
     await engine.executions.create(Submission(kind="shared"))
-    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", lease_ms=600_000)
+    order = ClaimOrder(
+        worker_id="w", worker_instance_id="w-1", lanes=("default",), lease_ms=600_000
+    )
     (claimed,) = await engine.claims.claim(order)
     return claimed
 

@@ -8,9 +8,9 @@ import pytest
 from flowfabric.config import Settings
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.tokens import Secret
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.errors import AuthFault, FlowFabricError, PartitionMismatch, ProtocolFault
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.chaos.valkey_load import engine_at, settings_for
 from tests.valkey_server import ValkeyCluster
 
@@ -90,7 +90,9 @@ async def test_a_user_needs_only_our_keys_channels_and_commands(
         server.expect("ACL", "SETUSER", "flow", "on", f">{PASSWORD}", *OURS)
     async with engine_at(entered_as(settings, "flow", PASSWORD)) as engine:
         made = await engine.executions.create(Submission(kind="k"))
-        order = ClaimOrder(worker_id="w", worker_instance_id="w1", wait_ms=5_000)
+        order = ClaimOrder(
+            worker_id="w", worker_instance_id="w1", lanes=("default",), wait_ms=5_000
+        )
         (claimed,) = await engine.claims.claim(order)
         assert claimed.execution_id == made.execution_id
         await engine.outcomes.complete(claimed.held)

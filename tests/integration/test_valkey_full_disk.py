@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.errors import ResourceExhausted
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.chaos.agent_worker import fabric_at
 from tests.chaos.valkey_load import engine_at, settings_for
 from tests.valkey_server import ValkeyServer, await_server
 
-ORDER = ClaimOrder(worker_id="w", worker_instance_id="w1", n=10)
+ORDER = ClaimOrder(worker_id="w", worker_instance_id="w1", lanes=("default",), n=10)
 KEYED = Submission(kind="k", idempotency_key="once")
 SOON_S = 20.0
 

@@ -11,8 +11,8 @@ from flowfabric.backend.valkey.keys import partition_key, slot_of
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.ids import partition_of
 from flowfabric.core.tokens import Secret
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.valkey_server import ValkeyCluster
 
 SOON_S = 20.0
@@ -39,7 +39,7 @@ async def test_calls_and_bells_follow_a_slot_that_moved(cluster: ValkeyCluster) 
     port = cluster.primaries[0].port
     store = StoreUrl("valkey", options={"cluster": "true"}, host="127.0.0.1", port=port)
     engine = await open_engine(Settings(store=store, waitpoint_secret=Secret("5e" * 32)))
-    order = ClaimOrder(worker_id="w", worker_instance_id="w1", wait_ms=30_000)
+    order = ClaimOrder(worker_id="w", worker_instance_id="w1", lanes=("default",), wait_ms=30_000)
     first = await engine.executions.create(Submission(kind="k", lane="first"))
     for lane in ("second", "third"):
         partition = engine.deps.counts.of_lane(lane, first.execution_id[-36:])

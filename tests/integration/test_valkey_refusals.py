@@ -10,10 +10,10 @@ import pytest
 from flowfabric.backend.valkey.connection import Login, connect
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.errors import ResourceExhausted, TransportFault
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.chaos.valkey_load import be_patient, engine_at, settings_for
 from tests.clock import VirtualClock
 from tests.conformance.driver import RETRIES, TRANSIENT, Driver, unfenced
@@ -22,7 +22,7 @@ from tests.conformance.limiting import new_budget
 from tests.conformance.streaming import frame
 from tests.valkey_server import ValkeyServer, await_server
 
-ORDER = ClaimOrder(worker_id="w", worker_instance_id="w1", n=5)
+ORDER = ClaimOrder(worker_id="w", worker_instance_id="w1", lanes=("default",), n=5)
 ENDLESS = "while true do end"
 
 

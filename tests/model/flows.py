@@ -13,8 +13,7 @@ from flowfabric.core.ids import for_flow
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.core.states import FINAL, OUTCOMES
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.engine.outcomes import Done
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.flows import (
@@ -26,6 +25,7 @@ from flowfabric.operations.flows import (
     NewEdge,
     StagedEdge,
 )
+from flowfabric.operations.workers import ClaimOrder
 from tests.model.flowbook import FlowBook, Rule
 from tests.model.sides import COUNTS, Side, agree
 from tests.model.world import Open, World
@@ -218,6 +218,7 @@ class FlowsModel(World):
         order = ClaimOrder(
             worker_id="pool",
             worker_instance_id="pool-1",
+            lanes=("default",),
             n=data.draw(st.integers(1, 3)),
             lease_ms=30_000,
             upstreams=data.draw(st.booleans()),

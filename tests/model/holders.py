@@ -10,7 +10,7 @@ from flowfabric.core.plan import Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure, complete, delay, fail, park, progress, renew
 from flowfabric.core.rules.operators import cancel
-from flowfabric.engine.holding import Held, held_by
+from flowfabric.engine.leased import Held, held_by
 from tests.model import strategies as some
 from tests.model.sides import Side
 from tests.model.world import World, told

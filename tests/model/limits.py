@@ -13,11 +13,11 @@ from flowfabric.backend.types import Filter
 from flowfabric.core.limits.gates import key_gate, quota_gate
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.finishing import Completion, Finish
-from flowfabric.engine.holding import Held
+from flowfabric.engine.finishing import Finish
+from flowfabric.engine.leased import Held
 from flowfabric.operations.budgets import NewBudget, NewHold, NewQuota
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.model import bookkeeping
 from tests.model.bookkeeping import DIMENSIONS, Books, Level
 from tests.model.comparing import walk
@@ -211,7 +211,7 @@ class LimitsModel(World):
                 self.holdings.remove(held)
 
     def _finish_and_claim(self, held: Held, lease_ms: int) -> None:
-        finish, order = Finish(held, Completion()), _order(2, lease_ms)
+        finish, order = Finish(held, Complete()), _order(2, lease_ms)
 
         async def call(side: Side) -> object:
             answer = await side.engine.finishing.finish_and_claim([finish], order)
@@ -295,7 +295,9 @@ class LimitsModel(World):
 
 
 def _order(n: int, lease_ms: int) -> ClaimOrder:
-    return ClaimOrder(worker_id="w", worker_instance_id="w-1", n=n, lease_ms=lease_ms)
+    return ClaimOrder(
+        worker_id="w", worker_instance_id="w-1", lanes=("default",), n=n, lease_ms=lease_ms
+    )
 
 
 async def _sweep(side: Side) -> object:

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from flowfabric.backend.types import ConfigPut, Filter, ListRequest, PutAnswer
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.rules.operators import ReplayRequest
-from flowfabric.engine.grants import Grant, GrantClaim
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import Grant, GrantClaim
 from tests.model import strategies as some
 from tests.model.comparing import walk
 from tests.model.graphs import birth_of, shapes

@@ -10,12 +10,11 @@ from flowfabric.backend.types import ClaimRequest, Filter, Order
 from flowfabric.core.capabilities import set_id
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.rules.attempts import Failure
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.engine.leases import Revocation
-from flowfabric.engine.workers import Registration
 from flowfabric.operations.executions import GrantOrder
 from flowfabric.operations.streams import Frame
+from flowfabric.operations.workers import ClaimOrder, Registration
 from tests.model.comparing import LANES
 
 BUDGET: Final = "550e8400-e29b-41d4-a716-446655440000"
@@ -154,7 +153,7 @@ registrations: Final = st.builds(
     st.sampled_from([*WORKERS, ("crew", "pool-1")]),
     lanes=st.frozensets(lanes, max_size=2),
     capabilities=_offered.map(frozenset),
-    liveness_ttl_ms=st.sampled_from([1, 1_000, 60_000]),
+    ttl_ms=st.sampled_from([1, 1_000, 60_000]),
     namespace=namespaces,
 )
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.clock import VirtualClock
 from tests.model.comparing import Known, compare
 from tests.model.faults import FAULTS, Sound, with_fault
@@ -27,7 +27,7 @@ async def _opened(fault: type[Sound], clock: VirtualClock, directory: Path) -> P
 
 async def play(pair: Pair) -> AsyncIterator[Answer[object]]:
     """An ordinary day of two executions: every mechanism that a fault below bends is used."""
-    order = ClaimOrder(worker_id="pool", worker_instance_id="pool-1")
+    order = ClaimOrder(worker_id="pool", worker_instance_id="pool-1", lanes=("default",))
     for _ in range(2):
         yield await pair.both(lambda side: side.engine.executions.create(Submission(kind="work")))
     claimed = await pair.both(lambda side: side.engine.claims.claim(order))

@@ -25,10 +25,10 @@ from flowfabric.core.rules.signals import Accepted, Duplicate
 from flowfabric.core.suspend_outcomes import Details, Issued, Satisfied, Suspended
 from flowfabric.core.suspensions import ReceivedSignal, ResumePolicy
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.engine.signals import ApprovalRequest, SignalRequest
-from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.engine.waitpoints import PendingRequest
+from flowfabric.operations.attempts import SuspendOrder
 from tests.conditions import KEYS, NAMES, trees
 from tests.judging import is_met
 from tests.model import strategies as some

@@ -13,9 +13,9 @@ from flowfabric.backend.base import Backend
 from flowfabric.backend.types import Filter
 from flowfabric.core.plan import Plan
 from flowfabric.engine.claims import Claimed
-from flowfabric.engine.grants import Grant
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.errors import FlowFabricError
+from flowfabric.operations.workers import Grant
 from tests.clock import VirtualClock
 from tests.model.comparing import NAMESPACES, Known, compare, walk
 from tests.model.references import reference_of

@@ -10,9 +10,10 @@ from typing import Any, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from flowfabric.engine.frames import NewFrame
-from flowfabric.engine.holding import Held
-from flowfabric.engine.streams import FramesAppended, Output
+from flowfabric.engine.frames import AnyFrame
+from flowfabric.engine.leased import Held
+from flowfabric.engine.streams import Output
+from flowfabric.operations.attempts import Appended, NewFrame
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.streams import Frame, StreamRange, Tail
 from tests.merging import patched, patches
@@ -26,7 +27,7 @@ Stream = tuple[str, int]
 _numbers: Final = st.sampled_from([0, 0, 0, 1, 2, 3])
 
 
-def _patch(patch: dict[str, Any], seq: int) -> Frame:
+def _patch(patch: dict[str, Any], seq: int) -> NewFrame:
     payload = json.dumps(patch).encode()
     return NewFrame(frame_type="summary", payload=payload, seq=seq, mode="summary")
 
@@ -42,14 +43,13 @@ _live: Final = st.builds(
     ttl_ms=st.sampled_from([0, 250, 5_000]),
     live_maxlen=st.sampled_from([0, 2, 5]),
 )
-_wrong: Final = st.sampled_from(
-    [
-        NewFrame(frame_type="summary", payload=b"[]", mode="summary"),
-        NewFrame(frame_type="summary", payload=b"{", mode="summary"),
-        NewFrame(frame_type="summary", payload=b"{}", mode="summary", patch_kind="json-patch"),
-        Frame(frame_type="token", payload=b"x" * 65_537),
-    ]
-)
+_WRONG: Final[list[AnyFrame]] = [
+    NewFrame(frame_type="summary", payload=b"[]", mode="summary"),
+    NewFrame(frame_type="summary", payload=b"{", mode="summary"),
+    NewFrame(frame_type="summary", payload=b"{}", mode="summary", patch_kind="json-patch"),
+    Frame(frame_type="token", payload=b"x" * 65_537),
+]
+_wrong: Final = st.sampled_from(_WRONG)
 _frames: Final = st.lists(st.one_of(_durable, _summaries, _live), min_size=1, max_size=4)
 _calls: Final = st.one_of(_frames, _frames, _frames, st.tuples(_wrong).map(list))
 
@@ -63,7 +63,7 @@ class Expected:
         self.document: Any = {}
         self._numbers: set[int] = set()
 
-    def take(self, frames: list[Frame]) -> None:
+    def take(self, frames: list[AnyFrame]) -> None:
         for frame in frames:
             if frame.seq and frame.seq in self._numbers:
                 continue
@@ -148,7 +148,7 @@ class Writers(Holders):
             return told(await side.engine.streams.append_many(outputs))
 
         for output, answer in zip(outputs, self.both(call).value or (), strict=True):
-            if isinstance(answer, FramesAppended):
+            if isinstance(answer, Appended):
                 expected = self.expected.setdefault(_stream(output), Expected())
                 expected.take(list(output.frames))
                 has_patches = any(frame.mode == "summary" for frame in output.frames)

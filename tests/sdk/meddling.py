@@ -1,4 +1,4 @@
-"""A worker's port one of whose methods is somebody else's."""
+"""The calls of a worker, one of which is somebody else's."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ Interfere = Callable[[Any, tuple[Any, ...]], Any]
 
 
 class Meddling:
-    """A port one of whose methods is somebody else's."""
+    """Calls one of which is somebody else's."""
 
     def __init__(self, inner: Any, method: str, interfere: Interfere) -> None:
         self._inner = inner
@@ -53,8 +53,8 @@ async def long_leased(fabric: FlowFabric) -> FlowFabric:
         return await found(finishes, longer)
 
     async def renew(found: Any, args: tuple[Any, ...]) -> Any:
-        worker, renewals, _ = args
-        return await found(worker, renewals, LONG_MS)
+        worker, _, renewals, namespace = args
+        return await found(worker, LONG_MS, renewals, namespace)
 
     meddled = await meddling(fabric, "claim", claim)
     meddled = await meddling(meddled, "finish", finish)

@@ -8,10 +8,9 @@ import pytest
 
 from flowfabric import ClaimedTask, ConfigError, ExecutionFailed, FlowFabric
 from flowfabric.core.conditions import signal_set
-from flowfabric.engine.frames import NewFrame
 from flowfabric.errors import ExecutionNotActive, TransportFault
+from flowfabric.operations.attempts import NewFrame, Satisfied
 from flowfabric.operations.executions import Submission
-from flowfabric.ports.worker import Satisfied
 from flowfabric.worker.claimed import SuspendTerms
 from flowfabric.worker.claiming import Claimer
 from flowfabric.worker.session import LEASE_IS_GONE

@@ -63,7 +63,14 @@ async def dying(fabric: FlowFabric, method: str, at: int) -> tuple[FlowFabric, D
 
 
 @pytest.mark.parametrize(
-    ("method", "at"), [("record", 1), ("record", 2), ("record", 3), ("suspend", 1), ("finish", 1)]
+    ("method", "at"),
+    [
+        ("append_journal", 1),
+        ("append_journal", 2),
+        ("append_journal", 3),
+        ("suspend", 1),
+        ("finish", 1),
+    ],
 )
 async def test_a_signal_survives_a_crash_before_it_is_recorded(
     fabric: FlowFabric, method: str, at: int
@@ -91,7 +98,7 @@ async def test_a_signal_survives_a_crash_before_it_is_recorded(
         await heir.start()
 
     try:
-        if has_suspended := (method, at) not in (("record", 1), ("suspend", 1)):
+        if has_suspended := (method, at) not in (("append_journal", 1), ("suspend", 1)):
             await reaches(fabric, run, "suspended")
             await run.signal("go", "went")
         await inherit()

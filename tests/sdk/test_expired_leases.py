@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from flowfabric import FlowFabric
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.errors import InvalidInput
 from flowfabric.operations.events import LeaseEvent
 from flowfabric.operations.lanes import ExpiredLease
-from flowfabric.ports.worker import Claim
+from flowfabric.operations.workers import Claim, ClaimOrder
 from tests.sdk.backends import EVERY, EVERYWHERE
 
 
@@ -20,7 +19,9 @@ async def _claimed(fabric: FlowFabric, lane: str, lease_ms: int) -> Claim:
     order = ClaimOrder(
         worker_id="w", worker_instance_id=f"w-{lane}", lanes=(lane,), lease_ms=lease_ms
     )
-    (claim,) = await worker.claim(order)
+    reply = await worker.claim(order)
+    assert reply is not None
+    (claim,) = reply.items
     return claim
 
 

@@ -7,10 +7,9 @@ import pytest
 
 from flowfabric import ClaimedTask, Claimer, ConfigError, FlowFabric, Run
 from flowfabric.core.conditions import signal_set
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.grants import Grant
 from flowfabric.errors import InvalidClaimGrant, NotAResumedExecution, WorkerAtCapacity
 from flowfabric.operations.executions import NotReclaimable, Reclaim, ReclaimGranted
+from flowfabric.operations.workers import Grant, NewGrant
 from flowfabric.worker.claimed import SuspendTerms
 from flowfabric.worker.grants import GrantNotFound
 from tests.sdk.until import reaches
@@ -18,12 +17,13 @@ from tests.sdk.until import reaches
 
 async def granted(fabric: FlowFabric, claimer: Claimer) -> Grant:
     """As a scheduler in front of the workers would have it."""
-    order = ClaimOrder(
-        worker_id=claimer.options.worker_id,
+    new = NewGrant(
+        lane_id="default",
         worker_instance_id=claimer.options.instance_id,
-        lease_ms=60_000,
+        grant_ttl_ms=60_000,
     )
-    grant = await (await fabric.open()).worker.grant(order)
+    worker = (await fabric.open()).worker
+    grant = await worker.claim_grant(claimer.options.worker_id, new)
     assert grant is not None
     return grant
 

@@ -189,5 +189,5 @@ async def test_a_worker_runs_through_layers(fabric: FlowFabric) -> None:
     async with fabric.worker():
         assert await one.call() == 1
         assert await (await one.submit()).result() == 1
-    methods = {"register", "claim", "finish", "call", "submit", "wait_ended", "leave"}
+    methods = {"register_worker", "claim", "finish", "call", "submit", "wait_ended", "leave"}
     assert methods <= set(heard)

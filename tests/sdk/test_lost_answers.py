@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from flowfabric import Context, FlowFabric
-from flowfabric.ports.worker import FinishReply
+from flowfabric.operations.workers import ClaimReply, FinishReply
 from tests.sdk.dropping import Dropping, dropping
 from tests.sdk.until import reaches
 
@@ -14,24 +14,27 @@ CALLS = [
     ("finish", 1),
     ("finish", 2),
     ("suspend", 1),
-    ("record", 1),
-    ("record", 2),
-    ("record", 5),
-    ("append", 1),
-    ("append", 2),
-    ("spend", 1),
+    ("append_journal", 1),
+    ("append_journal", 2),
+    ("append_journal", 5),
+    ("append_frames", 1),
+    ("append_frames", 2),
+    ("report_usages", 1),
     ("reserve", 1),
     ("commit_reservation", 1),
     ("submit_child", 1),
-    ("waitpoint", 1),
+    ("create_waitpoint", 1),
 ]
 
 
 async def _give_up(fabric: FlowFabric, port: Dropping) -> None:
     """What was claimed by an answer that nobody heard: its lease ends now."""
     answer = await port.lost
-    claims = answer.claimed if isinstance(answer, FinishReply) else answer
-    for claim in claims if port.method in ("claim", "finish") else []:
+    if isinstance(answer, FinishReply | ClaimReply):
+        claims = answer.claimed if isinstance(answer, FinishReply) else answer.items
+    else:
+        claims = []
+    for claim in claims:
         await fabric.admin.revoke_lease(claim.execution_id)
 
 

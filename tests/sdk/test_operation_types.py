@@ -3,6 +3,7 @@
 from typing import assert_type
 
 from flowfabric import FlowFabric
+from flowfabric.errors import FlowFabricError
 from flowfabric.fabric.admin import SyncAdmin
 from flowfabric.operations.budgets import NewQuota, QuotaCreated, QuotaExists
 from flowfabric.operations.events import Event
@@ -15,9 +16,33 @@ from flowfabric.operations.signals import OpenWaitpoint
 from flowfabric.operations.store import Partitions
 from flowfabric.operations.streams import FramePage
 from flowfabric.operations.types import Page
+from flowfabric.operations.workers import (
+    Claim,
+    ClaimOrder,
+    ClaimReply,
+    Complete,
+    Finish,
+    Finished,
+    FinishReply,
+    Refreshed,
+    Registered,
+    Registration,
+)
+from flowfabric.worker.calls import finish_of
 
 HOURLY = NewSchedule(kind="k", every_ms=3_600_000)
 QUOTA = NewQuota(window_seconds=1, max_requests_per_window=1, max_concurrent=1)
+
+WORKER = Registration(
+    worker_id="pool", worker_instance_id="pool-1", lanes=("default",), ttl_ms=60_000
+)
+ORDER = ClaimOrder(worker_id="pool", worker_instance_id="pool-1", lanes=("default",))
+ENDED = Finished(state="completed")
+
+
+def _ended(reply: ClaimReply | None) -> list[Finish]:
+    assert reply is not None
+    return [finish_of(assert_type(one, Claim), Complete()) for one in reply.items]
 
 
 async def test_an_awaited_answer_has_its_type_in_process_and_over_http(fabric: FlowFabric) -> None:
@@ -34,6 +59,10 @@ async def test_an_awaited_answer_has_its_type_in_process_and_over_http(fabric: F
     made = assert_type(await calls.put_schedule("hourly", HOURLY), ScheduleInfo)
     assert assert_type(await calls.list_schedules(), Page[ScheduleInfo]).items == [made]
     assert assert_type(await calls.partitions(), Partitions).num_flow_partitions > 0
+    assert assert_type(await calls.register_worker(WORKER), Registered | Refreshed).next_expiry_ms
+    reply = assert_type(await calls.claim(ORDER), ClaimReply | None)
+    done = assert_type(await calls.finish(_ended(reply)), FinishReply)
+    assert assert_type(done.items, list[Finished | FlowFabricError]) == [ENDED]
 
 
 def test_a_blocking_answer_has_its_type() -> None:
@@ -51,3 +80,7 @@ def test_a_blocking_answer_has_its_type() -> None:
         made = assert_type(admin.put_schedule("hourly", HOURLY), ScheduleInfo)
         assert assert_type(admin.list_schedules(), Page[ScheduleInfo]).items == [made]
         assert assert_type(admin.partitions(), Partitions).num_flow_partitions > 0
+        assert assert_type(admin.register_worker(WORKER), Registered | Refreshed).next_expiry_ms
+        reply = assert_type(admin.claim(ORDER), ClaimReply | None)
+        done = assert_type(admin.finish(_ended(reply)), FinishReply)
+        assert assert_type(done.items, list[Finished | FlowFabricError]) == [ENDED]

@@ -8,7 +8,7 @@ import pytest
 
 from flowfabric import Context, FlowFabric
 from flowfabric.errors import Bug, RetryExhausted, TransportFault
-from flowfabric.ports.worker import Finish, FinishReply
+from flowfabric.operations.workers import Finish, FinishReply
 from tests.sdk.meddling import long_leased, meddling
 
 
@@ -21,20 +21,27 @@ async def test_one_that_spoils_a_batch_is_left_to_its_lease_and_the_others_end(
 
     async def finish(found: Any, args: tuple[Any, ...]) -> Any:
         finishes: list[Finish] = args[0]
-        if any(one.claim.lease_id in poison for one in finishes):
+        if any(one.lease_id in poison for one in finishes):
             if len(finishes) == 1:
                 is_left.set()
             raise fault
         return await found(*args)
 
     async def renew(found: Any, args: tuple[Any, ...]) -> Any:
-        leases = {one.claim.lease_id for one in args[1]}
+        leases = {one.lease_id for one in args[2]}
         if is_left.is_set() and leases.isdisjoint(poison):
+            is_not_renewed.set()
+        return await found(*args)
+
+    async def heartbeat(found: Any, args: tuple[Any, ...]) -> Any:
+        """Without any lease to renew."""
+        if is_left.is_set():
             is_not_renewed.set()
         return await found(*args)
 
     broken = await meddling(await long_leased(fabric), "finish", finish)
     broken = await meddling(broken, "renew", renew)
+    broken = await meddling(broken, "heartbeat", heartbeat)
     everybody = asyncio.Barrier(5)
 
     @broken.task
@@ -64,8 +71,8 @@ async def test_an_answer_that_may_pass_is_asked_for_again(fabric: FlowFabric) ->
         finishes: list[Finish] = args[0]
         if refused:
             return await found(*args)
-        refused.append(finishes[0].claim.execution_id)
-        return FinishReply([RetryExhausted("crowded") for _ in finishes], [])
+        refused.append(finishes[0].execution_id)
+        return FinishReply(items=[RetryExhausted("crowded") for _ in finishes], claimed=[], now=0)
 
     broken = await meddling(fabric, "finish", finish)
 
@@ -124,7 +131,7 @@ async def test_all_leases_are_renewed_in_one_call_and_ends_reported_in_few(
     finished: list[int] = []
 
     async def renew(found: Any, args: tuple[Any, ...]) -> Any:
-        renewed.append(len(args[1]))
+        renewed.append(len(args[2]))
         if renewed[-1] == 20:
             has_renewed.set()
         return await found(*args)

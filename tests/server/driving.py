@@ -60,10 +60,16 @@ class Served:
         return fence(await self.claim())
 
     async def finish(self, held: dict[str, Any], **outcome: Any) -> dict[str, Any]:
-        item = {**held, "op": str(uuid4()), "outcome": outcome}
+        item = {**held, "op": str(uuid4()), "outcome": outcome_of(**outcome)}
         answer = await self.done("POST /v1/worker/finish", {"items": [item]})
         (only,) = answer["items"]
         return dict(only)
+
+
+def outcome_of(**outcome: Any) -> dict[str, Any]:
+    """`complete={…}` as it is sent: the members and their type."""
+    ((kind, members),) = outcome.items()
+    return {"type": kind, **members}
 
 
 def fence(claimed: dict[str, Any]) -> dict[str, Any]:

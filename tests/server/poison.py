@@ -77,7 +77,7 @@ _NAMED: dict[str, Any] = {
     "to": "y",
     "tz": "UTC",
     "wait_ms": 0,
-    "waitpoints": [{"fresh": {}}],
+    "waitpoints": [{"type": "fresh"}],
 }
 
 

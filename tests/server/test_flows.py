@@ -49,7 +49,7 @@ async def test_a_graph_is_submitted_and_runs_in_order(served: Served) -> None:
     assert set(told) == {"outcome", "flow_id", "graph_revision", "executions"}
     assert told["outcome"] == "submitted"
     assert set(told["executions"]) == {"a", "b"}
-    assert await end(served, complete={"result": list(b"data")}) == told["executions"]["a"]
+    assert await end(served, complete={"result": "ZGF0YQ=="}) == told["executions"]["a"]
     claimed = await served.claim()
     assert claimed["execution_id"] == told["executions"]["b"]
     assert base64.b64decode(claimed["input"]) == b"data"
@@ -70,7 +70,7 @@ async def test_upstreams_are_told_alike_by_their_route_and_with_a_claim(served: 
         ["edge_id", "execution_id"],
     ]
     for _ in "ab":
-        await end(served, complete={"result": list(b"data"), "encoding": "raw"})
+        await end(served, complete={"result": "ZGF0YQ==", "encoding": "raw"})
     claimed = await served.claim(upstreams=True)
     route = (await served.done(f"{path}?results=true"))["upstreams"]
     assert route == claimed["upstreams"]

@@ -1,31 +1,26 @@
 """Whoever is limited to a namespace is refused whatever a request names that belongs to another."""
 
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from collections.abc import Collection, Mapping, Sequence
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
 
 from flowfabric.client.operations import question_of
 from flowfabric.core.tokens import WaitpointToken, token_to_text
-from flowfabric.operations.budgets import Budgets
-from flowfabric.operations.declaration import Operation, operations_of
-from flowfabric.operations.executions import Executions
-from flowfabric.operations.flows import Flows
-from flowfabric.operations.lanes import Lanes
+from flowfabric.operations.declaration import Operation
+from flowfabric.operations.nouns import DECLARED
 from flowfabric.operations.owners import STORE
-from flowfabric.operations.schedules import Schedules
-from flowfabric.operations.signals import Signals
-from flowfabric.operations.store import Store
-from flowfabric.operations.types import UUID_PATTERN, Each, Owned
+from flowfabric.operations.types import UUID_PATTERN, Owned
 from tests.server.conftest import Serve
 from tests.server.driving import Served
 from tests.server.samples import UUID
 from tests.server.test_budgets import make
 from tests.server.tokens import bearer, token
 
-OPERATIONS = operations_of(Budgets, Executions, Signals, Flows, Lanes, Schedules, Store)
+OPERATIONS = DECLARED
 
 
 def sample(kind: Any, things: dict[str, str]) -> Any:
@@ -37,7 +32,7 @@ def sample(kind: Any, things: dict[str, str]) -> Any:
         if any(getattr(one, "pattern", None) == UUID_PATTERN for one in kind.__metadata__):
             return UUID
         inner = get_args(kind)[0]
-        if any(isinstance(one, Each) for one in kind.__metadata__):
+        if get_origin(inner) is Sequence:
             return [sample(get_args(inner)[0], things)]
         if any(isinstance(one, msgspec.Meta) and one.pattern for one in kind.__metadata__):
             return UUID
@@ -55,14 +50,20 @@ def sample(kind: Any, things: dict[str, str]) -> Any:
         return {"app.team": "red"}
     if get_origin(kind) is tuple:
         return (sample(get_args(kind)[0], things),)
+    if get_origin(kind) in (Union, UnionType):
+        return sample(get_args(kind)[0], things)
+    if get_origin(kind) is Literal:
+        return get_args(kind)[0]
     if kind is WaitpointToken:
         return WaitpointToken("k1:0")
     plain: dict[Any, Any] = {
         str: "x",
-        int: 1,
+        int: 1_000,
         dict: {"tokens": 1},
         Mapping: {"tokens": 1},
         Sequence: (),
+        Collection: ("x",),
+        bytes: b"",
     }
     return plain[get_origin(kind) or kind]
 
@@ -120,19 +121,20 @@ async def test_what_is_of_another_namespace_is_refused(
     ]
     served.headers = bearer("mine")
     named = arguments(declared, foreign)
-    owned = {one for one, _ in declared.owners.of(named)}
+    in_items: set[Owned] = set()
     for item in named.get(declared.owners.batch, ()):
-        owned |= {one for one, _ in declared.owners.of_item(item)}
+        in_items |= {one for one, _ in declared.owners.of_item(item)}
+    owned = in_items | {one for one, _ in declared.owners.of(named)}
     for one in owned:
         answer = await status(served, declared, {**own, one.kind: foreign[one.kind]})
-        expected = {refusal(declared, other) for other in owned if other.kind == one.kind}
+        expected = {refusal(declared, other, in_items) for other in owned if other.kind == one.kind}
         assert answer in expected, one
     refused = await status(served, declared, own) == 403
     assert refused is (declared.terms.owner == STORE)
 
 
-def refusal(declared: Operation[..., Any], owned: Owned) -> int:
-    if declared.owners.batch:
+def refusal(declared: Operation[..., Any], owned: Owned, in_items: set[Owned]) -> int:
+    if owned in in_items:
         return 200
     if owned.kind == "namespace":
         return 403

@@ -209,7 +209,7 @@ BOTH = pytest.mark.parametrize("send", [by_token, by_approval])
 async def test_a_signal_too_many(send: Send, served: Served) -> None:
     held = await served.held(policy={"max_signals_per_execution": 1})
     told = await served.done("POST /v1/worker/suspend", suspend(held, "go", "also"))
-    (waitpoint,) = told["Suspended"]["waitpoints"]
+    (waitpoint,) = told["waitpoints"]
     own = held["execution_id"]
     await served.done(f"POST /v1/executions/{own}/signal", signal(waitpoint, "also"))
     assert await send(served, own, waitpoint) == (400, "signal_limit_exceeded")
@@ -268,7 +268,7 @@ async def test_a_grant_is_used_once_by_whom_it_is_for(still: Served, clock: Virt
     ]
     for changes, expected in refused:
         assert await still.refused(line, {**body, **changes}) == expected, changes
-    (claimed,) = (await still.done(line, body))["items"]
+    claimed = await still.done(line, body)
     assert (claimed["execution_id"], claimed["attempt_type"]) == (own, "initial")
     assert await still.refused(line, body) == (409, "execution_not_leaseable")
     late = await still.submit()
@@ -338,15 +338,15 @@ async def test_waitpoints_of_a_suspend_are_looked_at(still: Served, clock: Virtu
     line = "POST /v1/worker/suspend"
     held = await still.held()
     pending = await still.done("POST /v1/worker/waitpoints", {**held, "expires_in_ms": 1_000})
-    used = {"pending": {"waitpoint_id": pending["waitpoint_id"]}}
-    unknown = {"pending": {"waitpoint_id": NOBODY}}
+    used = {"type": "pending", "waitpoint_id": pending["waitpoint_id"]}
+    unknown = {"type": "pending", "waitpoint_id": NOBODY}
     lost = suspend(held, "go", waitpoints=[unknown])
     assert await still.refused(line, lost) == (409, "waitpoint_not_found")
     clock.advance(2_000)
     late = suspend(held, "go", waitpoints=[used])
     assert await still.refused(line, late) == (409, "pending_waitpoint_expired")
     fresh = await still.done("POST /v1/worker/waitpoints", {**held, "expires_in_ms": 60_000})
-    used = {"pending": {"waitpoint_id": fresh["waitpoint_id"]}}
+    used = {"type": "pending", "waitpoint_id": fresh["waitpoint_id"]}
     await still.done(line, suspend(held, "go", waitpoints=[used]))
     own = held["execution_id"]
     await still.done(f"POST /v1/executions/{own}/resume", {})

@@ -20,7 +20,7 @@ def suspend(held: dict[str, Any], *names: str, **changes: Any) -> dict[str, Any]
     return {
         **held,
         "op": str(uuid4()),
-        "waitpoints": [{"fresh": {}}],
+        "waitpoints": [{"type": "fresh"}],
         "resume_condition": condition,
         "reason_code": "waiting_for_signal",
         **changes,
@@ -33,7 +33,7 @@ async def suspended(served: Served, *names: str) -> tuple[str, dict[str, Any]]:
     answer = await served.call("POST /v1/worker/suspend", suspend(held, *names))
     assert answer.status_code == 200, answer.text
     assert answer.headers["cache-control"] == "no-store"
-    (waitpoint,) = answer.json()["Suspended"]["waitpoints"]
+    (waitpoint,) = answer.json()["waitpoints"]
     return held["execution_id"], waitpoint
 
 
@@ -178,9 +178,10 @@ async def test_signals_that_came_early_keep_the_lease(served: Served) -> None:
     own = held["execution_id"]
     early = await served.done(f"POST /v1/executions/{own}/signal", signal(made))
     assert early["effect"] == "buffered_for_pending_waitpoint"
-    pending = [{"pending": {"waitpoint_id": made["waitpoint_id"]}}]
+    pending = [{"type": "pending", "waitpoint_id": made["waitpoint_id"]}]
     done = await served.done("POST /v1/worker/suspend", suspend(held, "go", waitpoints=pending))
-    assert done["AlreadySatisfied"]["signals"][0]["signal_name"] == "go"
+    assert done["outcome"] == "already_satisfied"
+    assert done["signals"][0]["signal_name"] == "go"
     assert await served.finish(held, complete={}) == {"ok": {"state": "completed"}}
 
 
@@ -197,7 +198,7 @@ async def test_a_suspend_without_the_lease_is_refused(served: Served) -> None:
     assert await served.refused("POST /v1/worker/suspend", wrong) == (409, "stale_lease")
     bare = suspend({"execution_id": held["execution_id"]}, "go")
     assert await served.refused("POST /v1/worker/suspend", bare) == (400, "fence_required")
-    both = suspend(held, "go", waitpoints=[{"fresh": {}, "pending": {"waitpoint_id": UUID}}])
+    both = suspend(held, "go", waitpoints=[{"type": "fresh", "pending": {"waitpoint_id": UUID}}])
     assert await served.refused("POST /v1/worker/suspend", both) == (422, "invalid_json")
 
 

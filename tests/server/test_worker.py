@@ -8,14 +8,14 @@ from uuid import uuid4
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.driving import WORKER, Served, fence
+from tests.server.driving import WORKER, Served, fence, outcome_of
 from tests.server.samples import EXECUTION, UUID
 
 PRESENCE = {**WORKER, "ttl_ms": 60_000}
 
 
 def finish(held: dict[str, Any], op: str = "", **outcome: Any) -> dict[str, Any]:
-    return {**held, "op": op or str(uuid4()), "outcome": outcome}
+    return {**held, "op": op or str(uuid4()), "outcome": outcome_of(**outcome)}
 
 
 async def until_waiting(served: Served) -> None:
@@ -28,14 +28,14 @@ async def until_waiting(served: Served) -> None:
 async def test_a_worker_comes_stays_and_leaves(served: Served) -> None:
     me = {"worker_instance_id": "pool-1"}
     beat = await served.done("POST /v1/worker/heartbeat", me)
-    assert beat == {"status": "not_registered"}
-    assert (await served.done("POST /v1/worker/register", PRESENCE))["status"] == "registered"
-    assert (await served.done("POST /v1/worker/register", PRESENCE))["status"] == "refreshed"
-    assert (await served.done("POST /v1/worker/heartbeat", me))["status"] == "refreshed"
+    assert beat == {"outcome": "not_registered"}
+    assert (await served.done("POST /v1/worker/register", PRESENCE))["outcome"] == "registered"
+    assert (await served.done("POST /v1/worker/register", PRESENCE))["outcome"] == "refreshed"
+    assert (await served.done("POST /v1/worker/heartbeat", me))["outcome"] == "refreshed"
     (listed,) = (await served.done("GET /v1/workers"))["items"]
     assert (listed["worker_id"], listed["lanes"]) == ("pool", ["default"])
-    assert await served.done("POST /v1/worker/leave", me) == {"status": "left"}
-    assert await served.done("POST /v1/worker/leave", me) == {"status": "not_registered"}
+    assert await served.done("POST /v1/worker/leave", me) == {"outcome": "left"}
+    assert await served.done("POST /v1/worker/leave", me) == {"outcome": "not_registered"}
     assert await served.done("GET /v1/workers") == {"items": []}
 
 
@@ -88,7 +88,7 @@ async def test_a_claim_waits_for_work(served: Served) -> None:
     async with asyncio.timeout(15):
         claimed = await waiting
     assert claimed["execution_id"] == own
-    assert claimed["policy"] == {}
+    assert "policy" not in claimed
     assert claimed["lease_epoch"] == 1
 
 
@@ -214,11 +214,12 @@ async def test_an_outcome_is_exactly_one(served: Served) -> None:
     held = await served.held()
     wrong: list[dict[str, Any]] = [
         {},
-        {"complete": {}, "cancel": {"reason": "x"}},
-        {"explode": {}},
+        {"type": "complete", "reason": "x"},
+        {"type": "explode"},
+        {"complete": {}},
     ]
     for outcome in wrong:
-        body = {"items": [finish(held, **outcome)]}
+        body = {"items": [{**held, "op": "o", "outcome": outcome}]}
         answer = await served.call("POST /v1/worker/finish", body)
         assert answer.status_code == 422, answer.text
         assert "items[0].outcome" in answer.json()["error"]

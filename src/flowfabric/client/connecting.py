@@ -1,19 +1,19 @@
-"""Both sides of a program on one connection to a server: its worker, and what it waits for."""
+"""Both sides of a program on one connection to a server: its workers, and what it waits for."""
 
 import msgspec
 
 from flowfabric.client.ends import Ends
 from flowfabric.client.families import ChildFlows, Counts
+from flowfabric.client.reads import HttpReads
 from flowfabric.client.rest import Rest
 from flowfabric.client.waiting import HttpWaiter
-from flowfabric.client.worker import HttpWorker
 from flowfabric.core.tokens import Secret
 
 
 class Client(msgspec.Struct, frozen=True):
     rest: Rest
     waiter: HttpWaiter
-    worker: HttpWorker
+    worker_reads: HttpReads
 
 
 async def connect(url: str, token: Secret) -> Client:
@@ -26,5 +26,5 @@ async def connect(url: str, token: Secret) -> Client:
         await rest.close()
         raise
     ends = Ends(rest)
-    worker = HttpWorker(rest, ends, ChildFlows(rest, counts))
-    return Client(rest, HttpWaiter(rest, ends), worker)
+    reads = HttpReads(rest, ends, ChildFlows(rest, counts))
+    return Client(rest, HttpWaiter(rest, ends), reads)

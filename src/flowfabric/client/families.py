@@ -15,7 +15,7 @@ from flowfabric.operations.declaration import AsyncCalls
 from flowfabric.operations.executions import Executions
 from flowfabric.operations.flows import Flows
 from flowfabric.operations.nouns import Calls
-from flowfabric.ports.worker import Claim
+from flowfabric.operations.workers import Claim
 
 _REMEMBERED: Final = 4_096
 

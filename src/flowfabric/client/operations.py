@@ -22,20 +22,32 @@ def over(rest: Rest) -> Transport:
     """The transport to a server."""
 
     def bind(declared: Operation[..., Any]) -> Call:
+        with_last = declared.terms.with_last
+
         async def call(*args: Any, **kwargs: Any) -> Any:
             arguments = declared.bind(args, kwargs)
             is_safe = declared.is_repeatable(arguments)
             return await _ask(rest, declared, question_of(declared, arguments, is_safe=is_safe))
 
-        async def call_in_pieces(*args: Any, **kwargs: Any) -> list[Any]:
+        async def call_in_pieces(*args: Any, **kwargs: Any) -> Any:
             arguments, batch = declared.bind(args, kwargs), declared.owners.batch
+            if not arguments[batch] and declared.answers.is_list:
+                return []
             # Pieces are encoded already, so what they say about repeats is asked of the whole.
             is_safe = declared.is_repeatable(arguments)
-            answers: list[Any] = []
-            for piece in _pieces(arguments[batch]):
-                question = question_of(declared, arguments | {batch: piece}, is_safe=is_safe)
-                answers += await _ask(rest, declared, question)
-            return answers
+            early = {name: one for name, one in arguments.items() if name != with_last}
+            found: list[Any] = []
+            pieces = _pieces(arguments[batch])
+            last = next(pieces)
+            for following in pieces:
+                question = question_of(declared, early | {batch: last}, is_safe=is_safe)
+                found += declared.answers.items(await _ask(rest, declared, question))
+                last = following
+            question = question_of(declared, arguments | {batch: last}, is_safe=is_safe)
+            answer = await _ask(rest, declared, question)
+            if not found:
+                return answer
+            return declared.answers.with_items(answer, found + declared.answers.items(answer))
 
         return call_in_pieces if declared.owners.batch else call
 
@@ -98,8 +110,7 @@ def _pieces(items: Sequence[Any]) -> Iterator[list[msgspec.Raw]]:
             piece, size = [], 0
         piece.append(msgspec.Raw(encoded))
         size += len(encoded)
-    if piece:
-        yield piece
+    yield piece
 
 
 # ---- JSON members and queries

@@ -40,14 +40,6 @@ def waiting(path: str, parameter: str, ms: int, **query: Any) -> Question:
     return Question(method="GET", path=path, query=given, timeout_s=ms / 1_000 + WAIT_MARGIN_S)
 
 
-def post(path: str, body: object = None, *, is_safe: bool = True) -> Question:
-    return Question(method="POST", path=path, body=body, is_safe=is_safe)
-
-
-def put(path: str, body: object) -> Question:
-    return Question(method="PUT", path=path, body=body)
-
-
 def segment(text: str) -> str:
     """A path segment; ids have braces and colons, names may have anything."""
     return quote(text, safe="")
@@ -59,7 +51,3 @@ def execution(execution_id: str, *rest: str) -> str:
 
 def attempt(execution_id: str, index: int, *rest: str) -> str:
     return execution(execution_id, "attempts", str(index), *rest)
-
-
-def worker(worker_id: str, *rest: str) -> str:
-    return "/".join(("/v1/workers", segment(worker_id), *rest))

@@ -7,11 +7,11 @@ from flowfabric.config.settings import (
     SERVER_SCHEMES,
     Address,
     ApiToken,
-    DutyFilter,
     Settings,
     StoreUrl,
     token_digest,
 )
+from flowfabric.core.duty_filter import DutyFilter
 
 __all__ = [
     "DEFAULT_PATH",

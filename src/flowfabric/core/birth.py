@@ -29,12 +29,14 @@ class Birth(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class GraphBirth(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole graph, or one chunk of it; members that have no inbound edges come last."""
+    """A whole graph, or one chunk of it; members that have no inbound edges come last. The first
+    chunk is as a rule the one that a store sees first."""
 
     flow: Flow
     members: tuple[Birth, ...]
     edges: tuple[Edge, ...] = ()
     groups: tuple[Group, ...] = ()
+    is_first: bool = True
     is_last: bool = True
 
 

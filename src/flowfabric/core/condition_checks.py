@@ -34,14 +34,16 @@ MAX_COUNTED: Final = 2_000
 CLOCK_SKEW_MS: Final = 600_000
 
 
-class Fresh(msgspec.Struct, frozen=True):
+class Fresh(msgspec.Struct, frozen=True, tag_field="type", tag="fresh", forbid_unknown_fields=True):
     """A waitpoint that begins with the suspension; one without an id is given a new one."""
 
     waitpoint_id: str = ""
     waitpoint_key: str = ""
 
 
-class UsePending(msgspec.Struct, frozen=True):
+class UsePending(
+    msgspec.Struct, frozen=True, tag_field="type", tag="pending", forbid_unknown_fields=True
+):
     """A waitpoint that was handed out before; only the primary one may be."""
 
     waitpoint_id: str

@@ -49,7 +49,8 @@ def births_of(
     whole = Size(len(graph.members), edges, size)
     if _fits(whole, one_step):
         return iter([_in_one(graph)])
-    return _in_chunks(graph, chunk)
+    chunks = enumerate(_in_chunks(graph, chunk))
+    return (_replace(one, is_first=not number) for number, one in chunks)
 
 
 def _fits(size: Size, limit: Size) -> bool:

@@ -23,7 +23,9 @@ NEVER_COMMITTED: Final = "never_committed"
 RESUMED: Final = "resumed"
 
 
-class ResumePolicy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ResumePolicy(
+    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
+):
     """Kept for audit, except for the delay: waitpoints always close and signals always stay."""
 
     resume_target: Literal["runnable"] = "runnable"

@@ -1,5 +1,6 @@
 """The use cases, one module per noun, assembled into one engine."""
 
+import asyncio
 import inspect
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -60,7 +61,8 @@ class Engine:
         self.admissions = Admissions(deps)
         self.claims = Claims(deps, self.lanes, self.admissions)
         self.grants = Grants(deps, self.lanes, self.admissions)
-        self.leases = Leases(deps)
+        self.workers = Workers(deps)
+        self.leases = Leases(deps, self.workers)
         self.outcomes = Outcomes(deps)
         self.finishing = Finishing(deps, self.outcomes, self.claims)
         self.budgets = Budgets(deps, self.outcomes)
@@ -75,7 +77,6 @@ class Engine:
         self.flow_reads = FlowReads(deps)
         self.flow_searches = FlowSearches(deps)
         self.graphs = Graphs(deps, self.executions, self.lanes)
-        self.workers = Workers(deps)
         self.reads = Reads(deps, self.lanes, self.workers)
         self.explanations = Explanations(deps, self.lanes, self.workers)
         self.tags = Tags(deps)
@@ -96,10 +97,15 @@ class Engine:
         """The bound method that implements an operation: the transport within a process."""
         return self._use_cases[declared]
 
+    async def drain(self) -> bool:
+        """Let what runs in the background end; whether it did in time. What is left over is found
+        by timers."""
+        return all(await asyncio.gather(self.settling.drain(), self.deps.slots.drain()))
+
     async def close(self) -> None:
+        """Each part has its time; nothing is waited for twice."""
         await self.streams.close()
-        await self.settling.drain()
-        await self.deps.slots.drain()
+        await self.drain()
         await self.keys.close()
         await self.lanes.close()
 

@@ -1,5 +1,6 @@
 """Budgets: define them, report what was spent, take it back, begin a new period."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -19,10 +20,13 @@ from flowfabric.engine.budget_types import (
 )
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.holding import Held, fence_of
+from flowfabric.engine.holding import fence_of
+from flowfabric.engine.leased import Held
 from flowfabric.engine.outcomes import Outcomes
 from flowfabric.errors import BudgetNotFound, FlowFabricError, PartitionMismatch
+from flowfabric.operations import attempts
 from flowfabric.operations import budgets as declared
+from flowfabric.operations.attempts import UsageReport
 from flowfabric.operations.budgets import (
     AlreadyApplied,
     BudgetCreated,
@@ -89,6 +93,19 @@ class Budgets:
             dedup_key=check_key(dedup_key, "dedup_key"),
         )
         return await self._spend(item, held)
+
+    @implements(attempts.HeldAttempts.report_usages)
+    async def report_usages(self, items: Sequence[UsageReport]) -> list[Usage | FlowFabricError]:
+        return await asyncio.gather(*map(self._report, items))
+
+    async def _report(self, item: UsageReport) -> Usage | FlowFabricError:
+        held = self._deps.leased.held(item)
+        try:
+            return await self.record_spend(
+                item.budget_id, item.execution_id, item.dimensions, item.dedup_key, held
+            )
+        except FlowFabricError as fault:
+            return fault
 
     async def record_spend(
         self,

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -19,22 +19,32 @@ from flowfabric.core.plan import Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import delay
 from flowfabric.core.suspension_documents import read_suspension
-from flowfabric.core.suspensions import How, how_ended
+from flowfabric.core.suspensions import how_ended
 from flowfabric.core.upstreams import Upstream
 from flowfabric.engine.admission import Admissions, Let
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.holding import Held, held_by
 from flowfabric.engine.idleness import Idleness
 from flowfabric.engine.lanes import Lanes, Route
+from flowfabric.engine.leased import Held, held_by
 from flowfabric.engine.unclaimable import end_unclaimable
 from flowfabric.errors import FlowFabricError, InvalidInput
+from flowfabric.operations import workers as declared
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.workers import (
+    Claim,
+    ClaimOrder,
+    ClaimReply,
+    ClaimTerms,
+    Resumption,
+)
 
 _log = logging.getLogger("flowfabric.claims")
 
 MOST_CLAIMED: Final = 100
 MOST_WAIT_MS: Final = 30_000
-DEFAULT_LEASE_MS: Final = 30_000
+# How short and how long a worker may ask a lease to be.
+LEASE_MS: Final = (1_000, 3_600_000)
 # How often an idle claim looks although no bell rang; chance spreads the looks of many.
 SAFETY_NET_S: Final = 5.0
 # How often a claim looks again when all it met was work to be ended or turned away.
@@ -45,26 +55,7 @@ MOST_LOOKS: Final = 32
 FEW: Final = 4
 
 Leaving = asyncio.Future[Any]
-
-
-class ClaimOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker asks for: how much work, from which lanes, for how long, and how patiently."""
-
-    worker_id: str
-    worker_instance_id: str
-    namespace: str = "default"
-    lanes: tuple[str, ...] = ("default",)
-    capabilities: tuple[str, ...] = ()
-    n: int = 1
-    lease_ms: int = DEFAULT_LEASE_MS
-    wait_ms: int = 0
-    payload: bool = True
-    upstreams: bool = False
-
-
-class Resumption(msgspec.Struct, frozen=True):
-    suspension_id: str
-    how: How
+T = TypeVar("T", bound=ClaimTerms)
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -137,9 +128,10 @@ class Claims:
         A caller that may lose interest passes a future: once it is done the wait ends, but never
         in the middle of a claim, whose work would be leased by nobody.
         """
-        order = checked(order)
+        whole(order.wait_ms, "wait_ms", 0, MOST_WAIT_MS)
         if not order.wait_ms:
-            return (await self._claim_now(order, self._deps.store.claim))[0]
+            return await self.claim_now(order)
+        order = checked(order)
         bells = [lane_bell(order.namespace, lane) for lane in order.lanes]
         listening = self._deps.store.backend.bells().listen(*bells)
         found = _Found(listening)
@@ -155,15 +147,24 @@ class Claims:
         finally:
             listening.close()
 
-    async def request(self, order: ClaimOrder) -> ClaimRequest:
+    @implements(declared.Workers.claim)
+    async def claim_work(self, order: ClaimOrder) -> ClaimReply | None:
+        check_lease_ms(order.lease_ms)
+        return answer_to(order, await self.claim(order))
+
+    async def claim_now(self, order: ClaimTerms) -> list[Claimed]:
+        """Lease up to `n` executions of those that wait now."""
+        return (await self._claim_now(checked(order), self._deps.store.claim))[0]
+
+    async def request(self, order: ClaimTerms) -> ClaimRequest:
         """What to ask the store for on behalf of a worker; no lanes when none may be claimed from
         now."""
         return self._request(order, await self._route(order))
 
-    def _route(self, order: ClaimOrder) -> Awaitable[Route]:
+    def _route(self, order: ClaimTerms) -> Awaitable[Route]:
         return self._lanes.route(order.namespace, order.lanes, order.capabilities)
 
-    def _request(self, order: ClaimOrder, route: Route) -> ClaimRequest:
+    def _request(self, order: ClaimTerms, route: Route) -> ClaimRequest:
         mint = self._deps.mint
         return ClaimRequest(
             worker_id=order.worker_id,
@@ -177,7 +178,7 @@ class Claims:
             upstreams=order.upstreams,
         )
 
-    async def take(self, order: ClaimOrder, answer: ClaimAnswer) -> list[Claimed]:
+    async def take(self, order: ClaimTerms, answer: ClaimAnswer) -> list[Claimed]:
         """What came of the store's offers: leased ones, and reserved ones that were admitted."""
         leased: list[Offer] = []
         reserved: list[Record] = []
@@ -197,7 +198,7 @@ class Claims:
             self._deps.store.backend.bells().ring(
                 *(lane_bell(order.namespace, lane) for lane in order.lanes)
             )
-        return [claimed_from(offer) for offer in leased]
+        return [claimed_from(self._deps, offer) for offer in leased]
 
     async def _wait(self, order: ClaimOrder, listening: Listening, found: _Found) -> None:
         """A task of its own, so that nobody who leaves cancels a look, and from the start, so that
@@ -214,8 +215,7 @@ class Claims:
         few = msgspec.structs.replace(order, n=min(order.n, FEW))
         while not claimed and (left := end - loop.time()) > 0:
             if is_everything:
-                nap = SAFETY_NET_S * (0.75 + self._deps.chance() / 2)
-                await listening.wait(min(left, nap))
+                await listening.wait(min(left, self._nap_s()))
             if listening.is_closed:
                 break
             claimed, is_everything = await self._claim_now(few, self._deps.store.claim_promptly)
@@ -223,13 +223,19 @@ class Claims:
                 claimed += await self._rest(order, few.n)
         return claimed
 
+    def _nap_s(self) -> float:
+        """How long an idle claim waits for a notification before it looks all the same."""
+        is_deaf = self._deps.store.backend.bells().is_deaf
+        nap = self._deps.limits.claim_poll_ms / 1000 if is_deaf else SAFETY_NET_S
+        return nap * (0.75 + self._deps.chance() / 2)
+
     async def _first_look(self, order: ClaimOrder) -> _Looked:
         """Listening began before the look, so nothing that comes behind it goes unheard."""
         if await self.is_idle(order):
             return [], True
         return await self._claim_now(order, self._deps.store.claim_promptly)
 
-    async def is_idle(self, order: ClaimOrder) -> bool:
+    async def is_idle(self, order: ClaimTerms) -> bool:
         """Whether a look would find nothing, as far as is known here."""
         return self._idleness.covers((await self._route(order)).sought)
 
@@ -250,7 +256,7 @@ class Claims:
             _log.warning("no more claimed behind the first %d: %s", first, fault)
             return []
 
-    async def _claim_now(self, order: ClaimOrder, ask: _Ask) -> _Looked:
+    async def _claim_now(self, order: ClaimTerms, ask: _Ask) -> _Looked:
         """One look, repeated only while all it met was work to be ended or turned away instead of
         run; and whether it saw everything there was."""
         for _ in range(MOST_LOOKS):
@@ -267,7 +273,7 @@ class Claims:
         return [], False
 
     async def _lease_admitted(
-        self, order: ClaimOrder, reserved: Sequence[Record], *, has_work: bool
+        self, order: ClaimTerms, reserved: Sequence[Record], *, has_work: bool
     ) -> list[Offer]:
         """Ask the limits of reserved records and lease those they let through.
 
@@ -290,7 +296,7 @@ class Claims:
             raise faults[0]
         return offers
 
-    async def _lease(self, order: ClaimOrder, let: Let) -> Offer | None:
+    async def _lease(self, order: ClaimTerms, let: Let) -> Offer | None:
         """Lease one admitted record under the name of its reservation, or give back what admission
         got for it."""
         record = let.record
@@ -318,8 +324,9 @@ class Claims:
         return None
 
 
-def claimed_from(offer: Offer) -> Claimed:
+def claimed_from(deps: Deps, offer: Offer) -> Claimed:
     record = offer.record
+    deps.leased.remember(record)
     attempt = record.attempt
     kind: HandleKind = "fresh"
     if record.attempt_type == "reclaim" and attempt and not attempt.resumed_at:
@@ -347,34 +354,85 @@ def _resumption(offer: Offer) -> Resumption | None:
     return Resumption(suspension.suspension_id, how)
 
 
-def checked(order: ClaimOrder) -> ClaimOrder:
+def claim_from(claimed: Claimed) -> Claim:
+    """What the holder of a lease is handed."""
+    record = claimed.record
+    return Claim(
+        execution_id=record.execution_id,
+        namespace=record.namespace,
+        lane_id=record.lane,
+        execution_kind=record.kind,
+        priority=record.priority,
+        flow_id=record.flow_id,
+        attempt_index=record.attempt_index,
+        attempt_id=record.attempt_id,
+        attempt_type="resumed" if claimed.kind == "resumed" else record.attempt_type or "initial",
+        lease_id=record.lease_id,
+        lease_epoch=record.lease_epoch,
+        lease_expires_at=record.lease_until,
+        claimed_at=record.lease_acquired_at,
+        created_at=record.created_at,
+        input=claimed.input,
+        input_deferred=claimed.input_deferred,
+        payload_encoding=record.payload_encoding,
+        upstreams=claimed.upstreams,
+        tags=record.tags,
+        policy=msgspec.Raw(record.policy) if record.policy else msgspec.UNSET,
+        retry_count=record.retry_count,
+        replay_count=record.replay_count,
+        journal_length=claimed.journal_length,
+        resumed_by=claimed.resumed_by,
+    )
+
+
+def answer_to(order: ClaimTerms, found: Sequence[Claimed]) -> ClaimReply | None:
+    """What whoever ordered is handed; None when there is nothing."""
+    if not found:
+        return None
+    items = [claim_from(one) for one in found]
+    return ClaimReply(items=items, more=len(items) == order.n, now=items[0].claimed_at)
+
+
+def check_lease_ms(lease_ms: int) -> int:
+    """The length of a lease that a worker may ask for."""
+    return whole(lease_ms, "lease_ms", *LEASE_MS)
+
+
+def checked(order: T) -> T:
     """The order with sorted capabilities; anything wrong is refused before the store is asked."""
-    # Numbers stay out of the cache below: it would take True or 1.0 for a 1 it has seen.
     whole(order.n, "n", 1, MOST_CLAIMED)
-    whole(order.lease_ms, "lease_ms", 1, 3_600_000)
-    whole(order.wait_ms, "wait_ms", 0, MOST_WAIT_MS)
+    whole(order.lease_ms, "lease_ms", 1, LEASE_MS[1])
     # A bare string is a sequence of letters, which is never what was meant.
     for name in ("lanes", "capabilities"):
         if not isinstance(getattr(order, name), tuple):
             raise InvalidInput(f"{name}: expected a list of strings")
+    names = (order.worker_id, order.worker_instance_id, order.namespace)
     try:
-        return _with_checked_names(order)
+        capabilities = _checked_names(*names, order.lanes, order.capabilities)
     except TypeError:
         raise InvalidInput("lanes, capabilities: expected strings") from None
+    if capabilities == order.capabilities:
+        return order
+    return msgspec.structs.replace(order, capabilities=capabilities)
 
 
 @lru_cache(maxsize=1024)
-def _with_checked_names(order: ClaimOrder) -> ClaimOrder:
-    check_worker_id(order.worker_id)
-    check_worker_id(order.worker_instance_id, "worker_instance_id")
-    check_namespace(order.namespace)
-    if not 1 <= len(order.lanes) <= MAX_LANES:
-        raise InvalidInput(f"lanes: expected 1..{MAX_LANES}, got {len(order.lanes)}")
-    for lane in order.lanes:
+def _checked_names(
+    worker_id: str,
+    worker_instance_id: str,
+    namespace: str,
+    lanes: tuple[str, ...],
+    capabilities: tuple[str, ...],
+) -> tuple[str, ...]:
+    """The capabilities, sorted."""
+    check_worker_id(worker_id)
+    check_worker_id(worker_instance_id, "worker_instance_id")
+    check_namespace(namespace)
+    if not 1 <= len(lanes) <= MAX_LANES:
+        raise InvalidInput(f"lanes: expected 1..{MAX_LANES}, got {len(lanes)}")
+    for lane in lanes:
         check_lane(lane)
-    if not order.capabilities:
-        return order
-    return msgspec.structs.replace(order, capabilities=worker_capabilities(order.capabilities))
+    return worker_capabilities(capabilities) if capabilities else ()
 
 
 def backend_name(tag: int) -> Backend:

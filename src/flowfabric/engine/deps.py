@@ -17,6 +17,7 @@ from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.plan import Answer, Applied, Plan, Refused
 from flowfabric.core.record import Record
 from flowfabric.core.repeats import proven_repeat
+from flowfabric.engine.leased import LeasedRecords
 from flowfabric.engine.locks import Locks
 from flowfabric.engine.slots import Slots
 from flowfabric.errors import ExecutionNotFound
@@ -32,6 +33,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     grant_ms_max: int = 60_000
     stream_ops: int = 64
     waitpoint_grace_ms: int = 86_400_000
+    # How often a waiting claim looks while notifications are down.
+    claim_poll_ms: int = 1_000
 
 
 # The next identifiers, drawn many at a time; a child process draws its own.
@@ -81,6 +84,7 @@ class Deps:
         self.chance = chance
         self.locks = Locks()
         self.slots = Slots(store)
+        self.leased = LeasedRecords()
         # Told of an execution, and its flow where known, whose step left its flow work to do.
         self.on_more: Callable[[str, str], None] = _leave_to_the_timer
 

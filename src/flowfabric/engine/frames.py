@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, assert_never, get_args
+from typing import Final, assert_never, get_args
 
 import msgspec
 
@@ -17,6 +17,7 @@ from flowfabric.core.streams import (
 )
 from flowfabric.engine.checking import MAX_INSTANT, body, whole
 from flowfabric.errors import InvalidInput, PayloadTooLarge, RetentionLimitExceeded
+from flowfabric.operations.attempts import NewFrame
 from flowfabric.operations.streams import Frame, Mode
 
 _CALL_BYTES: Final = 8 * 1024 * 1024
@@ -28,13 +29,8 @@ _MOST_FRAMES: Final = 2**32 - 1
 _MODES: Final = get_args(Mode)
 _ENCODINGS: Final = ("utf8", "base64")
 
-
-class NewFrame(Frame, frozen=True, kw_only=True):
-    """A frame with what is said only when it is appended: of a summary frame the kind of its
-    patch, of a best-effort frame about how many of them to keep (0 leaves it to the engine)."""
-
-    patch_kind: str = ""
-    live_maxlen: int = 0
+# As a caller sends it, or as the store keeps it.
+AnyFrame = NewFrame | Frame
 
 
 class Outgoing(msgspec.Struct, frozen=True):
@@ -69,7 +65,7 @@ def _trim(mode: Mode, durable: int, live: int) -> Trim:
             assert_never(mode)
 
 
-def outgoing(frames: Sequence[Frame]) -> Outgoing:
+def outgoing(frames: Sequence[AnyFrame]) -> Outgoing:
     """The frames as they are sent to the store, or the first thing that is wrong with them."""
     if not frames:
         raise InvalidInput("frames: expected at least one")
@@ -81,11 +77,11 @@ def outgoing(frames: Sequence[Frame]) -> Outgoing:
     return Outgoing(checked, patches, next(filter(None, asked), 0))
 
 
-def has_summary(frames: Sequence[Frame]) -> bool:
+def has_summary(frames: Sequence[AnyFrame]) -> bool:
     return any(frame.mode == "summary" for frame in frames)
 
 
-def _checked(frame: Frame) -> Frame:
+def _checked(frame: AnyFrame) -> Frame:
     if frame.mode not in _MODES:
         raise InvalidInput(f"mode: expected one of {', '.join(_MODES)}, got {frame.mode!r}")
     check_text(frame.frame_type, "frame_type", 128)
@@ -106,20 +102,28 @@ def _checked(frame: Frame) -> Frame:
     return _stored(frame, payload)
 
 
-def _stored(frame: Frame, payload: bytes) -> Frame:
+def _stored(frame: AnyFrame, payload: bytes) -> Frame:
     """The frame without what the store does not keep, or gives itself."""
     encoding = frame.encoding if _is_utf8(payload) else "base64"
     ttl_ms = frame.ttl_ms if frame.mode == "best_effort" else 0
-    if type(frame) is Frame and payload is frame.payload:
+    if isinstance(frame, Frame) and payload is frame.payload:
         given = (frame.encoding, frame.ttl_ms, frame.summary_version)
         if given == (encoding, ttl_ms, 0):
             return frame
-    fields: dict[str, Any] = {name: getattr(frame, name) for name in Frame.__struct_fields__}
-    fields |= {"payload": payload, "encoding": encoding, "ttl_ms": ttl_ms, "summary_version": 0}
-    return Frame(**fields)
+    return Frame(
+        frame_type=frame.frame_type,
+        payload=payload,
+        ts=frame.ts,
+        encoding=encoding,
+        source=frame.source,
+        mode=frame.mode,
+        correlation_id=frame.correlation_id,
+        seq=frame.seq,
+        ttl_ms=ttl_ms,
+    )
 
 
-def _patches(frames: Sequence[Frame]) -> Iterator[tuple[int, Object]]:
+def _patches(frames: Sequence[AnyFrame]) -> Iterator[tuple[int, Object]]:
     """Patches by their place in the call. A number twice in one call is one frame, its first."""
     numbers: set[int] = set()
     for place, frame in enumerate(frames):
@@ -131,7 +135,7 @@ def _patches(frames: Sequence[Frame]) -> Iterator[tuple[int, Object]]:
             numbers.add(frame.seq)
 
 
-def _patch(frame: Frame) -> Object:
+def _patch(frame: AnyFrame) -> Object:
     kind = frame.patch_kind if isinstance(frame, NewFrame) else ""
     if kind not in ("", PATCH_KIND):
         raise InvalidInput("unsupported patch_kind")

@@ -1,7 +1,7 @@
 """Grants: the two-step claim for schedulers and operators, and claims of one named execution."""
 
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final, cast
 
 import msgspec
 
@@ -20,7 +20,7 @@ from flowfabric.core.checks import (
 from flowfabric.core.flow_checks import flow_cancelled
 from flowfabric.core.graph import is_covered
 from flowfabric.core.ids import check_text, check_worker_id, parse_execution_id, partition_of
-from flowfabric.core.lease import GrantTerms, is_exhausted
+from flowfabric.core.lease import GrantKind, GrantTerms, is_exhausted
 from flowfabric.core.partitions import PartitionKey
 from flowfabric.core.plan import Applied, Plan
 from flowfabric.core.record import Record
@@ -28,11 +28,11 @@ from flowfabric.core.rules.operators import exhaust, grant, note
 from flowfabric.engine.admission import Admissions
 from flowfabric.engine.checking import whole
 from flowfabric.engine.claims import (
-    DEFAULT_LEASE_MS,
     MOST_LOOKS,
     Claimed,
-    ClaimOrder,
+    check_lease_ms,
     checked,
+    claim_from,
     claimed_from,
 )
 from flowfabric.engine.deps import Deps
@@ -43,10 +43,10 @@ from flowfabric.errors import (
     CapabilityMismatch,
     ExecutionNotFound,
     ExecutionNotReclaimable,
-    InvalidInput,
     MaxRetriesExhausted,
 )
 from flowfabric.operations import executions as declared
+from flowfabric.operations import workers
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.executions import (
     GrantOrder,
@@ -55,33 +55,19 @@ from flowfabric.operations.executions import (
     ReclaimCapExceeded,
     ReclaimGranted,
 )
+from flowfabric.operations.workers import (
+    DEFAULT_LEASE_MS,
+    Claim,
+    ClaimOrder,
+    Grant,
+    GrantClaim,
+    NewGrant,
+)
 
 _OPERATOR: Final = "operator"
 
-GrantKind = Literal["claim", "resume", "reclaim"]
 _Check = Callable[[Record, int, bool], None]
 _CheckState = Callable[[Record], None]
-
-
-class Grant(msgspec.Struct, frozen=True):
-    """A reservation as it is handed to a worker."""
-
-    execution_id: str
-    partition_key: str
-    grant_key: str
-    expires_at_ms: int
-    lane_id: str
-    kind: str
-
-
-class GrantClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that consumes its grant."""
-
-    execution_id: str
-    grant_key: str
-    worker_id: str
-    worker_instance_id: str
-    lease_ttl_ms: int = DEFAULT_LEASE_MS
 
 
 class Grants:
@@ -89,6 +75,19 @@ class Grants:
         self._deps = deps
         self._lanes = lanes
         self._admissions = admissions
+
+    @implements(workers.Workers.claim_grant)
+    async def claim_grant(self, worker_id: str, new: NewGrant) -> Grant | None:
+        return await self.claim_for_worker(
+            ClaimOrder(
+                worker_id=worker_id,
+                worker_instance_id=new.worker_instance_id,
+                namespace=new.namespace,
+                lanes=(new.lane_id,),
+                capabilities=new.capabilities,
+                lease_ms=new.grant_ttl_ms,
+            )
+        )
 
     async def claim_for_worker(self, order: ClaimOrder) -> Grant | None:
         """Reserve the best waiting execution of the lanes; None when nothing was admissible."""
@@ -135,10 +134,6 @@ class Grants:
     async def reclaim_lost(
         self, execution_id: str, order: Reclaim
     ) -> ReclaimGranted | NotReclaimable | ReclaimCapExceeded:
-        parse_execution_id(execution_id, self._deps.counts)
-        record, _ = await self._deps.record(execution_id)
-        if record.lane != order.lane_id:
-            raise InvalidInput(f"lane_id: the execution is on lane {record.lane}")
         done = await self.issue_reclaim(execution_id, order)
         if not isinstance(done, Grant):
             return done
@@ -163,9 +158,14 @@ class Grants:
             mismatch = isinstance(refusal, CapabilityMismatch)
             return NotReclaimable(execution_id, str(refusal) if mismatch else refusal.code)
 
-    async def consume(self, kind: GrantKind, claim: GrantClaim) -> Claimed:
+    @implements(workers.Workers.claim_granted)
+    async def claim_granted(self, granted: GrantClaim) -> Claim:
+        check_lease_ms(granted.lease_ms)
+        return claim_from(await self.consume(granted))
+
+    async def consume(self, claim: GrantClaim) -> Claimed:
         """Consume a grant of any kind."""
-        match kind:
+        match claim.kind:
             case "claim":
                 return await self.claim_execution(claim)
             case "resume":
@@ -252,7 +252,7 @@ class Grants:
         return applied.record
 
     async def _consume(self, claim: GrantClaim, check: _CheckState) -> Claimed:
-        whole(claim.lease_ttl_ms, "lease_ttl_ms", 1, self._deps.limits.lease_ms_max)
+        whole(claim.lease_ms, "lease_ms", 1, self._deps.limits.lease_ms_max)
         parse_execution_id(claim.execution_id, self._deps.counts)
         worker = (claim.worker_id, claim.worker_instance_id)
 
@@ -273,7 +273,7 @@ class Grants:
             worker_instance_id=claim.worker_instance_id,
             lease_id=self._deps.mint(),
             attempt_id=self._deps.mint(),
-            lease_for=claim.lease_ttl_ms,
+            lease_for=claim.lease_ms,
         )
         answer = await self._deps.store.lease(named)
         if not isinstance(answer, Offer):
@@ -295,7 +295,7 @@ class Grants:
         record = offer.record
         if record.gated:
             await self._deps.slots.extend(record, record.lease_id, record.lease_ttl_ms)
-        return claimed_from(offer)
+        return claimed_from(self._deps, offer)
 
     async def _covered(self, record: Record) -> bool:
         if not record.flow_id:
@@ -315,5 +315,5 @@ def _granted(record: Record) -> Grant:
         grant_key=record.grant_id,
         expires_at_ms=record.grant_until,
         lane_id=record.lane,
-        kind=record.grant_kind,
+        kind=cast(GrantKind, record.grant_kind),
     )

@@ -14,13 +14,17 @@ from flowfabric.core.journal import JournalEntry
 from flowfabric.engine.checking import body, whole
 from flowfabric.engine.claims import Claimed
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.holding import Held, fence_of
+from flowfabric.engine.holding import fence_of
+from flowfabric.engine.leased import Held
 from flowfabric.errors import (
     ExecutionNotFound,
+    FlowFabricError,
     InvalidInput,
     Nondeterminism,
 )
+from flowfabric.operations import attempts
 from flowfabric.operations import executions as declared
+from flowfabric.operations.attempts import Kept, NewEntries
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.types import Page
 
@@ -29,13 +33,6 @@ _NAME_BYTES: Final = 1024
 _DIGEST_BYTES: Final = 128
 _PAGE: Final = 100
 _LARGEST_PAGE: Final = 1_000
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """The outcome that counts for a step: this call's, or the one that was there before."""
-
-    stored: bool
-    outcome: bytes
 
 
 class Journals:
@@ -48,9 +45,13 @@ class Journals:
         fence = await fence_of(self._deps, held, may_override=False)
         return await self._append(JournalAppend(held.execution_id, fence, checked))
 
+    @implements(attempts.HeldAttempts.append_journal)
+    async def append_journal(self, new: NewEntries) -> list[Kept | FlowFabricError]:
+        return await self.append_each(self._deps.leased.held(new), new.entries)
+
     async def append_each(
         self, held: Held, entries: Sequence[JournalEntry]
-    ) -> list[Kept | Nondeterminism]:
+    ) -> list[Kept | FlowFabricError]:
         """Keep steps under the lease, each with its own answer, in one call to the store."""
         checked = checked_entries(entries)
         fence = await fence_of(self._deps, held, may_override=False)
@@ -126,7 +127,7 @@ def _checked(entry: JournalEntry) -> JournalEntry:
 
 def _kept(entry: JournalEntry, before: JournalEntry | None) -> Kept:
     if before is None:
-        return Kept(True, entry.outcome)
+        return Kept(True)
     if before.digest == entry.digest:
         return Kept(False, before.outcome)
     raise Nondeterminism(
@@ -136,7 +137,7 @@ def _kept(entry: JournalEntry, before: JournalEntry | None) -> Kept:
     )
 
 
-def _own(answer: list[Kept] | BaseException) -> Kept | Nondeterminism:
+def _own(answer: list[Kept] | BaseException) -> Kept | FlowFabricError:
     """The answer of one entry; what is wrong with the whole call is raised."""
     if isinstance(answer, Nondeterminism):
         return answer

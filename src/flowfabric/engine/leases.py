@@ -17,12 +17,17 @@ from flowfabric.core.rules.operators import revoke
 from flowfabric.core.states import HELD
 from flowfabric.engine.audit import audit
 from flowfabric.engine.checking import whole
+from flowfabric.engine.claims import check_lease_ms
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.holding import Held, fence_of
+from flowfabric.engine.holding import fence_of
+from flowfabric.engine.leased import Held
+from flowfabric.engine.workers import Workers
 from flowfabric.errors import ExecutionNotFound, FlowFabricError, NoLeaseToRevoke, StaleLease
 from flowfabric.operations import executions as declared
+from flowfabric.operations import workers as declared_workers
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.executions import AlreadySatisfied, Revoked
+from flowfabric.operations.workers import NotRegistered, Renewal, RenewReply
 
 _REASON_BYTES: Final = 256
 
@@ -50,8 +55,59 @@ class Revocation(msgspec.Struct, frozen=True):
 
 
 class Leases:
-    def __init__(self, deps: Deps) -> None:
+    def __init__(self, deps: Deps, workers: Workers) -> None:
         self._deps = deps
+        self._workers = workers
+
+    @implements(declared_workers.Workers.renew)
+    async def renew_leases(
+        self,
+        worker_instance_id: str,
+        lease_ms: int,
+        items: Sequence[Renewal],
+        namespace: str = "default",
+    ) -> RenewReply:
+        check_lease_ms(lease_ms)
+        kept, beat = await asyncio.gather(
+            asyncio.gather(*(self._kept(one, lease_ms) for one in items)),
+            self._workers.heartbeat_worker(worker_instance_id, namespace),
+        )
+        ends = [one.lease_expires_at for one in kept if not isinstance(one, FlowFabricError)]
+        return RenewReply(
+            items=kept,
+            now=max(ends) - lease_ms if ends else await self._deps.store.backend.now(),
+            config_revision=0 if isinstance(beat, NotRegistered) else beat.config_revision,
+        )
+
+    async def _kept(
+        self, item: Renewal, lease_ms: int
+    ) -> declared_workers.Renewed | FlowFabricError:
+        held = self._deps.leased.held(item)
+        percent, message = item.progress_pct, item.progress_message
+        try:
+            if percent is None and message is None:
+                renewed = await self.renew(held, lease_ms)
+            else:
+                renewed = await self._renew_with_progress(held, lease_ms, percent, message)
+        except FlowFabricError as fault:
+            return fault
+        return declared_workers.Renewed(renewed.lease_expires_at)
+
+    async def _renew_with_progress(
+        self, held: Held, lease_ms: int, percent: int | None, message: str | None
+    ) -> Renewed:
+        """Both in one call to the store. Progress that cannot be right renews nothing."""
+        _check_progress(percent, message)
+        renewed, told = await asyncio.gather(
+            self.renew(held, lease_ms),
+            self.progress(held, percent, message),
+            return_exceptions=True,
+        )
+        for answer in (renewed, told):
+            if isinstance(answer, BaseException):
+                raise answer
+        assert isinstance(renewed, Renewed)
+        return renewed
 
     async def renew(self, held: Held, ttl_ms: int, attempt_index: int | None = None) -> Renewed:
         whole(ttl_ms, "lease_ttl_ms", 1, self._deps.limits.lease_ms_max)
@@ -77,10 +133,7 @@ class Leases:
     async def progress(
         self, held: Held, percent: int | None = None, message: str | None = None
     ) -> None:
-        if percent is not None:
-            whole(percent, "progress_pct", 0, 100)
-        if message is not None:
-            check_text(message, "progress_message", 4096)
+        _check_progress(percent, message)
         fence = await fence_of(self._deps, held, may_override=False)
         await self._deps.push(progress(held.execution_id, fence, percent, message))
 
@@ -133,6 +186,13 @@ class Leases:
         check_lease(record, fence, now)
         if record.attempt_index != index:
             raise StaleLease(f"attempt_index {index} is not the current one")
+
+
+def _check_progress(percent: int | None, message: str | None) -> None:
+    if percent is not None:
+        whole(percent, "progress_pct", 0, 100)
+    if message is not None:
+        check_text(message, "progress_message", 4096)
 
 
 def _nothing_to_revoke(record: Record, asked: Revocation) -> AlreadySatisfied | None:

@@ -17,7 +17,8 @@ from flowfabric.core.states import FINAL
 from flowfabric.engine.checking import MAX_INSTANT, body, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.edges import check_not_waiting_for
-from flowfabric.engine.holding import Held, fence_of, given_fence
+from flowfabric.engine.holding import fence_of, given_fence
+from flowfabric.engine.leased import Held
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotFound,
@@ -46,6 +47,8 @@ class Done(msgspec.Struct, frozen=True, gc=False):
     next_attempt_index: int = 0
     was: str = ""
     replayed: bool = False
+    # The store's clock; 0 when it was not asked.
+    now: int = 0
 
 
 class Outcomes:
@@ -161,6 +164,7 @@ class Outcomes:
             delay_until=brief.wake_at,
             was=applied.was,
             replayed=applied.replayed,
+            now=applied.now,
         )
 
     async def _children(self, held: Held, fence: Fence, children: tuple[str, ...]) -> Children:

@@ -126,7 +126,9 @@ class Reads(Listings):
 
     async def _is_served(self, record: Record, now: int) -> bool:
         required = record.required_capabilities
-        return await self._workers.serves(record.namespace, record.lane, required, now)
+        return not required or await self._workers.serves(
+            record.namespace, record.lane, required, now
+        )
 
 
 def _slice(cursor: str, limit: int) -> tuple[int, int]:

@@ -17,18 +17,19 @@ from flowfabric.core.record import Record
 from flowfabric.core.streams import DEFAULT_MAXLEN, explain_append
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.frames import has_summary, outgoing
-from flowfabric.engine.holding import Held, fence_of
+from flowfabric.engine.frames import AnyFrame, has_summary, outgoing
+from flowfabric.engine.holding import fence_of
+from flowfabric.engine.leased import Held
 from flowfabric.engine.permits import Permits
 from flowfabric.engine.summaries import Summaries
 from flowfabric.engine.tails import MAX_INDEX, StreamReads
 from flowfabric.errors import Bug, FlowFabricError, InvalidInput, NotFound
+from flowfabric.operations import attempts
 from flowfabric.operations import streams as declared
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.streams import (
     FROM_START,
     WHOLE_STREAM,
-    Frame,
     FramePage,
     StreamRange,
     Summary,
@@ -44,16 +45,7 @@ class Output(msgspec.Struct, frozen=True):
 
     held: Held
     attempt_index: int
-    frames: Sequence[Frame]
-
-
-class FramesAppended(msgspec.Struct, frozen=True):
-    """The ids given to the frames, and how many the stream has taken in its life; the version of
-    the summary if summary frames were among them."""
-
-    ids: tuple[str, ...]
-    frame_count: int
-    summary_version: int | None = None
+    frames: Sequence[AnyFrame]
 
 
 class Streams:
@@ -64,8 +56,8 @@ class Streams:
         self._maxlens: OrderedDict[str, int] = OrderedDict()
 
     async def append(
-        self, held: Held, attempt_index: int, frames: Sequence[Frame]
-    ) -> FramesAppended:
+        self, held: Held, attempt_index: int, frames: Sequence[AnyFrame]
+    ) -> attempts.Appended:
         """Append all frames or none, under the lease. The record itself is not written."""
         whole(attempt_index, "attempt_index", 0, MAX_INDEX)
         out = outgoing(frames)
@@ -83,11 +75,21 @@ class Streams:
         else:
             answer = await self._append(item)
         version = answer.summary_version if has_summary(out.frames) else None
-        return FramesAppended(answer.ids, answer.frame_count, version)
+        return attempts.Appended(answer.ids, answer.frame_count, version)
+
+    @implements(attempts.HeldAttempts.append_frames)
+    async def append_frames(
+        self, items: Sequence[attempts.Output]
+    ) -> list[attempts.Appended | FlowFabricError]:
+        held = self._deps.leased.held
+        outputs = [Output(held(one), one.attempt_index, one.frames) for one in items]
+        if len(outputs) == 1:
+            return [await self._answer(outputs[0])]
+        return await self.append_many(outputs)
 
     async def append_many(
         self, outputs: Sequence[Output]
-    ) -> list[FramesAppended | FlowFabricError]:
+    ) -> list[attempts.Appended | FlowFabricError]:
         """Append for several attempts in one call to the store. Each output has its own answer,
         and those of one attempt keep their order."""
         if not 1 <= len(outputs) <= MOST_ITEMS:
@@ -141,20 +143,20 @@ class Streams:
             first_applied_ms=found.first_applied_ms,
         )
 
-    async def close(self) -> None:
+    async def close(self) -> bool:
         """End waiting tails and take no more reads."""
-        await self._reads.close()
+        return await self._reads.close()
 
     async def _append_in_order(
         self, outputs: Sequence[Output]
-    ) -> list[FramesAppended | FlowFabricError]:
+    ) -> list[attempts.Appended | FlowFabricError]:
         """Outputs of one attempt. A summary is made from the one before, so that with patches
         among them each has to wait for its turn; otherwise all go together."""
         if any(has_summary(output.frames) for output in outputs):
             return [await self._answer(output) for output in outputs]
         return await asyncio.gather(*map(self._answer, outputs))
 
-    async def _answer(self, output: Output) -> FramesAppended | FlowFabricError:
+    async def _answer(self, output: Output) -> attempts.Appended | FlowFabricError:
         try:
             return await self.append(output.held, output.attempt_index, output.frames)
         except FlowFabricError as refusal:

@@ -19,32 +19,11 @@ from flowfabric.core.rules.resumes import BEHAVIOR_ALIASES, TIMEOUT_BEHAVIORS
 from flowfabric.core.suspensions import Bound, ResumePolicy, Suspension
 from flowfabric.engine.checking import whole
 from flowfabric.errors import AdditionalWaitpointBindingMalformed, InvalidInput
+from flowfabric.operations.attempts import SuspendOrder
 
 MAX_KEY_BYTES: Final = 1_024
 _LONGEST_MS: Final = 2**52
 REQUESTERS: Final = ("worker", "operator", "policy", "system_timeout_policy")
-
-
-class SuspendOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What to wait for, where, and for how long. Ids that are not given are made.
-
-    Without `waitpoints` there is one, with the key the condition names. `op` names this very call
-    for a caller that may have to repeat it; `idempotency_key` is looked up before anything else.
-    """
-
-    resume_condition: Condition
-    waitpoints: tuple[Binding, ...] | None = None
-    suspension_id: str = ""
-    reason_code: str = "waiting_for_signal"
-    requested_by: str = "worker"
-    timeout_at: int | None = None
-    timeout_ms: int | None = None
-    timeout_behavior: str = ""
-    resume_policy: ResumePolicy = ResumePolicy()
-    continuation_metadata_pointer: str = ""
-    idempotency_key: str = ""
-    op: str = ""
-    attempt_index: int | None = None
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,10 +47,11 @@ from flowfabric.engine.checking import stored
 from flowfabric.engine.claims import backend_name
 from flowfabric.engine.deciding import decide_beside
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.holding import Held, fence_of
+from flowfabric.engine.holding import fence_of
 from flowfabric.engine.keys import Keys
+from flowfabric.engine.leased import Held
 from flowfabric.engine.signals import Signals
-from flowfabric.engine.suspend_orders import Ready, SuspendOrder, check_extras, ready_of
+from flowfabric.engine.suspend_orders import Ready, check_extras, ready_of
 from flowfabric.errors import (
     AlreadySatisfied,
     AlreadySuspended,
@@ -60,6 +61,9 @@ from flowfabric.errors import (
     InvalidLeaseForSuspend,
     UsePendingWithExtrasUnsupported,
 )
+from flowfabric.operations import attempts
+from flowfabric.operations.attempts import SuspendOrder
+from flowfabric.operations.declaration import implements
 
 _replace = msgspec.structs.replace
 
@@ -70,6 +74,18 @@ class Suspensions:
         self._keys = keys
         self._signals = signals
         self._family = backend_name(deps.store.backend.describe().tag)
+
+    @implements(attempts.HeldAttempts.suspend)
+    async def suspend_attempt(
+        self, order: attempts.Suspend
+    ) -> attempts.Suspended | attempts.Satisfied:
+        held, ready = self._deps.leased.held(order), await self._ready(order)
+        outcome = await self._suspend(held, ready)
+        details = outcome.details
+        own, waitpoints = details.suspension_id, details.waitpoints
+        if isinstance(outcome, Satisfied):
+            return attempts.Satisfied(own, waitpoints, outcome.signals)
+        return attempts.Suspended(own, waitpoints)
 
     async def suspend(self, holder: Held | Handle, order: SuspendOrder) -> Suspended:
         """Suspend, or raise `AlreadySatisfied` when the condition was met before."""
@@ -89,11 +105,6 @@ class Suspensions:
             raise HandleFromOtherBackend(f"expected={self._family} actual={holder.backend}")
         own = (holder.execution_id, holder.lease_id, holder.lease_epoch, holder.attempt_id)
         return await self._suspend(Held(*own), _replace(ready, attempt_index=holder.attempt_index))
-
-    async def suspend_by_triple(self, held: Held, order: SuspendOrder) -> Outcome:
-        """Suspend for a holder that made its claim elsewhere: all but the fence is read."""
-        ready = await self._ready(order)
-        return await self._suspend(_replace(held, record=None), ready)
 
     async def _ready(self, order: SuspendOrder) -> Ready:
         now = 0 if order.timeout_at is None else await self._deps.store.backend.now()

@@ -30,9 +30,12 @@ from flowfabric.engine.audit import audit
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deciding import decide_beside
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.holding import Held, fence_of
+from flowfabric.engine.holding import fence_of
 from flowfabric.engine.keys import Keys
+from flowfabric.engine.leased import Held
 from flowfabric.errors import NotFound, StaleLease
+from flowfabric.operations import attempts
+from flowfabric.operations.attempts import NewWaitpoint, WaitpointIssued
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.signals import OpenWaitpoint, Signals, TokenOfWaitpoint
 from flowfabric.operations.types import Page
@@ -59,6 +62,12 @@ class Waitpoints:
     def __init__(self, deps: Deps, keys: Keys) -> None:
         self._deps = deps
         self._keys = keys
+
+    @implements(attempts.HeldAttempts.create_waitpoint)
+    async def create_waitpoint(self, new: NewWaitpoint) -> WaitpointIssued:
+        request = PendingRequest(expires_in_ms=new.expires_in_ms, waitpoint_key=new.waitpoint_key)
+        made = await self.create_pending_waitpoint(self._deps.leased.held(new), request)
+        return WaitpointIssued(made.waitpoint_id, made.waitpoint_key, made.waitpoint_token)
 
     async def create_pending_waitpoint(self, held: Held, request: PendingRequest) -> Issued:
         """An address and token for signals that may come before the suspend that waits for them."""

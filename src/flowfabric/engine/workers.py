@@ -16,54 +16,31 @@ from flowfabric.core.capabilities import worker_capabilities
 from flowfabric.core.ids import check_lane, check_namespace, check_text, check_worker_id
 from flowfabric.core.pages import fitting
 from flowfabric.core.rules.operators import unblock
-from flowfabric.engine.checking import MAX_INSTANT, whole
+from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.errors import FlowFabricError, InvalidInput, Unavailable
 from flowfabric.operations import lanes as declared
+from flowfabric.operations import workers as declared_workers
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.lanes import WorkerEntry
 from flowfabric.operations.types import Page
+from flowfabric.operations.workers import (
+    Left,
+    NotRegistered,
+    Refreshed,
+    Registered,
+    Registration,
+)
 
 _log = logging.getLogger("flowfabric.workers")
 
 MOST_LISTED: Final = 1_000
 _REASON_BYTES: Final = 256
 _FRESH_MS: Final = 1_000
+# For how long a worker may count as alive without a heartbeat.
+_TTL_MS: Final = (1_000, 600_000)
 # How many holds a new worker lifts at once; the timers lift the rest.
 _MOST_LIFTED: Final = 100
-
-
-class Registration(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker process as it introduces itself."""
-
-    worker_id: str
-    worker_instance_id: str
-    lanes: frozenset[str] = frozenset()
-    capabilities: frozenset[str] = frozenset()
-    liveness_ttl_ms: int
-    namespace: str = "default"
-
-
-class Registered(msgspec.Struct, frozen=True):
-    """No live entry was there; now one is."""
-
-    next_expiry_ms: int
-    config_revision: int
-
-
-class Refreshed(msgspec.Struct, frozen=True):
-    """The entry lives on."""
-
-    next_expiry_ms: int
-    config_revision: int
-
-
-class Marked(msgspec.Struct, frozen=True):
-    """The entry is gone."""
-
-
-class NotRegistered(msgspec.Struct, frozen=True):
-    """No live entry: register again. A heartbeat never revives one."""
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -76,16 +53,18 @@ class Workers:
         self._deps = deps
         self._cache: dict[str, _Known] = {}
 
-    async def register_worker(self, registration: Registration) -> Registered | Refreshed:
-        worker = _checked(registration)
-        (answer,) = await self._deps.store.backend.register([worker])
+    @implements(declared_workers.Workers.register_worker)
+    async def register_worker(self, worker: Registration) -> Registered | Refreshed:
+        entry = _checked(worker)
+        (answer,) = await self._deps.store.backend.register([entry])
         if answer.status == "reassigned":
             raise InvalidInput("instance_id reassigned")
-        self._cache.pop(worker.namespace, None)
-        await self._lift_route_holds(worker)
+        self._cache.pop(entry.namespace, None)
+        await self._lift_route_holds(entry)
         outcome = Registered if answer.status == "registered" else Refreshed
         return outcome(answer.next_expiry_at, answer.config_revision)
 
+    @implements(declared_workers.Workers.heartbeat)
     async def heartbeat_worker(
         self, worker_instance_id: str, namespace: str = "default"
     ) -> Refreshed | NotRegistered:
@@ -95,9 +74,10 @@ class Workers:
             return NotRegistered()
         return Refreshed(answer.next_expiry_at, answer.config_revision)
 
+    @implements(declared_workers.Workers.leave)
     async def mark_worker_dead(
-        self, worker_instance_id: str, reason: str, namespace: str = "default"
-    ) -> Marked | NotRegistered:
+        self, worker_instance_id: str, reason: str = "left", namespace: str = "default"
+    ) -> Left | NotRegistered:
         """Take a worker off the list. Its leases are untouched and run out by themselves."""
         check_text(reason, "reason", _REASON_BYTES, allow_control=False)
         name = _name(namespace, worker_instance_id)
@@ -106,7 +86,7 @@ class Workers:
         if not existed:
             return NotRegistered()
         _log.info("worker %s of namespace %s left: %s", worker_instance_id, namespace, reason)
-        return Marked()
+        return Left()
 
     @implements(declared.Lanes.list_workers)
     async def list_workers(
@@ -187,7 +167,7 @@ def _checked(asked: Registration) -> types.Worker:
         worker_id=asked.worker_id,
         lanes=tuple(sorted({check_lane(lane) for lane in asked.lanes})),
         capabilities=worker_capabilities(asked.capabilities),
-        ttl_ms=whole(asked.liveness_ttl_ms, "liveness_ttl_ms", 1, MAX_INSTANT // 2),
+        ttl_ms=whole(asked.ttl_ms, "ttl_ms", *_TTL_MS),
     )
 
 

@@ -32,9 +32,9 @@ from flowfabric.fabric.submitter import Submitter
 from flowfabric.fabric.tasks import Declare, Task
 from flowfabric.operations.events import Cursor, Event, EventScope
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.nouns import Calls
 from flowfabric.operations.schedules import ScheduleInfo
 from flowfabric.operations.signals import Delivered
-from flowfabric.ports.worker import Limits
 from flowfabric.worker import codecs
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.claiming import Claimer
@@ -69,7 +69,7 @@ class FlowFabric(Home):
         super().__init__(connector(url, token, settings, lambda: self._observer, duties=duties))
         self._address = url, settings
         self.namespace = _namespace(namespace)
-        self._limits = Limits(lazy(self.open))
+        self._limits = Calls(lazy(self.open))
         self._handlers: dict[str, Handler] = {}
         self._lanes: dict[str, None] = {}
 
@@ -174,7 +174,7 @@ class FlowFabric(Home):
             middleware=tuple(middleware),
             resources=tuple(resources),
         )
-        return Worker(self._worker_port, self._handlers, options)
+        return Worker(self._worker_calls, self._handlers, options)
 
     def claimer(
         self,
@@ -194,7 +194,7 @@ class FlowFabric(Home):
             concurrency=permits,
             lease_ms=milliseconds(lease, "lease"),
         )
-        return Claimer(self._worker_port, options)
+        return Claimer(self._worker_calls, options)
 
     # ---- submitting
 

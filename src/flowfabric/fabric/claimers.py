@@ -9,7 +9,7 @@ from flowfabric.core.partitions import PartitionCounts
 from flowfabric.engine import engine_on
 from flowfabric.errors import ConfigError, PartitionMismatch
 from flowfabric.fabric.connecting import Connection, connection_on, connector
-from flowfabric.ports.worker import WorkerPort
+from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.claiming import Claimer
 from flowfabric.worker.worker_options import WorkerOptions, checked
 
@@ -75,9 +75,9 @@ def _check_counts(config: WorkerConfig, counts: PartitionCounts) -> None:
 
 
 async def _started(config: WorkerConfig, connection: Connection) -> Claimer:
-    async def port() -> WorkerPort:
+    async def calls() -> WorkerCalls:
         return connection.worker
 
-    claimer = Claimer(port, config.options(), connection.close)
+    claimer = Claimer(calls, config.options(), connection.close)
     await claimer.start()
     return claimer

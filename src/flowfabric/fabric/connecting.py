@@ -13,10 +13,10 @@ from flowfabric.engine import Engine
 from flowfabric.errors import ConfigError
 from flowfabric.fabric.submitter import Submitter
 from flowfabric.fabric.waiting import EngineWaiter
+from flowfabric.fabric.worker_reads import EngineReads
 from flowfabric.operations.declaration import Call, Operation, Transport
-from flowfabric.ports.worker import WorkerPort
 from flowfabric.telemetry.observer import NOBODY, Observer
-from flowfabric.worker.embedded import EmbeddedWorker
+from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.observing import observed_worker
 
 
@@ -25,7 +25,7 @@ class Connection(msgspec.Struct, frozen=True):
     those who want more of it than the ports offer."""
 
     submitter: Submitter
-    worker: WorkerPort
+    worker: WorkerCalls
     close: Callable[[], Awaitable[None]]
     engine: Engine | None = None
 
@@ -72,14 +72,16 @@ async def connect_http(url: str, token: Secret, observer: Observer = NOBODY) -> 
     try:
         from flowfabric.client.connecting import connect
         from flowfabric.client.operations import over
+        from flowfabric.client.reads import persistent
     except ModuleNotFoundError as fault:
         raise ConfigError(
             f"url: a server is reached with the package {fault.name}: install flowfabric[http]"
         ) from None
     client = await connect(url, token)
+    worker = WorkerCalls(persistent(over(client.rest)), client.worker_reads)
     return Connection(
         Submitter(over(client.rest), client.waiter),
-        observed_worker(client.worker, observer),
+        observed_worker(worker, observer),
         client.rest.close,
     )
 
@@ -109,4 +111,5 @@ async def _nothing_to_close() -> None:
 def connection_on(engine: Engine) -> Connection:
     """The ports over an engine that somebody else opened and will close."""
     submitter = Submitter(engine.use_case, EngineWaiter(engine))
-    return Connection(submitter, EmbeddedWorker(engine), _nothing_to_close, engine)
+    worker = WorkerCalls(engine.use_case, EngineReads(engine))
+    return Connection(submitter, worker, _nothing_to_close, engine)

@@ -8,8 +8,8 @@ from flowfabric.errors import ConfigError
 from flowfabric.fabric.connecting import Connect, Connection
 from flowfabric.fabric.submitter import Submitter
 from flowfabric.fabric.tracing import traced
-from flowfabric.ports.worker import WorkerPort
 from flowfabric.telemetry.observer import NOBODY, Observer
+from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.layers import Hook, layered
 
 
@@ -20,7 +20,7 @@ class Home:
         self._connect = connect
         self._opening: asyncio.Future[Connection] | None = None
         self._hooks: tuple[Hook, ...] = ()
-        self._layered: tuple[Submitter, WorkerPort] | None = None
+        self._layered: tuple[Submitter, WorkerCalls] | None = None
         self._observer = NOBODY
 
     @property
@@ -72,10 +72,10 @@ class Home:
     async def submitter(self) -> Submitter:
         return (await self._ports())[0]
 
-    async def _worker_port(self) -> WorkerPort:
+    async def _worker_calls(self) -> WorkerCalls:
         return (await self._ports())[1]
 
-    async def _ports(self) -> tuple[Submitter, WorkerPort]:
+    async def _ports(self) -> tuple[Submitter, WorkerCalls]:
         if self._layered is None:
             connection = await self.open()
             submitter = layered(traced(connection.submitter), *self._hooks)

@@ -9,7 +9,7 @@ from flowfabric.errors import FlowFabricError
 from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import Submission, Submitted
 from flowfabric.operations.flows import GraphSubmission, SubmittedGraph
-from flowfabric.ports.worker import Claim
+from flowfabric.operations.workers import Claim
 from flowfabric.telemetry.traces import TRACEPARENT, Traces
 
 P = TypeVar("P")

@@ -4,7 +4,7 @@ batch is `{"ok": …}` or `{"error": …}`."""
 from collections.abc import Sequence
 from functools import cached_property
 from types import UnionType
-from typing import Any, Final, Generic, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, Final, Generic, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -51,12 +51,17 @@ def items_of(answers: Sequence[T | FlowFabricError]) -> Items[T]:
 
 
 class Answers(Generic[A]):
-    """The codec of one answer type: None, a struct, a union of outcomes, or
-    `list[X | FlowFabricError]` for a batch."""
+    """The codec of one answer type: None, a struct, a union of outcomes, or for a batch
+    `list[X | FlowFabricError]` or a struct that has such a list as `items`."""
 
     def __init__(self, kind: Any) -> None:
-        self._item = _item_kind(kind)
-        self.kind: Any = kind if self._item is None else Items[self._item]  # type: ignore[name-defined]
+        item = _item_kind(kind)
+        self.kind: Any = kind if item is None else Items[item]  # type: ignore[valid-type]
+        self._batch: type[Any] | None = None
+        if item is None and _has_items(kind):
+            self._batch, self.kind = kind, _on_the_wire(kind)
+        self.is_list = item is not None
+        self._status = _status_of(kind)
 
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[Any]:
@@ -67,22 +72,41 @@ class Answers(Generic[A]):
         """Status and body."""
         if isinstance(answer, Outcome):
             return answer.status, encode(answer)
-        if self._item is not None:
+        if self.is_list:
             return 200, encode(items_of(cast(list[Any], answer)))
-        return 200, encode(answer)
+        if self._batch is not None:
+            return 200, encode(self._to_wire(answer))
+        return self._status, encode(answer)
 
     def decode(self, body: bytes) -> A:
         found = self._decoder.decode(body)
-        if self._item is not None:
+        if self.is_list:
             return cast(A, [answer_of(one) for one in found.items])
+        if self._batch is not None:
+            items = [answer_of(one) for one in found.items]
+            return cast(A, self._batch(**msgspec.structs.asdict(found) | {"items": items}))
         return cast(A, found)
+
+    def _to_wire(self, answer: Any) -> Any:
+        items = [item_of(one) for one in answer.items]
+        return self.kind(**msgspec.structs.asdict(answer) | {"items": items})
+
+    def items(self, answer: A) -> list[Any]:
+        """The answers to the items of a batch."""
+        return cast(list[Any], answer if self.is_list else answer.items)  # type: ignore[attr-defined]
+
+    def with_items(self, answer: A, items: list[Any]) -> A:
+        """The answer to a batch, with other answers to its items."""
+        if self.is_list:
+            return cast(A, items)
+        return msgspec.structs.replace(answer, items=items)  # type: ignore[type-var]
 
     @property
     def by_status(self) -> dict[int, Any]:
         """The types that may be answered with each status, for schemas."""
         found: dict[int, tuple[Any, ...]] = {}
         for one in _alternatives(self.kind):
-            status = 204 if one is type(None) else getattr(one, "status", 200)
+            status = 204 if one is type(None) else _status_of(one)
             found[status] = (*found.get(status, ()), one)
         return {
             status: None if kinds == (type(None),) else kinds[0] if len(kinds) == 1 else kinds
@@ -90,8 +114,34 @@ class Answers(Generic[A]):
         }
 
 
+def _status_of(kind: Any) -> int:
+    """What a type is answered with; a member of that name is none of it."""
+    status = getattr(kind, "status", 200)
+    return status if isinstance(status, int) else 200
+
+
 def _alternatives(kind: Any) -> tuple[Any, ...]:
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _has_items(kind: Any) -> bool:
+    """Whether a struct holds the answers to a batch."""
+    is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    return is_struct and _item_kind(get_type_hints(kind).get("items")) is not None
+
+
+def _on_the_wire(kind: type[msgspec.Struct]) -> type[Answer]:
+    """The struct with `{"ok": …}` or `{"error": …}` as items."""
+    hints = get_type_hints(kind)
+    hints["items"] = list[Item[_item_kind(hints["items"])]]  # type: ignore[misc]
+    fields = [
+        (one.name, hints[one.name]) if one.required else (one.name, hints[one.name], one.default)
+        for one in msgspec.structs.fields(kind)
+    ]
+    made = msgspec.defstruct(
+        kind.__name__, fields, bases=(Answer,), frozen=True, kw_only=True, omit_defaults=True
+    )
+    return cast(type[Answer], made)
 
 
 def _item_kind(kind: Any) -> Any:

@@ -71,6 +71,10 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     # The event in the audit log.
     audit: str = ""
+    # The member that goes with the last request of a batch that is cut into several.
+    with_last: str = ""
+    # No cache keeps the answer.
+    no_store: bool = False
     # The command that calls it from a shell.
     command: str = ""
     # The answer is a credential: no cache keeps it, and callers must show who they are.

@@ -1,5 +1,6 @@
 """The nouns: the only list of what can be asked."""
 
+from flowfabric.operations.attempts import HeldAttempts
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import AsyncCalls, operations_of
 from flowfabric.operations.executions import Executions
@@ -9,9 +10,12 @@ from flowfabric.operations.schedules import Schedules
 from flowfabric.operations.signals import Signals
 from flowfabric.operations.store import Store
 from flowfabric.operations.streams import Streams
+from flowfabric.operations.workers import Workers
 
 
-class Operations(Executions, Signals, Streams, Flows, Budgets, Lanes, Schedules, Store):
+class Operations(
+    Executions, Signals, Streams, Flows, Budgets, Lanes, Schedules, Workers, HeldAttempts, Store
+):
     """Every declared operation. Names are unique over all nouns: mypy refuses a clash."""
 
 

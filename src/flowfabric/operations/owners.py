@@ -66,8 +66,10 @@ class Owners:
         elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             self._walk_struct(path, kind, is_required=is_required)
         elif not any(isinstance(one, Free) for one in marks):
+            # A list may be empty; a batch has at least one item.
+            is_certain = bool(marks) or path == (self.batch,)
             for inner in get_args(kind):
-                self._walk(path, inner, is_required=is_required and bool(marks))
+                self._walk(path, inner, is_required=is_required and is_certain)
 
     def _walk_struct(
         self, path: tuple[str, ...], kind: type[msgspec.Struct], *, is_required: bool

@@ -1,11 +1,9 @@
 """One request on its way through its handler."""
 
-import asyncio
-from collections.abc import Iterable
 from typing import Any, Final, Generic, TypeVar
 
 from flowfabric.engine import Engine
-from flowfabric.errors import FlowFabricError, InvalidInput
+from flowfabric.errors import InvalidInput
 from flowfabric.operations.types import Owned
 from flowfabric.server.auth import Caller
 from flowfabric.server.reading import Receive
@@ -70,15 +68,3 @@ class Call(Generic[B, Q]):
     async def need_execution(self, execution_id: str) -> None:
         """Refuse a caller of some namespaces that names an execution of another one."""
         await self.engine.owners.check([(_EXECUTION, execution_id)], self.caller.namespaces)
-
-    async def refused(self, execution_ids: Iterable[str]) -> dict[str, FlowFabricError]:
-        """The executions that the caller may not touch, each with its error."""
-        if self.caller.namespaces is None:
-            return {}
-        ids = list(dict.fromkeys(execution_ids))
-        answers = await asyncio.gather(*map(self.need_execution, ids), return_exceptions=True)
-        return {
-            one: answer
-            for one, answer in zip(ids, answers, strict=True)
-            if isinstance(answer, FlowFabricError)
-        }

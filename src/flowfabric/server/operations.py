@@ -22,6 +22,7 @@ _CONTEXT: Final[Mapping[str, Callable[[Call[Any, Any]], Any]]] = {
     "visible": lambda call: call.caller.namespaces,
     "trace": lambda call: call.traceparent,
     "caller": lambda call: call.caller.name,
+    "may_claim": lambda call: not call.services.drain.has_begun,
 }
 
 
@@ -48,7 +49,8 @@ def route_of(declared: Operation[..., Any]) -> Route:
 
 
 def _handler(declared: Operation[..., Any]) -> Handler:
-    read, encode, audit = _reader(declared), declared.answers.encode, declared.terms.audit
+    read, encode, terms = _reader(declared), declared.answers.encode, declared.terms
+    headers = (*JSON_ONLY, NO_STORE) if terms.no_store else JSON_ONLY
     run = _batch(declared) if declared.owners.batch else _use_case(declared)
 
     async def handle(call: Call[Any, Any]) -> Reply:
@@ -56,11 +58,11 @@ def _handler(declared: Operation[..., Any]) -> Handler:
         if call.caller.namespaces is not None:
             await authorize(declared, call, arguments)
         answer = await run(call, arguments)
-        if audit:
+        if terms.audit:
             _audit(declared, call, arguments)
-        return NOTHING if answer is None else Reply(*encode(answer), JSON_ONLY)
+        return NOTHING if answer is None else Reply(*encode(answer), headers)
 
-    chosen = _guarded(declared, handle) if declared.terms.is_secret else handle
+    chosen = _guarded(declared, handle) if terms.is_secret else handle
     chosen.__doc__ = declared.summary
     return chosen
 
@@ -138,7 +140,7 @@ def _use_case(declared: Operation[..., Any]) -> _Run:
 
 def _batch(declared: Operation[..., Any]) -> _Run:
     """Runs the items the caller may touch; each other item is answered with its own error."""
-    run, batch = _use_case(declared), declared.owners.batch
+    run, batch, answers = _use_case(declared), declared.owners.batch, declared.answers
 
     async def run_allowed(call: Call[Any, Any], arguments: dict[str, Any]) -> Any:
         items = declared.member(arguments, batch)
@@ -146,8 +148,12 @@ def _batch(declared: Operation[..., Any]) -> _Run:
         if not refused:
             return await run(call, arguments)
         allowed = [one for at, one in enumerate(items) if at not in refused]
-        answers = iter(await run(call, arguments | {batch: allowed}) if allowed else ())
-        return [refused[at] if at in refused else next(answers) for at in range(len(items))]
+        if not allowed and answers.is_list:
+            return list(refused.values())
+        answer = await run(call, arguments | {batch: allowed})
+        done = iter(answers.items(answer))
+        merged = [refused[at] if at in refused else next(done) for at in range(len(items))]
+        return answers.with_items(answer, merged)
 
     return run_allowed
 

@@ -11,18 +11,17 @@ import msgspec
 from flowfabric.app import close_engine, open_engine
 from flowfabric.backend.types import Filter
 from flowfabric.config import Settings, parse_store_url
-from flowfabric.core.journal import JournalEntry
 from flowfabric.engine import Engine
-from flowfabric.engine.journals import Kept
-from flowfabric.errors import FlowFabricError, Nondeterminism
+from flowfabric.errors import FlowFabricError
 from flowfabric.fabric.app import FlowFabric
 from flowfabric.fabric.connecting import connection_on
 from flowfabric.fabric.runs import Run
 from flowfabric.fabric.submitter import Submitter
+from flowfabric.operations.attempts import Kept, NewEntries
 from flowfabric.operations.signals import Approval, Delivered, OpenWaitpoint
-from flowfabric.ports.worker import Claim, WorkerPort
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.worker import codecs
+from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.handlers import Middleware
 from flowfabric.worker.runtime import Worker
 from flowfabric.worker.waits import APPROVED, REJECTED
@@ -74,8 +73,8 @@ class Kit(FlowFabric):
         await self.start_workers()
         return await super().submitter()
 
-    async def _worker_port(self) -> WorkerPort:
-        return cast(WorkerPort, _Noting(await super()._worker_port(), self.repeated))
+    async def _worker_calls(self) -> WorkerCalls:
+        return cast(WorkerCalls, _Noting(await super()._worker_calls(), self.repeated))
 
     def silence(self, attempt_id: str) -> None:
         """From now on nothing that this attempt does reaches the engine."""
@@ -87,7 +86,7 @@ class Kit(FlowFabric):
         for lane in self._lanes.keys() - self._workers.keys():
             options = self.worker([lane], middleware=[self._through]).options
             timed = msgspec.structs.replace(options, monotonic=lambda: self.clock() / 1000)
-            worker = Worker(self._worker_port, self._handlers, timed)
+            worker = Worker(self._worker_calls, self._handlers, timed)
             self._workers[lane] = worker
             await worker.start()
 
@@ -223,11 +222,9 @@ class _Noting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def record(
-        self, claim: Claim, entries: Sequence[JournalEntry]
-    ) -> list[Kept | Nondeterminism]:
-        answers: list[Kept | Nondeterminism] = await self._inner.record(claim, entries)
-        for entry, answer in zip(entries, answers, strict=True):
+    async def append_journal(self, new: NewEntries) -> list[Kept | FlowFabricError]:
+        answers: list[Kept | FlowFabricError] = await self._inner.append_journal(new)
+        for entry, answer in zip(new.entries, answers, strict=True):
             if isinstance(answer, Kept) and not answer.stored:
                 self._repeated.append(f"{entry.name} (use {entry.seq})")
         return answers

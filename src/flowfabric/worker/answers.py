@@ -9,7 +9,6 @@ from typing import Final
 import msgspec
 
 from flowfabric.core.conditions import Condition, signal_set
-from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.errors import (
     BudgetExceeded,
     ConfigError,
@@ -17,7 +16,8 @@ from flowfabric.errors import (
     Nondeterminism,
     ValidationError,
 )
-from flowfabric.ports import worker as port
+from flowfabric.operations import workers
+from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.worker import codecs
 from flowfabric.worker.codecs import Undecodable, Unencodable
 from flowfabric.worker.durations import Duration, milliseconds
@@ -64,7 +64,7 @@ class Fail(msgspec.Struct, frozen=True):
     retryable: bool | None = None
 
 
-Answer = port.Outcome | SuspendOrder
+Answer = workers.Ending | SuspendOrder
 
 
 def answer_to(value: object) -> Answer:
@@ -75,16 +75,16 @@ def answer_to(value: object) -> Answer:
         case Suspend():
             return value.order()
         case Delay(duration):
-            return port.Delay(for_ms=milliseconds(duration))
+            return workers.Delay(for_ms=milliseconds(duration))
         case Fail(reason, category, retryable):
             return failed(reason, category, retryable)
     try:
-        return port.Complete(*codecs.encode(value))
+        return workers.Complete(*codecs.encode(value))
     except Unencodable as fault:
         raise Unencodable(f"the result {fault}") from fault
 
 
-def failure_of(fault: BaseException) -> port.Fail:
+def failure_of(fault: BaseException) -> workers.Fail:
     """How an attempt fails whose handler raised this."""
     try:
         return _failure_of(fault)
@@ -93,7 +93,7 @@ def failure_of(fault: BaseException) -> port.Fail:
         return failed(type(fault).__name__, "handler_error")
 
 
-def _failure_of(fault: BaseException) -> port.Fail:
+def _failure_of(fault: BaseException) -> workers.Fail:
     match fault:
         case Unencodable():
             return failed(str(fault), "handler_error", False)
@@ -120,13 +120,13 @@ def _failure_of(fault: BaseException) -> port.Fail:
     return failed(f"handler panicked: {told(fault)}", "handler_panic")
 
 
-def failed(reason: str, category: str, retryable: bool | None = None) -> port.Fail:
-    return port.Fail(_cut(reason, _REASON_BYTES), _cut(category, _CATEGORY_BYTES), retryable)
+def failed(reason: str, category: str, retryable: bool | None = None) -> workers.Fail:
+    return workers.Fail(_cut(reason, _REASON_BYTES), _cut(category, _CATEGORY_BYTES), retryable)
 
 
-def unacceptable(refusal: FlowFabricError, outcome: port.Outcome) -> port.Fail | None:
+def unacceptable(refusal: FlowFabricError, outcome: workers.Ending) -> workers.Fail | None:
     """The failure to report instead of a result that the engine refuses whatever happens."""
-    if isinstance(refusal, ValidationError) and isinstance(outcome, port.Complete):
+    if isinstance(refusal, ValidationError) and isinstance(outcome, workers.Complete):
         return failed(f"the result cannot be stored: {refusal}", "handler_error", False)
     return None
 
@@ -193,4 +193,4 @@ def _cut(text: str, size: int) -> str:
     return clean[: size - 3].decode("utf-8", "ignore") + "…"
 
 
-_NOTHING: Final = port.Complete()
+_NOTHING: Final = workers.Complete()

@@ -8,7 +8,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 import msgspec
 
 from flowfabric.operations.executions import Submission
-from flowfabric.ports.worker import WaitChildren
+from flowfabric.operations.workers import WaitChildren
 from flowfabric.worker.ends import value_of_end
 from flowfabric.worker.session import Session, again
 from flowfabric.worker.steps import describe, recorded, value_of
@@ -93,7 +93,7 @@ class Family:
                 namespace=claim.namespace,
                 creator=asked.creator or claim.execution_id,
             )
-            made = await session.held(again(lambda: session.port.submit_child(claim, child)))
+            made = await session.held(again(lambda: session.calls.submit_child(claim, child)))
             found = await session.record(at, digest, recorded(shown, made))
         return Child(self, value_of(found, str), call)
 
@@ -105,7 +105,7 @@ class Family:
         """All results in order; the first failure is raised once all have ended."""
         session = self._session
         session.check()
-        ended = await session.port.ended([one.id for one in children])
+        ended = await session.calls.ended([one.id for one in children])
         left = [one.id for one, end in zip(children, ended, strict=True) if end is None]
         if left:
             await session.land()

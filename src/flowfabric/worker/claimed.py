@@ -9,40 +9,42 @@ import msgspec
 
 from flowfabric.core.condition_checks import UsePending
 from flowfabric.core.conditions import Condition, signal_set
-from flowfabric.core.policy import ExecutionPolicy, read_policy
+from flowfabric.core.policy import ExecutionPolicy
 from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspensions import ReceivedSignal, ResumePolicy
-from flowfabric.engine.frames import NewFrame
-from flowfabric.engine.suspend_orders import SuspendOrder
-from flowfabric.engine.workers import Registration
 from flowfabric.errors import (
     AlreadySatisfied,
     ConfigError,
     FlowFabricError,
     TransportError,
 )
+from flowfabric.operations.attempts import (
+    Appended,
+    NewFrame,
+    NewWaitpoint,
+    Satisfied,
+    Suspended,
+    SuspendOrder,
+    UsageReport,
+)
 from flowfabric.operations.budgets import Usage
 from flowfabric.operations.streams import FramePage, Mode, StreamRange, Tail, Visibility
-from flowfabric.ports.worker import (
-    Appended,
+from flowfabric.operations.workers import (
     Cancel,
     Claim,
     Complete,
     Delay,
+    Ending,
     Fail,
-    Finish,
     Finished,
-    Outcome,
+    Registration,
     Renewal,
-    Satisfied,
-    SpendReport,
-    Suspended,
     WaitChildren,
-    WorkerPort,
 )
+from flowfabric.worker.calls import WorkerCalls, fence_of, finish_of, only, spend, suspend_of
 from flowfabric.worker.durations import Duration, instant_ms, milliseconds
 from flowfabric.worker.jobs import Job
-from flowfabric.worker.session import LEASE_IS_GONE, Session
+from flowfabric.worker.session import LEASE_IS_GONE, Session, append, policy_of
 
 _log = logging.getLogger("flowfabric.worker")
 _CONSUMED: Final = "this task was finished or suspended already"
@@ -78,11 +80,11 @@ class ClaimedTask:
     """A consuming call lands when the engine has answered it, with success or a typed refusal. One
     that fails on the way does not land: the lease is kept and the call may be repeated."""
 
-    def __init__(self, claim: Claim, port: WorkerPort, keeping: Keeping) -> None:
+    def __init__(self, claim: Claim, calls: WorkerCalls, keeping: Keeping) -> None:
         self._claim = claim
-        self._port = port
+        self._calls = calls
         self._keeping = keeping
-        self._session = Session(claim, port)
+        self._session = Session(claim, calls)
         self.job = Job(claim, self._session)
         self._is_consumed = False
 
@@ -134,7 +136,7 @@ class ClaimedTask:
 
     @property
     def policy(self) -> ExecutionPolicy:
-        return read_policy(self._claim.policy)
+        return policy_of(self._claim)
 
     @property
     def tags(self) -> Mapping[str, str]:
@@ -219,14 +221,16 @@ class ClaimedTask:
     async def renew_lease(self) -> int:
         """Keep the lease now, besides the renewals that happen anyway; when it ends."""
         self._check()
-        keeping = self._keeping
-        (answer,) = await self._port.renew(keeping.worker, [Renewal(self._claim)], keeping.lease_ms)
-        if isinstance(answer, FlowFabricError):
-            if isinstance(answer, LEASE_IS_GONE):
-                self._session.lose()
-            raise answer
-        self._session.lease_until, self._session.failures = answer, 0
-        return answer
+        worker, lease_ms = self._keeping.worker, self._keeping.lease_ms
+        own = [Renewal(**fence_of(self._claim))]
+        reply = await self._calls.renew(worker.worker_instance_id, lease_ms, own, worker.namespace)
+        try:
+            until = only(reply.items).lease_expires_at
+        except LEASE_IS_GONE:
+            self._session.lose()
+            raise
+        self._session.lease_until, self._session.failures = until, 0
+        return until
 
     async def update_progress(self, pct: int | None = None, message: str | None = None) -> None:
         """Told with the next renewal."""
@@ -239,11 +243,22 @@ class ClaimedTask:
         self, budget_id: str, amounts: Mapping[str, int], dedup_key: str = ""
     ) -> Usage:
         self._check()
-        return await self._port.spend(self._claim, SpendReport(budget_id, amounts, dedup_key))
+        report = UsageReport(
+            **fence_of(self._claim),
+            budget_id=budget_id,
+            dimensions=dict(amounts),
+            dedup_key=dedup_key,
+        )
+        return await spend(self._calls, report)
 
     async def create_pending_waitpoint(self, key: str, expires_in: Duration) -> Issued:
         self._check()
-        return await self._port.waitpoint(self._claim, key, milliseconds(expires_in, "expires_in"))
+        new = NewWaitpoint(
+            **fence_of(self._claim),
+            waitpoint_key=key,
+            expires_in_ms=milliseconds(expires_in, "expires_in"),
+        )
+        return await self._calls.create_waitpoint(new)
 
     async def append_frame(
         self, frame_type: str, payload: bytes, correlation_id: str = ""
@@ -273,7 +288,7 @@ class ClaimedTask:
 
     async def append_frames(self, frames: Sequence[NewFrame]) -> Appended:
         self._check()
-        return await self._port.append(self._claim, frames)
+        return await append(self._calls, self._claim, frames)
 
     async def read_stream(
         self, start: str = "start", end: str = "end", limit: int = 100
@@ -281,7 +296,7 @@ class ClaimedTask:
         """What this attempt put out so far, both ends included."""
         self._check()
         asked = StreamRange(start=start, end=end, count_limit=limit)
-        return await self._port.read(self.execution_id, self.attempt_index, asked)
+        return await self._calls.read_frames(self.execution_id, self.attempt_index, asked)
 
     async def tail_stream(
         self, after: str = "0-0", block: Duration = 0, visibility: Visibility = "all"
@@ -289,18 +304,18 @@ class ClaimedTask:
         """What this attempt puts out behind a position, waiting for the first of it."""
         self._check()
         asked = Tail(after=after, block_ms=milliseconds(block, "block"), visibility=visibility)
-        return await self._port.tail(self.execution_id, self.attempt_index, asked)
+        return await self._calls.tail_stream(self.execution_id, self.attempt_index, asked)
 
     async def resume_signals(self) -> tuple[ReceivedSignal, ...]:
         """The signals that ended the last suspension; ask before the next one."""
         self._check()
-        return (await self._port.resume_signals(self.execution_id)).signals
+        return (await self._calls.resume_signals(self.execution_id)).signals
 
     # ---- landing
 
-    async def _consume(self, outcome: Outcome) -> Finished:
+    async def _consume(self, outcome: Ending) -> Finished:
         self._check()
-        reply = await self._port.finish([Finish(self._claim, outcome)], None)
+        reply = await self._calls.finish([finish_of(self._claim, outcome)])
         (answer,) = reply.items
         if isinstance(answer, FlowFabricError):
             if not isinstance(answer, TransportError):
@@ -312,7 +327,7 @@ class ClaimedTask:
     async def _suspend(self, order: SuspendOrder) -> Suspended | Satisfied:
         self._check()
         try:
-            outcome = await self._port.suspend(self._claim, order)
+            outcome = await self._calls.suspend(suspend_of(self._claim, order))
         except TransportError:
             raise
         except FlowFabricError:

@@ -7,12 +7,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import cast
 
-import msgspec
-
-from flowfabric.engine.claims import MOST_CLAIMED, ClaimOrder
-from flowfabric.engine.grants import GrantKind
+from flowfabric.core.lease import GrantKind
+from flowfabric.engine.claims import MOST_CLAIMED
 from flowfabric.errors import (
     ConfigError,
     ExecutionNotReclaimable,
@@ -23,7 +20,14 @@ from flowfabric.errors import (
     WorkerAtCapacity,
 )
 from flowfabric.operations.executions import NotReclaimable, ReclaimCapExceeded
-from flowfabric.ports.worker import Claim, Granted, WorkerPort
+from flowfabric.operations.workers import (
+    Claim,
+    ClaimOrder,
+    GrantClaim,
+    NewGrant,
+    Registered,
+)
+from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.claimed import ClaimedTask, Keeping
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.grants import AnyGrant, GrantNotFound, check_grant
@@ -39,7 +43,7 @@ class Claimer:
 
     def __init__(
         self,
-        connect: Callable[[], Awaitable[WorkerPort]],
+        connect: Callable[[], Awaitable[WorkerCalls]],
         options: WorkerOptions,
         let_go: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -70,14 +74,14 @@ class Claimer:
     async def start(self) -> None:
         if self._renewing is not None:
             return
-        self._port = await self._connect()
-        is_new = await self._port.register(self._registration)
-        if self._is_named and not is_new:
+        self._calls = await self._connect()
+        done = await self._calls.register_worker(self._registration)
+        if self._is_named and not isinstance(done, Registered):
             raise ConfigError(
                 "worker.worker_instance_id: another process is registered as "
                 f"{self.options.instance_id!r} and alive"
             )
-        renewals = Renewals(self._port, self._registration, self.options.lease_ms, self._jobs)
+        renewals = Renewals(self._calls, self._registration, self.options.lease_ms, self._jobs)
         self._renewing = asyncio.ensure_future(renewals.run())
 
     async def close(self) -> None:
@@ -88,7 +92,7 @@ class Claimer:
         await asyncio.wait([self._renewing])
         self._renewing = None
         try:
-            await self._port.leave(self._registration, "closed")
+            await self._calls.leave(self.options.instance_id, "closed", self.options.namespace)
         except FlowFabricError as refusal:
             _log.warning("not taken off the list of workers: %s", refusal)
         if self._let_go is not None:
@@ -104,24 +108,20 @@ class Claimer:
         if wanted < 1:
             return []
         self._lanes.rotate(-1)
-        order = msgspec.structs.replace(
-            self._order(tuple(self._lanes), self.options.lease_ms),
-            n=wanted,
-            wait_ms=milliseconds(wait, "wait"),
-        )
-        with self._asking(wanted):
-            return [self._held(claim) for claim in await self._port.claim(order)]
-
-    def _order(self, lanes: tuple[str, ...], lease_ms: int) -> ClaimOrder:
         options = self.options
-        return ClaimOrder(
+        order = ClaimOrder(
             worker_id=options.worker_id,
             worker_instance_id=options.instance_id,
             namespace=options.namespace,
-            lanes=lanes,
+            lanes=tuple(self._lanes),
             capabilities=options.capabilities,
-            lease_ms=lease_ms,
+            n=wanted,
+            lease_ms=options.lease_ms,
+            wait_ms=milliseconds(wait, "wait"),
         )
+        with self._asking(wanted):
+            reply = await self._calls.claim(order)
+        return [self._held(claim) for claim in reply.items] if reply else []
 
     @contextmanager
     def _asking(self, permits: int) -> Iterator[None]:
@@ -156,12 +156,17 @@ class Claimer:
 
     async def claim_via_server(self, lane: str, grant_ttl: Duration = "5s") -> ClaimedTask | None:
         """Have the best waiting work of a lane reserved, then lease it; None without work."""
-        order = self._order((lane,), milliseconds(grant_ttl, "grant_ttl"))
+        options = self.options
+        new = NewGrant(
+            lane_id=lane,
+            worker_instance_id=options.instance_id,
+            grant_ttl_ms=milliseconds(grant_ttl, "grant_ttl"),
+            namespace=options.namespace,
+            capabilities=options.capabilities,
+        )
         with self._permit():
-            grant = await self._port.grant(order)
-            if grant is None:
-                return None
-            return await self._used(grant, cast(GrantKind, grant.kind))
+            grant = await self._calls.claim_grant(options.worker_id, new)
+            return None if grant is None else await self._used(grant, grant.kind)
 
     async def claim_from_grant(self, lane: str, grant: AnyGrant) -> ClaimedTask:
         """Lease what a grant of this lane reserves for this very worker: a new attempt, or the
@@ -195,7 +200,7 @@ class Claimer:
                 return ReclaimCapExceeded(execution_id, int(refusal.detail))
 
     async def _used(self, grant: AnyGrant, kind: GrantKind) -> ClaimedTask:
-        granted = Granted(
+        granted = GrantClaim(
             execution_id=grant.execution_id,
             grant_key=grant.grant_key,
             kind=kind,
@@ -203,7 +208,7 @@ class Claimer:
             worker_instance_id=self.options.instance_id,
             lease_ms=self.options.lease_ms,
         )
-        return self._held(await self._port.claim_granted(granted))
+        return self._held(await self._calls.claim_granted(granted))
 
     def _permit(self) -> AbstractContextManager[None]:
         """The one permit that a grant needs, before anything is asked."""
@@ -213,7 +218,7 @@ class Claimer:
 
     def _held(self, claim: Claim) -> ClaimedTask:
         keeping = Keeping(self._registration, self.options.lease_ms)
-        task = _Permitted(claim, self._port, keeping, self._leases)
+        task = _Permitted(claim, self._calls, keeping, self._leases)
         self._leases[claim.lease_id] = task.job
         # A task nobody holds any more must not keep its lease for ever.
         weakref.finalize(task, _collected, self._leases, claim)
@@ -227,9 +232,9 @@ class _Permitted(ClaimedTask):
     """Gives its permit back when it lands."""
 
     def __init__(
-        self, claim: Claim, port: WorkerPort, keeping: Keeping, leases: dict[str, Job]
+        self, claim: Claim, calls: WorkerCalls, keeping: Keeping, leases: dict[str, Job]
     ) -> None:
-        super().__init__(claim, port, keeping)
+        super().__init__(claim, calls, keeping)
         self._leases = leases
 
     def landed(self) -> None:

@@ -12,7 +12,7 @@ from flowfabric.core.suspensions import ReceivedSignal
 from flowfabric.core.upstreams import Upstream
 from flowfabric.errors import ConfigError, NotFound
 from flowfabric.operations.budgets import Usage
-from flowfabric.ports.worker import Claim
+from flowfabric.operations.workers import Claim
 from flowfabric.worker import codecs
 from flowfabric.worker.children import Call, Callee, Child, Family
 from flowfabric.worker.durations import Duration, instant_ms, milliseconds
@@ -246,7 +246,8 @@ class Context:
     async def upstreams(self) -> tuple[Upstream, ...]:
         """Who feeds this member of a flow, and how they ended."""
         self._session.check()
-        return await self._session.port.upstreams(self._session.claim.execution_id)
+        own = self._session.claim.execution_id
+        return (await self._session.calls.upstreams(own, results=True)).upstreams
 
     @overload
     async def upstream(self, name: str, as_: type[T]) -> T: ...
@@ -261,7 +262,7 @@ class Context:
             raise NotFound(f"upstream: no input named {name!r} has a result")
         body = found.result
         if found.result_deferred:
-            (ended,) = await self._session.port.ended([found.execution_id])
+            (ended,) = await self._session.calls.ended([found.execution_id])
             body = ended.result if ended else None
         return codecs.decode(body, found.result_encoding, Any if as_ is None else as_)
 

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 import msgspec
 
 from flowfabric.errors import ConfigError
-from flowfabric.ports.worker import Claim, WorkerPort
+from flowfabric.operations.workers import Claim
 from flowfabric.worker import codecs
+from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.codecs import REFERRING
 from flowfabric.worker.context import Context, SyncContext, TaskInfo, chosen, info_of
 from flowfabric.worker.resources import Resources
@@ -43,7 +44,7 @@ Data = Annotated[T, _From("data")]
 class Surroundings(msgspec.Struct, frozen=True):
     """What a worker lends to its handlers."""
 
-    port: WorkerPort
+    calls: WorkerCalls
     resources: Resources
     threads: Executor
 
@@ -85,10 +86,10 @@ class TaskHandler(Handler):
 
     async def call(self, session: Session, around: Surroundings) -> Any:
         claim = session.claim
-        body = await payload_of(claim, around.port)
+        body = await payload_of(claim, around.calls)
         upstreams = None
         if claim.payload_encoding == REFERRING:
-            upstreams = await _upstream_values(claim, around.port)
+            upstreams = await _upstream_values(claim, around.calls)
         args, kwargs = self.signature.decode(body, claim.payload_encoding, upstreams)
         if self.wants_context:
             await session.open()
@@ -134,9 +135,9 @@ class ExtractingHandler(Handler):
             case _From("data"):
                 return await around.resources.get(wanted, stack)
             case _From("bytes"):
-                return await payload_of(claim, around.port)
+                return await payload_of(claim, around.calls)
             case _:
-                body = await payload_of(claim, around.port)
+                body = await payload_of(claim, around.calls)
                 return codecs.decode(body, claim.payload_encoding or codecs.JSON, wanted)
 
 
@@ -167,15 +168,17 @@ def takes_context(function: Callable[..., Any]) -> bool:
     return hint in _CONTEXTS
 
 
-async def payload_of(claim: Claim, port: WorkerPort) -> bytes:
+async def payload_of(claim: Claim, calls: WorkerCalls) -> bytes:
     if claim.input_deferred:
-        return await port.input(claim.execution_id)
+        return await calls.input(claim.execution_id)
     return claim.input or b""
 
 
-async def _upstream_values(claim: Claim, port: WorkerPort) -> Mapping[str, object]:
+async def _upstream_values(claim: Claim, calls: WorkerCalls) -> Mapping[str, object]:
     """The results of the named inputs as plain values, to be put in their places."""
-    upstreams = claim.upstreams or await port.upstreams(claim.execution_id)
+    upstreams = claim.upstreams
+    if not upstreams:
+        upstreams = (await calls.upstreams(claim.execution_id, results=True)).upstreams
     values: dict[str, object] = {}
     for name in {one.data_ref for one in upstreams if one.data_ref}:
         found = chosen(upstreams, name)
@@ -183,7 +186,7 @@ async def _upstream_values(claim: Claim, port: WorkerPort) -> Mapping[str, objec
             continue
         body = found.result
         if found.result_deferred:
-            (ended,) = await port.ended([found.execution_id])
+            (ended,) = await calls.ended([found.execution_id])
             body = ended.result if ended else None
         values[name] = codecs.decode(body, found.result_encoding or codecs.JSON)
     return values

@@ -8,10 +8,9 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any, Final, Literal
 
-from flowfabric.engine.frames import NewFrame
-from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.errors import FlowFabricError
-from flowfabric.ports.worker import Claim, Delay, Finish, Outcome, Satisfied
+from flowfabric.operations.attempts import NewFrame, Satisfied, SuspendOrder
+from flowfabric.operations.workers import Claim, Delay, Ending, Finish
 from flowfabric.worker.answers import (
     Answer,
     answer_to,
@@ -21,6 +20,7 @@ from flowfabric.worker.answers import (
     pause_in,
     trace_of,
 )
+from flowfabric.worker.calls import finish_of, suspend_of
 from flowfabric.worker.context import info_of
 from flowfabric.worker.ends import TRACEBACK
 from flowfabric.worker.handlers import Handler, Middleware, Surroundings
@@ -94,7 +94,7 @@ class Performer:
             return None
         if isinstance(answer, SuspendOrder):
             return await self._suspended(job, answer)
-        return Finish(job.claim, answer)
+        return finish_of(job.claim, answer)
 
     def _timer(self, job: Job) -> asyncio.TimerHandle | None:
         if not job.claim.policy or job.claim.attempt_type == "resumed":
@@ -157,7 +157,7 @@ class Performer:
             return failed("handler panicked: it cancelled itself", "handler_panic")
         return failure_of(fault)
 
-    async def _paused(self, job: Job, pause: Paused) -> Outcome | None:
+    async def _paused(self, job: Job, pause: Paused) -> Ending | None:
         """What the handler asked to wait for, once its other steps are done."""
         try:
             await job.session.land()
@@ -166,15 +166,16 @@ class Performer:
         return pause.leave
 
     async def _suspended(self, job: Job, order: SuspendOrder) -> Finish | None:
-        session = job.session
+        session, suspend = job.session, suspend_of(job.claim, order)
         try:
-            outcome = await session.held(again(lambda: session.port.suspend(job.claim, order)))
+            outcome = await session.held(again(lambda: session.calls.suspend(suspend)))
         except Paused:
             return None
         except FlowFabricError as fault:
-            return Finish(job.claim, failure_of(fault))
+            return finish_of(job.claim, failure_of(fault))
         if isinstance(outcome, Satisfied):
-            return Finish(job.claim, failed("suspended on signals that had come", "handler_error"))
+            met = failed("suspended on signals that had come", "handler_error")
+            return finish_of(job.claim, met)
         return None
 
     async def _keep_trace(self, job: Job, fault: BaseException) -> None:

@@ -1,6 +1,6 @@
-"""Layers: wrap a port so that something happens around every call of it.
+"""Layers: wrap the calls of a program so that something happens around each of them.
 
-A layer is anything from a port to a port. It is per process and never carries correctness; of
+A layer is per process and never carries correctness; of
 several the one applied last is outermost.
 """
 
@@ -44,9 +44,9 @@ class Hook(Protocol):
     def after(self, method: str, elapsed_s: float, fault: BaseException | None) -> None: ...
 
 
-def layered(port: P, *hooks: Hook) -> P:
-    """The port with hooks around its calls; the last hook is outermost."""
-    wrapped: Any = port
+def layered(calls: P, *hooks: Hook) -> P:
+    """The same calls with hooks around them; the last hook is outermost."""
+    wrapped: Any = calls
     for hook in hooks:
         wrapped = _Layer(wrapped, hook)
     return cast(P, wrapped)

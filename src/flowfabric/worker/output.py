@@ -8,8 +8,8 @@ from typing import Final, Literal
 import msgspec
 
 from flowfabric.core.streams import MAX_FRAME_BYTES
-from flowfabric.engine.frames import NewFrame
 from flowfabric.errors import ConfigError, FlowFabricError
+from flowfabric.operations.attempts import NewFrame
 from flowfabric.worker import codecs
 
 StreamMode = Literal["durable", "best_effort"]
@@ -21,7 +21,7 @@ _MOST_BYTES: Final = 4 * 1024 * 1024
 _in_step: ContextVar[list[int] | None] = ContextVar("frames_in_step", default=None)
 
 
-class Output:
+class FramesOut:
     """A number identifies a frame within its attempt: entered again, a handler puts out the same
     frames under the same numbers, and the store keeps the first ones."""
 

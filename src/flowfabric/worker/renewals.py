@@ -5,9 +5,9 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from flowfabric.engine.workers import Registration
 from flowfabric.errors import FlowFabricError
-from flowfabric.ports.worker import Renewal, WorkerPort
+from flowfabric.operations.workers import NotRegistered, Registration, Renewal, Renewed
+from flowfabric.worker.calls import WorkerCalls, fence_of
 from flowfabric.worker.jobs import Job
 from flowfabric.worker.session import LEASE_IS_GONE
 
@@ -19,12 +19,12 @@ _MOST: Final = 200
 class Renewals:
     def __init__(
         self,
-        port: WorkerPort,
+        calls: WorkerCalls,
         worker: Registration,
         lease_ms: int,
         jobs: Callable[[], Iterable[Job]],
     ) -> None:
-        self._port = port
+        self._calls = calls
         self._worker = worker
         self._lease_ms = lease_ms
         self._jobs = jobs
@@ -40,7 +40,7 @@ class Renewals:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        period = self._lease_ms / 3000
+        period = min(self._lease_ms, self._worker.ttl_ms / 2) / 3000
         due = loop.time() + period
         while True:
             await asyncio.sleep(max(0.0, due - loop.time()))
@@ -67,24 +67,51 @@ class Renewals:
     async def renew(self) -> None:
         """One round; without work it is only the worker's heartbeat."""
         jobs = [job for job in self._jobs() if not job.session.has_left]
-        for start in range(0, max(1, len(jobs)), _MOST):
+        if not jobs:
+            await self._beat()
+        for start in range(0, len(jobs), _MOST):
             await self._renew(jobs[start : start + _MOST])
 
-    async def _renew(self, jobs: list[Job]) -> None:
-        renewals = [_renewal(job) for job in jobs]
-        answers: list[int | FlowFabricError]
+    async def _beat(self) -> None:
+        worker = self._worker
         try:
-            answers = await self._port.renew(self._worker, renewals, self._lease_ms)
+            beat = await self._calls.heartbeat(worker.worker_instance_id, worker.namespace)
+        except FlowFabricError as fault:
+            _log.warning("the heartbeat failed: %s", fault)
+            return
+        if isinstance(beat, NotRegistered):
+            await self._register()
+
+    async def _register(self) -> None:
+        try:
+            await self._calls.register_worker(self._worker)
+        except FlowFabricError as fault:
+            _log.warning("the worker is not registered: %s", fault)
+
+    async def _renew(self, jobs: list[Job]) -> None:
+        answers: list[Renewed | FlowFabricError]
+        try:
+            answers = await self._renewed([_renewal(job) for job in jobs])
         except FlowFabricError as fault:
             _log.warning("renewing %d leases failed: %s", len(jobs), fault)
             answers = [fault] * len(jobs)
         for job, answer in zip(jobs, answers, strict=True):
             self._take(job, answer)
 
-    def _take(self, job: Job, answer: int | FlowFabricError) -> None:
+    async def _renewed(self, items: list[Renewal]) -> list[Renewed | FlowFabricError]:
+        """A renewal is a heartbeat as well; a worker that was forgotten registers again."""
+        worker = self._worker
+        reply = await self._calls.renew(
+            worker.worker_instance_id, self._lease_ms, items, worker.namespace
+        )
+        if not reply.config_revision:
+            await self._register()
+        return reply.items
+
+    def _take(self, job: Job, answer: Renewed | FlowFabricError) -> None:
         session = job.session
-        if isinstance(answer, int):
-            session.lease_until, session.failures = answer, 0
+        if isinstance(answer, Renewed):
+            session.lease_until, session.failures = answer.lease_expires_at, 0
         elif session.has_left:
             # It ended or paused while the renewal was under way.
             return
@@ -98,4 +125,5 @@ class Renewals:
 
 def _renewal(job: Job) -> Renewal:
     progress, job.session.progress = job.session.progress, None
-    return Renewal(job.claim) if progress is None else Renewal(job.claim, *progress)
+    percent, message = progress or (None, None)
+    return Renewal(**fence_of(job.claim), progress_pct=percent, progress_message=message)

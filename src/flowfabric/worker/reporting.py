@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from flowfabric.ports.worker import Finish
+from flowfabric.operations.workers import Finish
 from flowfabric.worker.jobs import Job
 
 Ending = tuple[Job, Finish]

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Final
 
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.errors import FlowFabricError
-from flowfabric.ports.worker import Claim, Delay, Finish, FinishReply, WorkerPort
+from flowfabric.operations.workers import Claim, ClaimOrder, Delay, Finish, FinishReply
 from flowfabric.worker.answers import unacceptable
+from flowfabric.worker.calls import WorkerCalls, finish_of
 from flowfabric.worker.handlers import Handler, Surroundings
 from flowfabric.worker.hearing import hearing
 from flowfabric.worker.jobs import PATIENCE_S, Job, Performer
@@ -39,7 +39,7 @@ class Worker:
 
     def __init__(
         self,
-        connect: Callable[[], Awaitable[WorkerPort]],
+        connect: Callable[[], Awaitable[WorkerCalls]],
         handlers: Mapping[str, Handler],
         options: WorkerOptions,
     ) -> None:
@@ -110,18 +110,21 @@ class Worker:
     async def start(self) -> None:
         if self._has_started:
             return
-        self._port = await self._connect()
+        self._calls = await self._connect()
         self._threads = ThreadPoolExecutor(self.options.concurrency, "flowfabric")
-        around = Surroundings(self._port, self._resources, self._threads)
+        around = Surroundings(self._calls, self._resources, self._threads)
         self._spans = WorkSpans()
         performer = Performer(self._handlers, around, self.options.middleware)
         self._perform = self._spans.attempts(performer.finish_of)
         self._tell = self._spans.reports(self._told)
         self._loop = asyncio.get_running_loop()
         self._reporting = Reporting(self._finish, self._has_room.set)
-        await self._port.register(self._registration)
+        await self._calls.register_worker(self._registration)
         self._renewals = Renewals(
-            self._port, self._registration, self.options.lease_ms, lambda: list(self._jobs.values())
+            self._calls,
+            self._registration,
+            self.options.lease_ms,
+            lambda: list(self._jobs.values()),
         )
         self._renewing = asyncio.ensure_future(self._renewals.run())
         self._claiming = asyncio.ensure_future(self._claim_forever())
@@ -138,7 +141,7 @@ class Worker:
         await asyncio.wait([self._claiming])
         while self._queue:
             job = self._queue.popleft()
-            self._end(job, Finish(job.claim, Delay(for_ms=0)))
+            self._end(job, finish_of(job.claim, Delay(for_ms=0)))
         if not await self._drained():
             await self._cut_short()
         left = [self._renewing, *self._reporting.under_way]
@@ -150,7 +153,7 @@ class Worker:
 
     async def _depart(self) -> None:
         try:
-            await self._port.leave(self._registration, "stopped")
+            await self._calls.leave(self.options.instance_id, "stopped", self.options.namespace)
         except FlowFabricError as fault:
             _log.warning("not taken off the list of workers: %s", fault)
         await self._resources.close()
@@ -188,7 +191,7 @@ class Worker:
         if await self._quiet(PATIENCE_S + _LAST_S):
             return
         for job in list(self._jobs.values()):
-            self._end(job, Finish(job.claim, Delay(for_ms=0)))
+            self._end(job, finish_of(job.claim, Delay(for_ms=0)))
         await self._quiet(_LAST_S)
 
     def silence(self, attempt_id: str) -> None:
@@ -251,9 +254,10 @@ class Worker:
     async def _claim(self, n: int) -> None:
         self._asked += n
         try:
-            claims = await self._port.claim(self._order(n, _WAIT_MS))
+            reply = await self._calls.claim(self._order(n, _WAIT_MS))
         finally:
             self._asked -= n
+        claims = reply.items if reply else []
         self._learn(n, len(claims))
         self._accept(claims)
         if self._is_slack:
@@ -277,7 +281,7 @@ class Worker:
 
     def _accept(self, claims: Sequence[Claim]) -> None:
         for claim in claims:
-            session = Session(claim, self._port, self.options.monotonic, self._renewals.renew)
+            session = Session(claim, self._calls, self.options.monotonic, self._renewals.renew)
             job = Job(claim, session)
             self._jobs[claim.lease_id] = job
             self._spans.claimed(job)
@@ -351,7 +355,7 @@ class Worker:
         self._answered(batch, reply)
 
     async def _told(self, batch: Sequence[Ending], order: ClaimOrder | None) -> FinishReply:
-        return await self._port.finish([finish for _, finish in batch], order)
+        return await self._calls.finish([finish for _, finish in batch], order)
 
     async def _spoilt(self, batch: list[Ending], fault: Exception) -> None:
         """A call that no repeat can help: find the attempt that spoils it, and leave that alone."""
@@ -375,7 +379,7 @@ class Worker:
             if isinstance(answer, FlowFabricError):
                 instead = unacceptable(answer, finish.outcome)
                 if instead is not None:
-                    self._end(job, Finish(finish.claim, instead))
+                    self._end(job, finish_of(job.claim, instead))
                     continue
                 if answer.retryable:
                     self._loop.call_later(BACKOFF.first_s, self._end, job, finish)
@@ -386,9 +390,9 @@ class Worker:
             self._jobs.pop(job.claim.lease_id, None)
         if self._is_stopping:
             for claim in reply.claimed:
-                job = Job(claim, Session(claim, self._port))
+                job = Job(claim, Session(claim, self._calls))
                 self._jobs[claim.lease_id] = job
-                self._end(job, Finish(claim, Delay(for_ms=0)))
+                self._end(job, finish_of(claim, Delay(for_ms=0)))
         else:
             self._accept(reply.claimed)
         self._has_room.set()

@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
@@ -13,7 +13,6 @@ import msgspec
 from flowfabric.core.backoff import Backoff
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.policy import ExecutionPolicy, read_policy
-from flowfabric.engine.frames import NewFrame
 from flowfabric.errors import (
     ConfigError,
     ExecutionNotActive,
@@ -26,8 +25,10 @@ from flowfabric.errors import (
     StreamClosed,
     TransportError,
 )
-from flowfabric.ports.worker import Claim, Delay, WaitChildren, WorkerPort
-from flowfabric.worker.output import Output, is_in_step
+from flowfabric.operations.attempts import Appended, NewEntries, NewEntry, NewFrame, Output
+from flowfabric.operations.workers import Claim, Delay, WaitChildren
+from flowfabric.worker.calls import WorkerCalls, fence_of, only
+from flowfabric.worker.output import FramesOut, is_in_step
 
 T = TypeVar("T")
 
@@ -86,12 +87,12 @@ class Session:
     def __init__(
         self,
         claim: Claim,
-        port: WorkerPort,
+        calls: WorkerCalls,
         monotonic: Callable[[], float] = time.monotonic,
         renew: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.claim = claim
-        self.port = port
+        self.calls = calls
         self._renew = renew
         self.progress: tuple[int | None, str | None] | None = None
         self._has_left = False
@@ -105,8 +106,8 @@ class Session:
     # Made for those handlers that use them.
 
     @cached_property
-    def output(self) -> Output:
-        return Output(partial(_append, self.port, self.claim))
+    def output(self) -> FramesOut:
+        return FramesOut(partial(_append_again, self.calls, self.claim))
 
     @cached_property
     def lost(self) -> asyncio.Event:
@@ -127,14 +128,14 @@ class Session:
     async def open(self) -> None:
         """Fetch what was recorded before, if anything was."""
         if self.claim.journal_length:
-            self._keep(await self.port.journal(self.claim.execution_id))
+            self._keep(await self.calls.whole_journal(self.claim.execution_id))
 
     def _keep(self, entries: Iterable[JournalEntry]) -> None:
         self._recorded.update(((one.name, one.seq), one) for one in entries)
 
     @property
     def policy(self) -> ExecutionPolicy:
-        return read_policy(self.claim.policy)
+        return policy_of(self.claim)
 
     def now(self) -> int:
         """The store's clock, as far as it is known here."""
@@ -213,12 +214,11 @@ class Session:
 
     async def record(self, at: Address, digest: str, outcome: Recorded) -> Recorded:
         """Keep an outcome; the one that counts may be one that was there already."""
-        entry = JournalEntry(at.name, at.seq, digest, _write(outcome))
-        (kept,) = await self.held(again(lambda: self.port.record(self.claim, [entry])))
-        if isinstance(kept, Nondeterminism):
-            raise kept
+        entry = NewEntry(at.name, at.seq, digest, _write(outcome))
+        new = NewEntries(**fence_of(self.claim), entries=(entry,))
+        kept = only(await self.held(again(lambda: self.calls.append_journal(new))))
         self._recorded[at.name, at.seq] = entry
-        return outcome if kept.stored else _read(kept.outcome)
+        return outcome if kept.stored else _read(kept.outcome or b"")
 
     # ---- the lease
 
@@ -266,8 +266,18 @@ class Session:
         self._has_left = True
 
 
-async def _append(port: WorkerPort, claim: Claim, frames: list[NewFrame]) -> None:
-    await again(lambda: port.append(claim, frames))
+def policy_of(claim: Claim) -> ExecutionPolicy:
+    return read_policy(bytes(claim.policy).decode() if claim.policy else "")
+
+
+async def append(calls: WorkerCalls, claim: Claim, frames: Sequence[NewFrame]) -> Appended:
+    """Put frames out, all or none."""
+    output = Output(**fence_of(claim), attempt_index=claim.attempt_index, frames=frames)
+    return only(await calls.append_frames([output]))
+
+
+async def _append_again(calls: WorkerCalls, claim: Claim, frames: list[NewFrame]) -> None:
+    await again(lambda: append(calls, claim, frames))
 
 
 async def again(call: Callable[[], Awaitable[T]]) -> T:

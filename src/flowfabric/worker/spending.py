@@ -9,8 +9,9 @@ import msgspec
 from flowfabric.core.ids import limit_id
 from flowfabric.errors import BudgetExceeded, ConfigError
 from flowfabric.operations.answers import Answers, encode
+from flowfabric.operations.attempts import UsageReport
 from flowfabric.operations.budgets import HardBreach, NewHold, Usage
-from flowfabric.ports.worker import SpendReport
+from flowfabric.worker.calls import fence_of, spend
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.session import Address, Paused, Recorded, Session, again
 from flowfabric.worker.steps import describe, recorded
@@ -30,8 +31,13 @@ class Spending:
         shown, digest = describe("spend", (budget_id,), {})
         found = session.recorded(at, digest, shown)
         if found is None:
-            report = SpendReport(budget_id, _checked(amounts), self._key(at))
-            usage = await session.held(again(lambda: session.port.spend(session.claim, report)))
+            report = UsageReport(
+                **fence_of(session.claim),
+                budget_id=budget_id,
+                dimensions=dict(_checked(amounts)),
+                dedup_key=self._key(at),
+            )
+            usage = await session.held(again(lambda: spend(session.calls, report)))
             if usage.attempt_failed:
                 session.lose()
                 raise Paused
@@ -68,7 +74,7 @@ class Reservation:
 
     def __init__(self, session: Session, budget_id: str, hold: NewHold, at: Address) -> None:
         self._session = session
-        self._limits = session.port.limits
+        self._calls = session.calls
         self._budget_id = budget_id
         self._hold = hold
         self._at = at
@@ -81,14 +87,14 @@ class Reservation:
         if found is not None:
             self._committed = _usage_in(found)
             return self
-        _judged(await session.held(again(lambda: self._limits.reserve(self._budget_id, hold))))
+        _judged(await session.held(again(lambda: self._calls.reserve(self._budget_id, hold))))
         return self
 
     async def commit(self, **amounts: int) -> Usage:
         """Count what was really spent; what was set aside beyond it is free again."""
         if self._committed is None:
             session, name = self._session, self._hold.reservation_id
-            spent, commit = dict(_checked(amounts)), self._limits.commit_reservation
+            spent, commit = dict(_checked(amounts)), self._calls.commit_reservation
             used = await session.held(again(lambda: commit(self._budget_id, name, spent)))
             found = await session.record(self._at, self._digest, _recorded(self._shown, used))
             self._committed = _usage_in(found)
@@ -102,7 +108,7 @@ class Reservation:
     ) -> None:
         # A pause keeps the hold: the block is entered again and goes on.
         if self._committed is None and not isinstance(fault, Paused):
-            await self._limits.cancel_reservation(self._budget_id, self._hold.reservation_id)
+            await self._calls.cancel_reservation(self._budget_id, self._hold.reservation_id)
 
 
 def _checked(amounts: Mapping[str, int]) -> Mapping[str, int]:

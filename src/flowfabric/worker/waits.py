@@ -17,14 +17,14 @@ from flowfabric.core.conditions import (
     signal_set,
     single,
 )
-from flowfabric.core.suspend_outcomes import Issued
 from flowfabric.core.suspensions import ReceivedSignal
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.suspend_orders import SuspendOrder
 from flowfabric.errors import ConfigError
+from flowfabric.operations.attempts import NewWaitpoint, Satisfied, SuspendOrder
 from flowfabric.operations.executions import ResumeSignals
-from flowfabric.ports.worker import Delay, Satisfied
+from flowfabric.operations.workers import Delay
 from flowfabric.worker import codecs
+from flowfabric.worker.calls import fence_of, suspend_of
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.session import Address, Paused, Session, again
 from flowfabric.worker.steps import describe, recorded, value_of
@@ -108,9 +108,10 @@ class Waits:
         shown, digest = describe("waitpoint", (key,), {})
         found = session.recorded(at, digest, shown)
         if found is None:
-            made: Issued = await session.held(
-                again(lambda: session.port.waitpoint(session.claim, key or "", length))
+            new = NewWaitpoint(
+                **fence_of(session.claim), waitpoint_key=key or "", expires_in_ms=length
             )
+            made = await session.held(again(lambda: session.calls.create_waitpoint(new)))
             kept = _KeptWaitpoint(
                 made.waitpoint_id, made.waitpoint_key, made.waitpoint_token.reveal()
             )
@@ -175,7 +176,8 @@ class Waits:
         await session.land()
         own = self._suspension_id(at)
         order = msgspec.structs.replace(order, suspension_id=own, op=f"s:{own}")
-        outcome = await session.held(again(lambda: session.port.suspend(session.claim, order)))
+        suspend = suspend_of(session.claim, order)
+        outcome = await session.held(again(lambda: session.calls.suspend(suspend)))
         if isinstance(outcome, Satisfied):
             return _Arrived("signal", outcome.signals)
         session.left()
@@ -193,7 +195,7 @@ class Waits:
         if claim.attempt_type == "initial":
             return ResumeSignals(signals=())
         if self._last is None:
-            self._last = await self._session.port.resume_signals(claim.execution_id)
+            self._last = await self._session.calls.resume_signals(claim.execution_id)
         return self._last
 
 

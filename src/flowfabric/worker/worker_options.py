@@ -4,15 +4,17 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
 
 from flowfabric.core.ids import check_lane, check_namespace, check_worker_id
-from flowfabric.engine.workers import Registration
 from flowfabric.errors import ConfigError, InvalidInput
+from flowfabric.operations.workers import Registration
 from flowfabric.worker.handlers import Middleware
+
+_LONGEST_TTL_MS: Final = 600_000
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,8 +56,8 @@ def registration_of(options: WorkerOptions) -> Registration:
     return Registration(
         worker_id=options.worker_id,
         worker_instance_id=options.instance_id,
-        lanes=frozenset(options.lanes),
-        capabilities=frozenset(options.capabilities),
-        liveness_ttl_ms=max(2 * options.lease_ms, 1_000),
+        lanes=tuple(sorted(set(options.lanes))),
+        capabilities=tuple(sorted(set(options.capabilities))),
+        ttl_ms=min(2 * options.lease_ms, _LONGEST_TTL_MS),
         namespace=options.namespace,
     )

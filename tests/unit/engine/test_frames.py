@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from flowfabric.backend.types import Trim
-from flowfabric.engine.frames import NewFrame, outgoing
-from flowfabric.engine.holding import Held
+from flowfabric.engine.frames import AnyFrame, outgoing
+from flowfabric.engine.leased import Held
 from flowfabric.engine.streams import Streams
 from flowfabric.errors import (
     FlowFabricError,
@@ -16,6 +16,7 @@ from flowfabric.errors import (
     RetentionLimitExceeded,
 )
 from flowfabric.operations.answers import encode
+from flowfabric.operations.attempts import NewFrame
 from flowfabric.operations.streams import Frame, StoredFrame
 from tests.unit.engine.nostore import deps_without_store
 
@@ -39,7 +40,7 @@ def test_bytes_that_are_no_text_are_marked_as_base64() -> None:
 
 
 def test_what_the_store_gives_or_does_not_keep_is_taken_off() -> None:
-    frames = [
+    frames: list[AnyFrame] = [
         frame(b"a", ttl_ms=5, summary_version=7),
         NewFrame(frame_type="t", payload=b"b", ttl_ms=5, live_maxlen=3, mode="best_effort"),
         NewFrame(frame_type="t", payload=bytearray(b"{}"), mode="summary"),  # type: ignore[arg-type]

@@ -9,8 +9,9 @@ from flowfabric.backend.base import lane_bell
 from flowfabric.backend.bells import LocalBells
 from flowfabric.backend.types import ClaimRequest
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.claims import Claimed, ClaimOrder
+from flowfabric.engine.claims import Claimed
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.unit.engine.recorder import Recorder
 
 BELL = lane_bell("default", "default")

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from flowfabric.core.journal import JournalEntry
-from flowfabric.engine.holding import Held
 from flowfabric.engine.journals import Journals, checked_entries
+from flowfabric.engine.leased import Held
 from flowfabric.errors import FlowFabricError, InvalidInput, PayloadTooLarge
 from tests.unit.engine.nostore import deps_without_store
 

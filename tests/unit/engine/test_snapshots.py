@@ -91,7 +91,7 @@ def test_info_of_a_finished_member_tells_when_and_where() -> None:
 def test_the_scene_explains_waiting_but_leaves_the_public_state(
     scene: Scene, eligibility: str, detail: str
 ) -> None:
-    info = info_of(record(), scene)
+    info = info_of(record(required_capabilities=("gpu",)), scene)
     assert info.state_vector.eligibility_state == eligibility
     assert info.blocking_detail == detail
     assert info.public_state == "waiting"

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from flowfabric.engine import Engine, Limits, engine_on, summaries
-from flowfabric.engine.claims import Claimed, ClaimOrder
+from flowfabric.engine.claims import Claimed
 from flowfabric.engine.streams import Output
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.streams import Frame, Tail
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.streaming import Waits
 from tests.unit.engine.recorder import Recorder
 
@@ -27,7 +28,9 @@ def engine(store: Recorder) -> Engine:
 async def started(engine: Engine, n: int = 1) -> list[Claimed]:
     for _ in range(n):
         await engine.executions.create(Submission(kind="k"))
-    return await engine.claims.claim(ClaimOrder(worker_id="w", worker_instance_id="w-1", n=n))
+    return await engine.claims.claim(
+        ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",), n=n)
+    )
 
 
 def frame(payload: bytes = b"x", **fields: Any) -> Frame:

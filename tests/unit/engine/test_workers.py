@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.workers import Registration, Workers
+from flowfabric.engine.workers import Workers
 from flowfabric.errors import FlowFabricError, InvalidCapabilities, InvalidInput, Unavailable
+from flowfabric.operations.workers import Registration
 from tests.unit.engine.nostore import deps_without_store
 
 
@@ -23,8 +24,9 @@ from tests.unit.engine.nostore import deps_without_store
             InvalidCapabilities,
             "worker:too_many_tokens",
         ),
-        ({"liveness_ttl_ms": 0}, InvalidInput, "liveness_ttl_ms"),
-        ({"liveness_ttl_ms": 1.5}, InvalidInput, "liveness_ttl_ms"),
+        ({"ttl_ms": 999}, InvalidInput, "ttl_ms"),
+        ({"ttl_ms": 600_001}, InvalidInput, "ttl_ms"),
+        ({"ttl_ms": 1.5}, InvalidInput, "ttl_ms"),
     ],
 )
 async def test_a_registration_is_checked(
@@ -33,7 +35,8 @@ async def test_a_registration_is_checked(
     defaults: dict[str, Any] = {
         "worker_id": "pool",
         "worker_instance_id": "pool-1",
-        "liveness_ttl_ms": 1_000,
+        "ttl_ms": 1_000,
+        "lanes": ("default",),
     }
     with pytest.raises(error, match=match):
         await Workers(deps_without_store()).register_worker(Registration(**(defaults | fields)))

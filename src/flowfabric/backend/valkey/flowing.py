@@ -13,25 +13,29 @@ from flowfabric.backend.flowing import (
     MemberQuery,
 )
 from flowfabric.backend.limiting import Answered
-from flowfabric.backend.valkey.calls import MOST_ITEMS, Calls, Reply, side_by_side
+from flowfabric.backend.reference.flowing import start_apply_flows
+from flowfabric.backend.reference.growing import start_create_graph
+from flowfabric.backend.reference.work import Work
+from flowfabric.backend.valkey.calls import Calls, Reply, side_by_side
+from flowfabric.backend.valkey.committing import Commits, Place
 from flowfabric.backend.valkey.edge_lists import flat_lists
 from flowfabric.backend.valkey.fanning import ask_all
 from flowfabric.backend.valkey.graph_packing import (
     Members,
-    pack_flow_plan,
+    pack_cancel,
     put_edges,
 )
 from flowfabric.backend.valkey.graph_rows import (
     edge_of,
     flow_of,
     flow_or_none,
-    group_of,
     group_or_none,
     pack_flow,
 )
 from flowfabric.backend.valkey.keys import execution_partition_key, partition_key
 from flowfabric.backend.valkey.limit_upkeep import attach
-from flowfabric.backend.valkey.packing import Args, record_from
+from flowfabric.backend.valkey.packing import Args
+from flowfabric.backend.valkey.stored_flows import tables_of
 from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.flow_plan import FlowAnswer, FlowApplied, FlowPlan, FlowRefused
 from flowfabric.core.graph import Edge, Flow, Group
@@ -61,6 +65,17 @@ class FlowMechanism:
     async def create_graph(
         self, items: Sequence[GraphBirth]
     ) -> list[Answered[GraphCreated | GraphRefused]]:
+        """A new graph is written by a function; the reference adds to one that is known."""
+        answers: list[Any] = [None] * len(items)
+        new = [place for place, graph in enumerate(items) if graph.is_first]
+        _fill(answers, new, await self._create_new([items[place] for place in new]))
+        known = [place for place, answer in enumerate(answers) if answer is None]
+        work = Work("create_graph", start_create_graph, [items[place] for place in known])
+        _fill(answers, known, await self._by_reference(work, lambda graph: graph.flow.flow_id))
+        await attach(self._calls, _charged(items, answers))
+        return answers
+
+    async def _create_new(self, items: Sequence[GraphBirth]) -> list[Any]:
         def create(graphs: list[GraphBirth]) -> Awaitable[list[Any]]:
             return self._calls.batches(
                 "graph",
@@ -71,9 +86,15 @@ class FlowMechanism:
             )
 
         answers = await side_by_side(create, _in_calls(items))
-        found = [answer for part in answers for answer in part]
-        await attach(self._calls, _charged(items, found))
-        return found
+        return [answer for part in answers for answer in part]
+
+    async def _by_reference(self, work: Work[I, A], flow: Callable[[I], str]) -> list[Answered[A]]:
+        def place(item: I) -> Place:
+            flow_id = flow(item)
+            tables = tables_of(self._flow_tag(flow_id), self._calls.searchable, flow_id)
+            return Place(self._flow_key(flow_id), "flow", flow_id, tables)
+
+        return await Commits(self._calls).run_each(work, place)
 
     def _pack_graph(self, graph: GraphBirth, args: Args) -> list[Any]:
         searchable, flow = self._calls.searchable, graph.flow
@@ -90,17 +111,25 @@ class FlowMechanism:
         ]
 
     async def apply_flows(self, plans: Sequence[FlowPlan]) -> list[Answered[FlowAnswer]]:
+        """A cancel races with all members of a flow, so it is one step inside the server; the
+        reference edits a graph."""
+        answers: list[Any] = [None] * len(plans)
+        cancels = [place for place, plan in enumerate(plans) if plan.cancels]
+        edits = [place for place, plan in enumerate(plans) if not plan.cancels]
+        work = Work("apply_flows", start_apply_flows, [plans[place] for place in edits])
+        _fill(answers, edits, await self._by_reference(work, lambda plan: plan.flow_id))
+        _fill(answers, cancels, await self._cancel([plans[place] for place in cancels]))
+        return answers
+
+    async def _cancel(self, plans: Sequence[FlowPlan]) -> list[Answered[FlowAnswer]]:
         return await self._calls.batches(
-            "flows",
+            "cancel_flow",
             plans,
             lambda plan: self._flow_key(plan.flow_id),
-            lambda plan, args: (
-                self._flow_tag(plan.flow_id),
-                pack_flow_plan(plan, args, self._calls.searchable),
-            ),
-            _flow_answer,
-            # Each cancel ends many members, which is enough for one call.
-            1 if any(plan.cancels for plan in plans) else MOST_ITEMS,
+            lambda plan, _: (self._flow_tag(plan.flow_id), *pack_cancel(plan)),
+            _cancel_answer,
+            # Each ends many members, which is enough for one call.
+            1,
         )
 
     async def settle(self, flow_ids: Sequence[str]) -> list[Answered[bool]]:
@@ -223,27 +252,21 @@ def _charged(
             yield from (one for one in graph.members if one.record.budget_ids)
 
 
-def _graph_answer(
-    graph: GraphBirth, answer: list[Any], reply: Reply
-) -> GraphCreated | GraphRefused:
-    flow_id = graph.flow.flow_id
-    if answer[0] == "created":
-        _, flow, is_new, was_whole, more = answer
-        return GraphCreated(flow_of(flow_id, flow), is_new, was_whole, more)
-    _, seen, row, static, edge_id, edge = answer
-    record = record_from(reply.bodies[row], reply.bodies[static]) if row else None
-    taken = edge_of(flow_id, (edge_id, edge)) if edge else None
-    return GraphRefused(flow_or_none(flow_id, seen), record, taken)
+def _fill(answers: list[Any], places: Sequence[int], found: Sequence[Any]) -> None:
+    for place, answer in zip(places, found, strict=True):
+        answers[place] = answer
 
 
-def _flow_answer(plan: FlowPlan, answer: list[Any], reply: Reply) -> FlowAnswer:
+def _graph_answer(graph: GraphBirth, answer: list[Any], _: Reply) -> GraphCreated | None:
+    """None of a graph that is known already."""
+    if answer[0] == "known":
+        return None
+    return GraphCreated(flow_of(graph.flow.flow_id, answer[1]), is_new=True)
+
+
+def _cancel_answer(plan: FlowPlan, answer: list[Any], reply: Reply) -> FlowAnswer:
     if answer[0] == "refused":
         return FlowRefused(flow_or_none(plan.flow_id, answer[1]))
-    _, flow, groups, cancelled, more = answer
-    return FlowApplied(
-        flow_of(plan.flow_id, flow),
-        reply.now,
-        tuple(group_of(target, values) for target, values in groups),
-        cancelled,
-        more,
-    )
+    _, flow, cancelled, more = answer
+    after = flow_of(plan.flow_id, flow)
+    return FlowApplied(after, reply.now, cancelled=cancelled, more=more)

@@ -1,4 +1,4 @@
-"""The order of packed arrays of a graph: flows, edges, groups and flow plans."""
+"""The order of packed arrays of a graph: flows, edges and groups."""
 
 from typing import Final
 
@@ -58,20 +58,4 @@ GROUP: Final = (
     "state",
     "fired_at",
     "cancel_reason",
-)
-
-FLOW_PLAN: Final = (
-    "flow_id",
-    "uncancelled",
-    "graph_revision",
-    "version",
-    "create",
-    "set",
-    "stamp",
-    "tags",
-    "requires",
-    "members",
-    "graph",
-    "event",
-    "cancels",
 )

@@ -1,54 +1,37 @@
 """Graphs and flow plans as packed arrays, and the upstreams of a member out of an answer."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from flowfabric.backend.valkey.calls import Reply
 from flowfabric.backend.valkey.creating import pack_shape
-from flowfabric.backend.valkey.graph_layout import FLOW
 from flowfabric.backend.valkey.graph_rows import (
     Searchable,
     pack_edge,
-    pack_edit,
-    pack_flow,
     pack_group,
-    pack_tags,
 )
 from flowfabric.backend.valkey.packing import (
     Args,
     encode,
     pack_event,
-    pack_plan,
     static_rest,
     static_text,
 )
 from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.flow_plan import FlowPlan
 from flowfabric.core.graph import Edge
-from flowfabric.core.plan import Plan
 from flowfabric.core.upstreams import Upstream
 
-_PLACES: Final = {name: place for place, name in enumerate(FLOW, 1)}
 
-
-def pack_flow_plan(plan: FlowPlan, args: Args, searchable: Searchable) -> list[Any]:
+def pack_cancel(plan: FlowPlan) -> list[Any]:
     guard = plan.guard
-    revision = guard.graph_revision
-    requires = [Plan(target=one.execution_id, rule="", guard=one.guard) for one in plan.requires]
     return [
         plan.flow_id,
         guard.uncancelled,
-        False if revision is None else revision,
         guard.version or False,
-        pack_flow(plan.create, searchable) if plan.create else False,
-        [part for name, value in plan.set.items() for part in (_PLACES[name], value)],
-        [_PLACES[name] for name in plan.stamp],
-        pack_tags(plan.tags, searchable),
-        [pack_plan(one, args, searchable) for one in requires],
-        [pack_plan(one, args, searchable) for one in plan.members],
-        pack_edit(plan.graph),
+        plan.set["cancel_policy"],
+        plan.set["cancel_reason"],
         pack_event(plan.event),
-        plan.cancels,
     ]
 
 

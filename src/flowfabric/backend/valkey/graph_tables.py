@@ -3,7 +3,7 @@ it."""
 
 from typing import Any, Final
 
-from flowfabric.backend.valkey.graph_layout import EDGE, FLOW, FLOW_PLAN, GROUP
+from flowfabric.backend.valkey.graph_layout import EDGE, FLOW, GROUP
 from flowfabric.backend.valkey.keys import FLOW_RANGES
 from flowfabric.backend.valkey.layout import PLAN
 from flowfabric.backend.valkey.packing import Args, pack_plan
@@ -19,7 +19,6 @@ GRAPH_PLACES: Final = {
     "f": FLOW,
     "e": EDGE,
     "g": GROUP,
-    "c": FLOW_PLAN,
     "u": graph.Unsettled.__struct_fields__,
 }
 

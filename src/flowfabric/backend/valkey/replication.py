@@ -9,7 +9,9 @@ from flowfabric.errors import TransportError
 
 _log = logging.getLogger("flowfabric.backend.valkey")
 # Functions whose changes are worth the wait.
-REPLICATED: Final = frozenset({"create", "graph", "apply", "flows", "claim", "lease", "commit"})
+REPLICATED: Final = frozenset(
+    {"create", "graph", "apply", "cancel_flow", "claim", "lease", "commit"}
+)
 _WAIT_MS: Final = 1_000
 
 

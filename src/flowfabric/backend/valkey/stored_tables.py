@@ -17,11 +17,11 @@ V = TypeVar("V")
 
 class Stored(NamedTuple):
     """How the rows of one table are stored: what is read of a row, the row that the replies make,
-    and how a commit puts it (`value` None deletes)."""
+    and how a commit puts it (`value` None deletes), None if it is kept elsewhere."""
 
     reads: Callable[[Any], Sequence[Read]]
     value: Callable[[Any, list[Any]], Any]
-    put: Callable[["Writing", Args], list[Any]]
+    put: Callable[["Writing", Args], list[Any] | None]
 
 
 class Writing(NamedTuple):
@@ -123,7 +123,8 @@ class StoredTables:
         self.log += changes.log
 
     def puts(self, args: Args) -> list[list[Any]]:
-        return [stored.put(writing, args) for stored, writing in self._written]
+        puts = (stored.put(writing, args) for stored, writing in self._written)
+        return [put for put in puts if put is not None]
 
 
 def _is_behind(order: Order[K, V], key: K, value: V, after: Key | None) -> bool:

@@ -11,17 +11,14 @@ from flowfabric.server.routes import (
     service,
     streams,
     worker,
-    worker_output,
 )
 
 # Declared operations whose route does more than the declaration says.
-_EXTENDED: Final = {route.name: route for route in (*streams.LIMITED, events.EVENTS)}
+_EXTENDED: Final = {route.name: route for route in (*streams.LIMITED, events.EVENTS, worker.CLAIM)}
 
 ROUTES: Final[tuple[Route, ...]] = (
     *(_EXTENDED.get(one.name) or route_of(one) for one in DECLARED),
     *reading.routes,
     *streams.routes,
-    *worker.routes,
-    *worker_output.routes,
     *service.routes,
 )

@@ -10,8 +10,8 @@ from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.record import Record
 from flowfabric.engine import engine_on
-from flowfabric.engine.claims import ClaimOrder
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.limiting import flood
 
 CROWD = 3_000
@@ -44,7 +44,9 @@ async def test_a_crowd_of_others_is_not_looked_at(
     await flood(engine, CROWD)
     for _ in range(3):
         await engine.executions.create(Submission(kind="work", policy=GPU))
-    order = ClaimOrder(worker_id="w", worker_instance_id="w-1", capabilities=("gpu",), n=2)
+    order = ClaimOrder(
+        worker_id="w", worker_instance_id="w-1", lanes=("default",), capabilities=("gpu",), n=2
+    )
     looks = []
     for taken in (2, 1, 0):
         looked_at.clear()

@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.graphs import fan
 from flowfabric.backend.base import Backend
 from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.library import DECISION_MS
@@ -21,9 +24,14 @@ from flowfabric.core.limits.asks import (
 )
 from flowfabric.core.limits.budgets import Budget, Closed
 from flowfabric.core.limits.gates import Quota, Woken
-from flowfabric.errors import RetryExhausted
+from flowfabric.core.tokens import Secret
+from flowfabric.duties.sweep import TimerSweep
+from flowfabric.engine import engine_on
+from flowfabric.errors import RetryExhausted, StaleGraphRevision
 from tests.clock import VirtualClock
-from tests.stores import STORES
+from tests.conformance.driver import Driver
+from tests.conformance.editing import new_flow
+from tests.stores import SEARCHABLE, STORES
 
 BUDGET = "11111111-2222-4333-8444-555555555555"
 QUOTA = "22222222-2222-4333-8444-555555555555"
@@ -73,15 +81,23 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
 
 @pytest.fixture
 def lost_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every commit is sent a second time, as if the answer to the first one was lost."""
-    run = Calls.run
+    """Every other commit is sent a second time, as if the answer to it was lost."""
+    run, turns = Calls.run, cycle((True, False))
 
     async def twice(own: Calls, function: str, *args: Any, **options: Any) -> Any:
-        if function.startswith("commit"):
+        if function.startswith("commit") and next(turns):
             await run(own, function, *args, **options)
         return await run(own, function, *args, **options)
 
     monkeypatch.setattr(Calls, "run", twice)
+
+
+@pytest.fixture
+async def driver(backend: Backend, clock: VirtualClock) -> AsyncIterator[Driver]:
+    engine = engine_on(backend, searchable_tags=SEARCHABLE)
+    await engine.keys.boot(Secret("5e" * 32))
+    yield Driver(engine, clock, TimerSweep(engine))
+    await engine.close()
 
 
 async def define(backend: Backend, **limits: int) -> None:
@@ -185,3 +201,72 @@ async def test_a_definition_whose_answer_was_lost_is_made_once(
     assert (found.hard_limits, found.used) == ({"tokens": 5}, {})
     assert await backend.define([LimitBudget(BUDGET, {"tokens": 6}, {})]) == [Defined(False)]
     assert (await budget(backend)).hard_limits == {"tokens": 6}
+
+
+# ---- flows
+
+
+async def test_an_edge_from_a_member_that_ends_meanwhile_is_settled(
+    driver: Driver, meanwhile: Meanwhile
+) -> None:
+    flow = await new_flow(driver.engine, "target")
+    await flow.add("source")
+    source = await flow.take("source")
+    edge = flow.new_edge("source", "target")
+    meanwhile.happens(lambda: driver.engine.outcomes.complete(source.held))
+    await flow.put(edge, await flow.revision(), apply=True)
+    assert (await flow.states()) == {"source": "completed", "target": "delayed"}
+    group = await flow.group("target")
+    assert (group.n, group.succeeded, group.state) == (1, 1, "satisfied")
+
+
+async def test_members_that_end_while_a_graph_is_edited_all_count(driver: Driver) -> None:
+    names = [f"m{number}" for number in range(12)]
+    flow = await new_flow(driver.engine, "target")
+    await flow.add(*names)
+    held = {name: await flow.take(name) for name in names}
+
+    async def end(name: str) -> None:
+        await driver.engine.outcomes.complete(held[name].held)
+
+    async def tag(number: int) -> None:
+        await driver.engine.flows.set_flow_tag(flow.flow_id, f"app.t{number}", "x")
+
+    await asyncio.gather(*(end(name) for name in names), *(tag(number) for number in range(12)))
+    stored = await flow.flow()
+    assert stored.counts == {"completed": 12, "delayed": 1}
+    assert stored.tags == {f"app.t{number}": "x" for number in range(12)}
+
+
+async def test_an_edit_whose_answer_was_lost_is_made_once(
+    driver: Driver, lost_answers: None
+) -> None:
+    flow = await new_flow(driver.engine, "a", "b")
+    edge = flow.new_edge("a", "b")
+    revision = await flow.revision()
+    with suppress(StaleGraphRevision):
+        await flow.put(edge, revision)
+    stored = await flow.flow()
+    assert (stored.edge_count, stored.graph_revision) == (1, revision + 1)
+
+
+async def test_a_flow_that_gets_a_member_meanwhile_is_not_purged(
+    driver: Driver, backend: Backend, meanwhile: Meanwhile
+) -> None:
+    flow = await new_flow(driver.engine)
+    await flow.add("a", policy={"retention_ms": 1_000})
+    await flow.complete("a")
+    driver.clock.advance(10 * 86_400_000)
+    meanwhile.happens(lambda: flow.add("b"))
+    await backend.purge(100)
+    stored = await flow.flow()
+    assert (stored.node_count, stored.purged_count, stored.finished_at) == (2, 1, 0)
+
+
+async def test_a_chunk_whose_answer_was_lost_is_added_once(
+    driver: Driver, lost_answers: None
+) -> None:
+    graph = await driver.engine.graphs.submit_graph(fan(1_200, "wide"))
+    snapshot = await driver.engine.flow_reads.describe_flow(graph.flow_id)
+    assert snapshot is not None
+    assert (snapshot.node_count, snapshot.edge_count) == (1_202, 2_400)

@@ -9,7 +9,7 @@ import pytest
 from flowfabric.backend.valkey.node import Node
 from flowfabric.core.journal import JournalEntry
 from flowfabric.duties.sweep import TimerSweep
-from flowfabric.engine.holding import Held
+from flowfabric.engine.leased import Held
 from flowfabric.errors import FlowFabricError
 from tests.chaos.valkey_load import engine_at, settings_for
 from tests.clock import VirtualClock

@@ -8,15 +8,15 @@ import pytest
 
 from flowfabric.backend.valkey import library
 from flowfabric.backend.valkey.calls import Calls
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.finishing import Completion, Finish
+from flowfabric.engine.finishing import Finish
 from flowfabric.engine.outcomes import Done
 from flowfabric.errors import TransportFault
+from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.conformance.driver import Driver
 from tests.conformance.graphs import Graph, chain, quorum
 
 MANY = 5
-ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1", n=MANY)
+ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",), n=MANY)
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ async def test_every_finish_is_answered_and_the_claim_behind_them(
     held = await driver.engine.claims.claim(ORDER)
     (then,) = await submitted(driver, 1)
     answer = await driver.engine.finishing.finish_and_claim(
-        [Finish(one.held, Completion(one.execution_id.encode())) for one in held], ORDER
+        [Finish(one.held, Complete(one.execution_id.encode())) for one in held], ORDER
     )
     assert [one.execution_id for one in answer.claimed] == [then]
     assert asked["apply"] == MANY
@@ -77,7 +77,7 @@ async def test_each_call_claims_what_it_released(driver: Driver, asked: Counter[
     held = [(await flow.take("a")).held for flow in flows]
     asked.clear()
     answer = await driver.engine.finishing.finish_and_claim(
-        [Finish(one, Completion()) for one in held], ORDER
+        [Finish(one, Complete()) for one in held], ORDER
     )
     assert {one.execution_id for one in answer.claimed} == {flow.ids["b"] for flow in flows}
     assert asked["apply"] == MANY
@@ -100,7 +100,7 @@ async def test_what_was_leased_is_not_lost_with_a_later_call(
 
     monkeypatch.setattr(Calls, "run", failing)
     answer = await driver.engine.finishing.finish_and_claim(
-        [Finish(one.held, Completion()) for one in held], ORDER
+        [Finish(one.held, Complete()) for one in held], ORDER
     )
     assert [one.execution_id for one in answer.claimed] == [then]
     kinds = [type(one) for one in answer.done]

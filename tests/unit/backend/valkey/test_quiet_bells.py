@@ -3,13 +3,13 @@
 import msgspec
 
 from flowfabric.backend.base import end_bell
-from flowfabric.engine.claims import ClaimOrder
-from flowfabric.engine.finishing import Completion, Finish
+from flowfabric.engine.finishing import Finish
+from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.conformance.driver import Driver
 from tests.conformance.graphs import chain
 from tests.valkey_server import ValkeyServer
 
-ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1")
+ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",))
 RUNG = "cmdstat_publish:calls="
 SOON_S = 30.0
 
@@ -27,7 +27,7 @@ async def rung_by_a_finish(driver: Driver, server: ValkeyServer, lane: str) -> t
     held = (await flow.take("a")).held
     before = rings(server)
     order = msgspec.structs.replace(ORDER, lanes=(lane,))
-    answer = await driver.engine.finishing.finish_and_claim([Finish(held, Completion())], order)
+    answer = await driver.engine.finishing.finish_and_claim([Finish(held, Complete())], order)
     return rings(server) - before, len(answer.claimed)
 
 

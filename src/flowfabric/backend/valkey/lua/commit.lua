@@ -1,7 +1,7 @@
 -- Rare mechanisms have no function of their own: the client reads rows, runs the reference over them, and
 -- commits what it wrote, if the rows are still what it read.
 --
--- ff1_snapshot: request {read, ...}; a read is a command and its words. Answers the digest of each reply; the
+-- ff1_snapshot: request {read, ...}; a read is a command and its words, or one of `READS`. Answers the digest of each reply; the
 --   replies are raw elements in the same order. A reply that is an error has the digest '!' and its text.
 -- ff1_commit: request {tag, decided at, reads, digests, puts, log, topics}. A put is {kind, ...} as `WRITERS`
 --   reads it; the log is groups as ff1_log answers them.
@@ -11,6 +11,23 @@
 --
 -- A repeat of a commit whose answer was lost finds its own change and answers that something has changed:
 -- the client decides again by what is there.
+
+-- Reads that are no commands.
+local READS = {}
+
+-- {tag, flow id, name of the list, after, limit}: edge id and packed edge, ... in turn.
+function READS.edges(tag, flow_id, list, after, limit)
+  local ids, rows = ff.edge_rows(tag, flow_id, list, after, tonumber(limit))
+  local flat = {}
+  for i = 1, #ids do flat[2 * i - 1], flat[2 * i] = ids[i], rows[i] end
+  return flat
+end
+
+local function reply_to(read)
+  local own = READS[read[1]]
+  if own then return own(unpack(read, 2)) end
+  return server.pcall(unpack(read))
+end
 
 -- '' when there is nothing.
 local function digest_of(reply)
@@ -22,7 +39,7 @@ end
 local function read_all(c, reads)
   local digests = {}
   for i = 1, #reads do
-    local reply = server.pcall(unpack(reads[i]))
+    local reply = reply_to(reads[i])
     digests[i] = digest_of(reply)
     ff.attach(c, sub(digests[i], 1, 1) ~= '!' and reply)
   end
@@ -31,7 +48,7 @@ end
 
 local function is_unchanged(reads, digests)
   for i = 1, #reads do
-    if digest_of(server.pcall(unpack(reads[i]))) ~= digests[i] then return false end
+    if digest_of(reply_to(reads[i])) ~= digests[i] then return false end
   end
   return true
 end
@@ -74,6 +91,44 @@ end
 -- {namespace, instance, row}
 function WRITERS.worker(c, _, put)
   ff.put_worker(put[2], put[3], c.args[put[4]])
+end
+
+-- {flow id, row}: one without a row goes, and its edges with it.
+function WRITERS.flow(c, tag, put)
+  if put[3] > 0 then return ff.put_flow(c, tag, put[2], ff.array(c.args[put[3]])) end
+  ff.drop_edges(tag, put[2])
+  ff.drop_flow(c, tag, put[2])
+end
+
+-- {id, row, static text of a new one or 0}
+function WRITERS.record(c, _, put)
+  local id, fields = put[2], put[4] > 0 and { $field.static, c.args[put[4]] } or nil
+  ff.write(c, id, ff.load(id), ff.decode(c.args[put[3]]), nil, fields)
+end
+
+-- {id of its target, row}
+function WRITERS.group(c, _, put)
+  ff.put_group(c, put[2], ff.array(c.args[put[3]]))
+end
+
+-- {flow id, edge id, row}
+function WRITERS.edge(c, tag, put)
+  ff.put_edge(c, tag, put[2], put[3], ff.array(c.args[put[4]]))
+end
+
+-- {id, name of the field, body}
+function WRITERS.field(c, _, put)
+  call('HSET', ff.execution(put[2]), put[3], c.args[put[4]])
+end
+
+-- {id, entry}: told beside its record.
+function WRITERS.history(c, _, put)
+  call('RPUSH', ff.history(put[2]), c.args[put[3]])
+end
+
+-- {namespace, lane and key, the rank time last given out}
+function WRITERS.fairness(_, tag, put)
+  call('HSET', ff.fairness(tag, put[2]), put[3], put[4])
 end
 
 local function write_all(c, tag, puts, log, topics)

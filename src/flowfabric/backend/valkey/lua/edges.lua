@@ -27,11 +27,6 @@ function ff.incoming(id)
   return $edge_lists.INCOMING .. ff.member_of(id)
 end
 
--- The member that a list of incoming edges is of; nil of another list.
-function ff.target_of(tag, list)
-  return sub(list, 1, 1) == $edge_lists.INCOMING and tag .. ':' .. sub(list, 2) or nil
-end
-
 local function edges_key(tag, flow_id)
   return $key.edges .. tag .. ':' .. flow_id
 end
@@ -154,11 +149,16 @@ end
 
 -- ---- edges
 
--- Edges of a list by id, behind `after`: their ids, and the edges in the same order.
-function ff.edges(tag, flow_id, list, after, limit)
+-- Edges of a list by id, behind `after`: their ids, and the packed edges in the same order.
+function ff.edge_rows(tag, flow_id, list, after, limit)
   local ids = listed(tag, flow_id, list, after, limit)
   if #ids == 0 then return ids, {} end
-  local rows = call('HMGET', edges_key(tag, flow_id), unpack(ids))
+  return ids, call('HMGET', edges_key(tag, flow_id), unpack(ids))
+end
+
+-- The same with the edges themselves.
+function ff.edges(tag, flow_id, list, after, limit)
+  local ids, rows = ff.edge_rows(tag, flow_id, list, after, limit)
   for i = 1, #rows do rows[i] = ff.array(rows[i]) end
   return ids, rows
 end
@@ -166,10 +166,6 @@ end
 function ff.edge(tag, flow_id, edge_id)
   local row = call('HGET', edges_key(tag, flow_id), edge_id)
   return row and ff.array(row) or nil
-end
-
-function ff.has_edge(tag, flow_id, edge_id)
-  return call('HEXISTS', edges_key(tag, flow_id), edge_id) == 1
 end
 
 -- Write an edge that may be new.
@@ -186,50 +182,15 @@ function ff.update_edges(tag, flow_id, fields)
   if #fields > 0 then call('HSET', edges_key(tag, flow_id), unpack(fields)) end
 end
 
--- Edges of a graph as they come: the number of the argument that has the first one's packed row,
--- without the instant it ends with, and the id of each.
-function ff.given_edge(c, edges, number)
-  return ff.array(c.args[edges[1] + number - 1] .. pack(c.now))
-end
-
--- Which of the given edges are there, by id.
-function ff.known_edges(tag, flow_id, edges)
-  local found = {}
-  for from = 2, #edges, MANY do
-    local last = from + MANY - 1
-    if last > #edges then last = #edges end
-    local rows = call('HMGET', edges_key(tag, flow_id), unpack(edges, from, last))
-    for i = 1, #rows do
-      if rows[i] then found[edges[from + i - 1]] = ff.array(rows[i]) end
-    end
-  end
-  return found
-end
-
--- How many ids of a text are not known.
-function ff.count_unknown(text, known)
-  local ids, count = ids_of(text, '', #text), 0
-  for i = 1, #ids do
-    if not known[ids[i]] then count = count + 1 end
-  end
-  return count
-end
-
--- Write given edges that are not known, and put all into their lists; a new flow has no lists.
-function ff.insert_edges(c, tag, flow_id, edges, known, lists, is_first)
+-- Write the edges of a new graph, and the lists they belong to. They come as the number of the argument
+-- that has the first one's packed row, without the instant it ends with, and the id of each.
+function ff.insert_edges(c, tag, flow_id, edges, lists)
   local fields, now, args, before = {}, pack(c.now), c.args, edges[1] - 2
   for i = 2, #edges do
-    local edge_id = edges[i]
-    if not known[edge_id] then
-      fields[#fields + 1], fields[#fields + 2] = edge_id, args[before + i] .. now
-    end
+    fields[#fields + 1], fields[#fields + 2] = edges[i], args[before + i] .. now
   end
   send('HSET', edges_key(tag, flow_id), fields)
-  if is_first then
-    send('HSET', lists_key(tag, flow_id), lists)
-  else
-    put_lists(tag, flow_id, lists)
-  end
+  send('HSET', lists_key(tag, flow_id), lists)
 end
 
 function ff.drop_edges(tag, flow_id)

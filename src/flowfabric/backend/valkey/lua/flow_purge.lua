@@ -1,8 +1,7 @@
--- What a purge asks and tells of flows, and their own end.
+-- What a purge asks and tells of flows.
 --
 -- ff1_purgeable: request {how many, partition, ...}; answers {purge_at, partition, flow id}, ... of flows that are
 --   past their retention and whose members are all gone, the first of each partition
--- ff1_purge_flows: request {{partition, flow id}, ...}; answers {'purged'} or {'kept'}
 
 -- Whether a member's result may still be somebody's input.
 function ff.is_needed(c, tag, r)
@@ -28,20 +27,3 @@ ff.register('purgeable', function(_, args)
   end
   return ff.answer(c, found)
 end, { 'no-writes', 'allow-cross-slot-keys' })
-
-local function purge_flow(c, item)
-  local tag, flow_id = $ids.TAG .. item[1] .. '}', item[2]
-  local flow = ff.flow(c, tag, flow_id)
-  if not flow or flow[@f.purge_at] == 0 or flow[@f.purge_at] > c.now
-    or flow[@f.purged_count] < flow[@f.node_count] then
-    return { 'kept' }
-  end
-  ff.drop_edges(tag, flow_id)
-  ff.drop_flow(c, tag, flow_id)
-  return { 'purged' }
-end
-
-ff.register('purge_flows', function(_, args)
-  local c = ff.open(args)
-  return ff.close(c, ff.each(c, c.request, purge_flow))
-end, { 'allow-oom' })

@@ -1,8 +1,6 @@
--- ff1_flows: flow plans, each wholly or not at all: 1. guards  2. flow  3. members  4. edges and
--- groups  5. settle  6. event  7. cancel what is covered  8. the flow's end.
--- request: {{tag, plan}, ...}; a plan is a packed array
--- answers: {'applied', flow, groups, cancelled, more} or {'refused', flow or false}; groups are
---   {target, group}, ...
+-- ff1_cancel_flow: cancel flows, and in the same step as many of the members they cover as a step may.
+-- request: {{tag, flow id, only if uncancelled, only at this version or false, policy, reason, event}, ...}
+-- answers: {'applied', flow, cancelled, more} or {'refused', flow or false}
 --
 -- ff1_settle: go on with what bounded steps left over on flows.
 -- request: {{tag, flow id}, ...}; answers: whether another step would do more
@@ -63,94 +61,6 @@ local function cancel_covered(c, tag, flow_id)
   return ended
 end
 
--- ---- plans
-
-local function member_fits(c, plan)
-  local r = ff.load(plan[@p.target])
-  return r and ff.fits(plan, r, c.now)
-end
-
--- An edge never changes its ends.
-local function edges_fit(tag, flow_id, items)
-  for i = 1, #items do
-    local stored, edge = ff.edge(tag, flow_id, items[i][1]), items[i][2]
-    if stored and (stored[@e.source] ~= edge[@e.source] or stored[@e.target] ~= edge[@e.target]) then
-      return false
-    end
-  end
-  return true
-end
-
-local function fits(c, tag, plan, flow)
-  if plan[@c.uncancelled] and flow[@f.cancelled_at] ~= 0 then return false end
-  if plan[@c.version] and flow[@f.version] ~= plan[@c.version] then return false end
-  if plan[@c.graph_revision] and flow[@f.graph_revision] ~= plan[@c.graph_revision] then return false end
-  local requires, members = plan[@c.requires], plan[@c.members]
-  for i = 1, #requires do
-    if not member_fits(c, requires[i]) then return false end
-  end
-  for i = 1, #members do
-    if not member_fits(c, members[i]) then return false end
-  end
-  return ff.groups_fit(c, plan[@c.graph]) and edges_fit(tag, plan[@c.flow_id], plan[@c.graph][1])
-end
-
--- Tags are name, value, whether it is searched by, ... in turn.
-local function put_tags(flow, news)
-  if #news == 0 then return end
-  local tags = flow[@f.tags] ~= '' and flow[@f.tags] or {}
-  flow[@f.tags] = tags
-  for i = 1, #news, 3 do
-    local at = #tags + 1
-    for j = 1, #tags, 3 do
-      if tags[j] == news[i] then at = j end
-    end
-    tags[at], tags[at + 1], tags[at + 2] = news[i], news[i + 1], news[i + 2]
-  end
-end
-
-local function write_flow(c, tag, plan, flow)
-  local flow_id, edges, members = plan[@c.flow_id], plan[@c.graph][1], plan[@c.members]
-  local added, joining = 0, 0
-  for i = 1, #edges do
-    if not ff.has_edge(tag, flow_id, edges[i][1]) then added = added + 1 end
-  end
-  for i = 1, #members do
-    if members[i][@p.rule] == $rule.join then joining = joining + 1 end
-  end
-  ff.grow_flow(flow, joining, added)
-  local set, stamp = plan[@c.set], plan[@c.stamp]
-  for i = 1, #set, 2 do flow[set[i]] = set[i + 1] end
-  for i = 1, #stamp do flow[stamp[i]] = c.now end
-  put_tags(flow, plan[@c.tags])
-  ff.keep_flow(c, tag, flow_id, flow)
-end
-
-local function write_member(c, tag, plan)
-  local id = plan[@p.target]
-  local before = ff.load(id)
-  local after = ff.perform(c, id, before, plan)
-  ff.member_moved(c, tag, id, before, after)
-end
-
-local function check_moves(members)
-  for i = 1, #members do
-    local plan = members[i]
-    local r = ff.load(plan[@p.target])
-    local target = ff.bad_move(plan, r)
-    if target then error({ answer = { 'no move', plan[@p.rule], r[@state], target } }, 0) end
-  end
-end
-
-local function groups_of(c, items)
-  local found = {}
-  for i = 1, #items do
-    local group = ff.group(c, items[i][1])
-    if group then found[#found + 1] = { items[i][1], ff.copied(group) } end
-  end
-  return found
-end
-
 -- What later items of the call do must not show in an earlier answer.
 function ff.copied(value)
   if type(value) ~= 'table' then return value end
@@ -159,27 +69,26 @@ function ff.copied(value)
   return copy
 end
 
-local function apply_flow(c, item)
-  local tag, plan = item[1], item[2]
-  local flow_id = plan[@c.flow_id]
-  local found = ff.flow(c, tag, flow_id)
-  local flow = found or plan[@c.create]
-  if not flow or not fits(c, tag, plan, flow) then return { 'refused', found and ff.copied(found) or false } end
-  check_moves(plan[@c.members])
-  if not found then flow[@f.created_at] = c.now end
-  write_flow(c, tag, plan, flow)
-  for i = 1, #plan[@c.members] do write_member(c, tag, plan[@c.members][i]) end
-  ff.write_edit(c, tag, flow_id, plan[@c.graph])
-  ff.settle_edges(c, tag, flow_id, plan[@c.graph][1])
-  if plan[@c.event] then ff.tell_flow(c, tag, flow_id, flow, plan[@c.event]) end
-  local cancelled = plan[@c.cancels] and cancel_covered(c, tag, flow_id) or 0
-  local more = ff.end_flow_step(c, tag, flow_id)
-  return { 'applied', ff.copied(flow), groups_of(c, plan[@c.graph][2]), cancelled, more }
+local function fits(request, flow)
+  if request[3] and flow[@f.cancelled_at] ~= 0 then return false end
+  return not request[4] or flow[@f.version] == request[4]
 end
 
-ff.register('flows', function(_, args)
+local function cancel_flow(c, request)
+  local tag, flow_id = request[1], request[2]
+  local flow = ff.flow(c, tag, flow_id)
+  if not flow or not fits(request, flow) then return { 'refused', flow and ff.copied(flow) or false } end
+  flow[@f.cancel_policy], flow[@f.cancel_reason], flow[@f.cancelled_at] = request[5], request[6], c.now
+  ff.keep_flow(c, tag, flow_id, flow)
+  ff.tell_flow(c, tag, flow_id, flow, request[7])
+  local cancelled = cancel_covered(c, tag, flow_id)
+  local more = ff.end_flow_step(c, tag, flow_id)
+  return { 'applied', ff.copied(flow), cancelled, more }
+end
+
+ff.register('cancel_flow', function(_, args)
   local c = ff.open(args)
-  return ff.close(c, ff.each(c, c.request, apply_flow, LONG.flows))
+  return ff.close(c, ff.each(c, c.request, cancel_flow, LONG.flows))
 end)
 
 -- One more bounded step of what a flow has left to do. A cancel comes first: what it ends, nothing

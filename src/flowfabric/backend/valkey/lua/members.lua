@@ -15,12 +15,6 @@ local function live_members(flow)
   return live
 end
 
--- While none has ended, no edge is resolved and no group has fired.
--- mirrors core.settle._has_ended_members
-function ff.has_ended_members(flow)
-  return live_members(flow) < flow[@f.node_count]
-end
-
 -- mirrors core.graph.covered_states
 local function covered_states(flow)
   return flow[@f.cancelled_at] ~= 0 and COVERED[flow[@f.cancel_policy]] or nil

@@ -242,29 +242,6 @@ function ff.settle_edges(c, tag, flow_id, items, replayed)
   return #work > 0 and run(c, ff.begin_walk(tag, flow_id, work))
 end
 
--- Cut members that came into being after a group had fired that no longer wants them.
--- mirrors core.settle.cut_late, core.settle._Walk.cut_late
-function ff.cut_late(c, tag, flow_id, ids)
-  local w = ff.begin_walk(tag, flow_id, {})
-  for i = 1, #ids do
-    local after, more = '', true
-    while more do
-      local edge_ids, edges = ff.edges(tag, flow_id, ff.outgoing(ids[i]), after, $settle.PAGE)
-      more = #edge_ids > 0
-      for j = 1, #edges do
-        local group = ff.group(c, edges[j][@e.target])
-        if group and group[@g.cancel_reason] ~= '' and group[@g.round] == edges[j][@e.round] then
-          ff.cut_source(c, w, edges[j], group[@g.cancel_reason], '')
-          more = false
-          break
-        end
-      end
-      after = edge_ids[#edge_ids]
-    end
-  end
-  return run(c, w)
-end
-
 -- Take up what earlier steps left; whether there is still more.
 -- mirrors core.settle.continue_flow
 function ff.continue_flow(c, tag, flow_id)

@@ -1,0 +1,196 @@
+"""Flows, their members and edges as rows of the reference's tables."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from flowfabric.backend.reference.limit_tables import ATTACHED
+from flowfabric.backend.reference.tables import (
+    ATTEMPTS,
+    BLOBS,
+    EDGES,
+    FAIRNESS,
+    FLOWS,
+    GROUPS,
+    KEPT,
+    RECORDS,
+)
+from flowfabric.backend.valkey.edge_lists import INCOMING, OUTGOING
+from flowfabric.backend.valkey.graph_rows import (
+    Searchable,
+    edge_of,
+    flow_of,
+    group_of,
+    pack_edge,
+    pack_flow,
+    pack_group,
+)
+from flowfabric.backend.valkey.keys import FIELDS, stored_key
+from flowfabric.backend.valkey.layout import ATTEMPT
+from flowfabric.backend.valkey.packing import (
+    Args,
+    decode,
+    encode,
+    pack_entry,
+    record_from,
+    row_of,
+    static_rest,
+    static_text,
+)
+from flowfabric.backend.valkey.snapshots import Read, Snapshot
+from flowfabric.backend.valkey.stored_tables import Stored, StoredTables, Writing
+from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.ids import uuid_of
+from flowfabric.core.record import Record
+
+_BLOBS: Final = {"input": FIELDS["input"], "result": FIELDS["result"]}
+
+# A row of fairness is (partition, namespace, lane, key).
+_Fair = tuple[int, str, str, str]
+
+
+class StoredFlow(StoredTables):
+    """The rows of one flow; without a flow only those that are asked for by their own key."""
+
+    def __init__(
+        self, snapshot: Snapshot, tag: str, searchable: Searchable, flow_id: str = ""
+    ) -> None:
+        self._tag = tag
+        self._flow_id = flow_id
+        self._searchable = searchable
+        super().__init__(
+            snapshot,
+            {
+                FLOWS: Stored(self._flow_reads, _flow, self._put_flow),
+                RECORDS: Stored(_record_reads, _record, self._put_record),
+                GROUPS: Stored(_group_reads, _group, _put_group),
+                EDGES: Stored(self._edge_reads, _edge, _put_edge),
+                BLOBS: Stored(_blob_reads, _same, _put_blob),
+                ATTEMPTS: Stored(_unread, _same, _put_attempt),
+                KEPT: Stored(_unread, _same, _put_history),
+                FAIRNESS: Stored(self._fairness_reads, _number, _put_fairness),
+                # Budgets lie elsewhere; they are told when the commit is done.
+                ATTACHED: Stored(_unread, _same, _put_nothing),
+            },
+        )
+
+    def outgoing(self, source: str, after: str, limit: int) -> list[Edge]:
+        return self._edges(OUTGOING + uuid_of(source), after, limit)
+
+    def incoming(self, target: str, after: str, limit: int) -> list[Edge]:
+        return self._edges(INCOMING + uuid_of(target), after, limit)
+
+    def _edges(self, name: str, after: str, limit: int) -> list[Edge]:
+        (flat,) = self._replies([("edges", self._tag, self._flow_id, name, after, str(limit))])
+        pairs = zip(flat[::2], flat[1::2], strict=True)
+        return [edge_of(self._flow_id, (own.decode(), decode(row))) for own, row in pairs]
+
+    def _flow_reads(self, flow_id: str) -> list[Read]:
+        return [("GET", stored_key("flow", self._tag, flow_id))]
+
+    def _edge_reads(self, key: tuple[str, str]) -> list[Read]:
+        return [("HGET", stored_key("edges", self._tag, key[0]), key[1])]
+
+    def _fairness_reads(self, key: _Fair) -> list[Read]:
+        _, namespace, lane, fairness_key = key
+        return [("HGET", stored_key("fairness", self._tag, namespace), f"{lane},{fairness_key}")]
+
+    def _put_flow(self, writing: Writing, args: Args) -> list[Any]:
+        flow: Flow | None = writing.value
+        number = args.put(encode(pack_flow(flow, self._searchable))) if flow is not None else 0
+        return ["flow", writing.key, number]
+
+    def _put_record(self, writing: Writing, args: Args) -> list[Any]:
+        record: Record = writing.value
+        static = static_text(record.execution_id, static_rest(record))
+        return [
+            "record",
+            writing.key,
+            args.put(encode(row_of(record, self._searchable))),
+            args.put(static) if writing.before is None else 0,
+        ]
+
+
+def _execution(execution_id: str) -> str:
+    return stored_key("execution", execution_id)
+
+
+def _unread(_: Any) -> list[Read]:
+    return []
+
+
+def _same(_: Any, replies: list[Any]) -> Any:
+    return replies[0] if replies else None
+
+
+def _put_nothing(_: Writing, __: Args) -> None:
+    return None
+
+
+def _flow(flow_id: str, replies: list[bytes | None]) -> Flow | None:
+    (row,) = replies
+    return flow_of(flow_id, decode(row)) if row is not None else None
+
+
+def _record_reads(execution_id: str) -> list[Read]:
+    return [("HMGET", _execution(execution_id), FIELDS["record"], FIELDS["static"])]
+
+
+def _record(_: str, replies: list[list[bytes | None]]) -> Record | None:
+    row, static = replies[0]
+    return record_from(row, static) if row is not None and static is not None else None
+
+
+def _group_reads(execution_id: str) -> list[Read]:
+    return [("HGET", _execution(execution_id), FIELDS["group"])]
+
+
+def _group(target: str, replies: list[bytes | None]) -> Group | None:
+    (row,) = replies
+    return group_of(target, decode(row)) if row is not None else None
+
+
+def _put_group(writing: Writing, args: Args) -> list[Any]:
+    return ["group", writing.key, args.put(encode(pack_group(writing.value)[1]))]
+
+
+def _edge(key: tuple[str, str], replies: list[bytes | None]) -> Edge | None:
+    (row,) = replies
+    return edge_of(key[0], (key[1], decode(row))) if row is not None else None
+
+
+def _put_edge(writing: Writing, args: Args) -> list[Any]:
+    return ["edge", *writing.key, args.put(encode(pack_edge(writing.value)[1]))]
+
+
+def _blob_reads(key: tuple[str, str]) -> list[Read]:
+    return [("HGET", _execution(key[0]), _BLOBS[key[1]])]
+
+
+def _put_blob(writing: Writing, args: Args) -> list[Any]:
+    return ["field", writing.key[0], _BLOBS[writing.key[1]], args.put(writing.value)]
+
+
+def _put_attempt(writing: Writing, args: Args) -> list[Any]:
+    execution_id, index = writing.key
+    row = [getattr(writing.value, name) for name in ATTEMPT]
+    return ["field", execution_id, f"{FIELDS['attempt']}{index}", args.put(encode(row))]
+
+
+def _put_history(writing: Writing, args: Args) -> list[Any]:
+    return ["history", writing.key[0], args.put(encode(pack_entry(writing.value)))]
+
+
+def _number(_: _Fair, replies: list[bytes | None]) -> int | None:
+    (found,) = replies
+    return int(found) if found is not None else None
+
+
+def _put_fairness(writing: Writing, _: Args) -> list[Any]:
+    _, namespace, lane, fairness_key = writing.key
+    return ["fairness", namespace, f"{lane},{fairness_key}", writing.value]
+
+
+def tables_of(
+    tag: str, searchable: Searchable, flow_id: str = ""
+) -> Callable[[Snapshot], StoredTables]:
+    return lambda snapshot: StoredFlow(snapshot, tag, searchable, flow_id)

@@ -1,0 +1,227 @@
+"""What a worker records while an attempt runs: pauses, waitpoints, frames, steps, usage."""
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Final, Literal
+
+import msgspec
+
+from flowfabric.core.condition_checks import Binding
+from flowfabric.core.conditions import Condition
+from flowfabric.core.journal import JournalEntry
+from flowfabric.core.suspend_outcomes import Issued
+from flowfabric.core.suspensions import ReceivedSignal, ResumePolicy
+from flowfabric.errors import (
+    ExecutionNotActive,
+    ExecutionNotFound,
+    FenceRequired,
+    FlowFabricError,
+    InvalidInput,
+    LeaseExpired,
+    LeaseRevoked,
+    PartialFenceTriple,
+    PendingWaitpointExpired,
+    StaleLease,
+    WaitpointNotFound,
+    WaitpointNotPending,
+)
+from flowfabric.operations.budgets import Amounts, Usage
+from flowfabric.operations.declaration import WORKER, operation
+from flowfabric.operations.types import (
+    MOST_BATCHED,
+    Answer,
+    Batch,
+    BudgetId,
+    FenceId,
+    Free,
+    Outcome,
+    Part,
+    Timestamp,
+)
+from flowfabric.operations.workers import Fence, HeldExecution, Op
+
+Mode = Literal["durable", "summary", "best_effort"]
+_LEASE_FAULTS: Final = (
+    ExecutionNotFound,
+    ExecutionNotActive,
+    StaleLease,
+    LeaseExpired,
+    LeaseRevoked,
+    FenceRequired,
+    PartialFenceTriple,
+)
+_ITEMS: Final = msgspec.Meta(min_length=1, max_length=MOST_BATCHED)
+_OF_ITS_EXECUTION: Final = Free("a part of its execution")
+
+
+# ---- suspensions
+
+
+class SuspendOrder(Part, frozen=True, kw_only=True):
+    """What to wait for, where, and for how long. Ids that are not given are made.
+
+    Without `waitpoints` there is one, with the key the condition names. `idempotency_key` is looked
+    up before anything else.
+    """
+
+    resume_condition: Annotated[Condition, _OF_ITS_EXECUTION]
+    # The primary one first.
+    waitpoints: Annotated[tuple[Binding, ...] | None, _OF_ITS_EXECUTION] = None
+    suspension_id: Annotated[str, _OF_ITS_EXECUTION] = ""
+    reason_code: str = "waiting_for_signal"
+    requested_by: str = "worker"
+    timeout_at: Timestamp | None = None
+    timeout_ms: int | None = None
+    timeout_behavior: str = ""
+    resume_policy: ResumePolicy = ResumePolicy()
+    continuation_metadata_pointer: str = ""
+    idempotency_key: str = ""
+    op: str = ""
+    attempt_index: int | None = None
+
+
+class Suspend(SuspendOrder, frozen=True, kw_only=True):
+    """A suspend under a lease."""
+
+    execution_id: HeldExecution
+    lease_id: FenceId = ""
+    lease_epoch: int = 0
+    attempt_id: FenceId = ""
+    op: Op
+
+
+class Suspended(Outcome, frozen=True):
+    """The lease is given up; whoever is to signal needs a waitpoint and its token."""
+
+    suspension_id: str
+    waitpoints: tuple[Issued, ...]
+
+
+class Satisfied(Outcome, frozen=True, tag="already_satisfied"):
+    """The condition was met before the pause began: the lease is kept and the work goes on."""
+
+    suspension_id: str
+    waitpoints: tuple[Issued, ...]
+    signals: tuple[ReceivedSignal, ...]
+
+
+class NewWaitpoint(Fence, frozen=True, kw_only=True):
+    """A waitpoint to hand out before suspending on it; one without a key is given a key."""
+
+    expires_in_ms: int
+    waitpoint_key: str = ""
+
+
+class WaitpointIssued(Issued, frozen=True):
+    status: ClassVar[int] = 201
+
+
+# ---- output
+
+
+class NewFrame(Part, frozen=True, kw_only=True):
+    """A frame of output. `seq` is the writer's own number: one already seen appends nothing, and 0
+    is none. `patch_kind` is of a summary frame; `ttl_ms` and `live_maxlen` (how many of them to
+    keep, 0 leaves it to the engine) are of a best-effort frame."""
+
+    frame_type: str
+    payload: bytes
+    ts: Timestamp = 0
+    encoding: str = "utf8"
+    correlation_id: Annotated[str, Free("a label; nothing is looked up by it")] = ""
+    source: str = "worker"
+    mode: Mode = "durable"
+    ttl_ms: int = 0
+    patch_kind: str = ""
+    seq: int = 0
+    live_maxlen: int = 0
+
+
+class Output(Fence, frozen=True, kw_only=True):
+    """What one attempt puts out in one call: all of its frames are appended, or none."""
+
+    attempt_index: int
+    frames: Sequence[NewFrame]
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether a repeat appends nothing more."""
+        return all(one.seq for one in self.frames)
+
+
+class Appended(Answer, frozen=True):
+    """The ids given to the frames, and how many the stream has taken in its life; the version of
+    the summary if summary frames were among them."""
+
+    ids: tuple[str, ...]
+    frame_count: int
+    summary_version: int | None = None
+
+
+# ---- the journal
+
+
+class NewEntry(JournalEntry, frozen=True, forbid_unknown_fields=True):
+    """A step to record."""
+
+
+class NewEntries(Fence, frozen=True, kw_only=True):
+    entries: Annotated[Sequence[NewEntry], _ITEMS]
+
+
+class Kept(Answer, frozen=True):
+    """Whether this call's outcome of a step counts; if not, the one that was there before."""
+
+    stored: bool
+    outcome: bytes | None = None
+
+
+# ---- usage
+
+
+class UsageReport(Fence, frozen=True, kw_only=True):
+    """What an attempt spent of a budget; a repeat with the same key counts once."""
+
+    budget_id: BudgetId
+    dimensions: Amounts
+    dedup_key: str = ""
+
+
+class HeldAttempts:
+    @operation(
+        "POST /v1/worker/suspend",
+        WORKER,
+        InvalidInput,
+        WaitpointNotFound,
+        WaitpointNotPending,
+        PendingWaitpointExpired,
+        *_LEASE_FAULTS,
+        size="batch",
+        no_store=True,
+    )
+    async def suspend(self, order: Suspend) -> Suspended | Satisfied:
+        """Give up the lease and wait for signals, unless they have come already."""
+
+    @operation(
+        "POST /v1/worker/waitpoints",
+        WORKER,
+        InvalidInput,
+        *_LEASE_FAULTS,
+        repeat=False,
+        no_store=True,
+    )
+    async def create_waitpoint(self, new: NewWaitpoint) -> WaitpointIssued:
+        """Hand out a waitpoint before suspending on it."""
+
+    @operation(
+        "POST /v1/worker/frames", WORKER, InvalidInput, size="batch", repeat=("is_numbered",)
+    )
+    async def append_frames(self, items: Batch[Output]) -> list[Appended | FlowFabricError]:
+        """Append output of attempts; the frames of one item are all appended or none."""
+
+    @operation("POST /v1/worker/journal", WORKER, InvalidInput, *_LEASE_FAULTS, size="batch")
+    async def append_journal(self, new: NewEntries) -> list[Kept | FlowFabricError]:
+        """Record steps; one that is recorded already answers what it came to."""
+
+    @operation("POST /v1/worker/usage", WORKER, InvalidInput, repeat=("dedup_key",))
+    async def report_usages(self, items: Batch[UsageReport]) -> list[Usage | FlowFabricError]:
+        """Report what attempts spent; a breach is an outcome, not an error."""

@@ -1,0 +1,354 @@
+"""What a worker does to get work, keep it and hand it in. An item's own error is its answer; what
+is wrong with a whole call is raised."""
+
+from collections.abc import Collection, Mapping
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from flowfabric.core.lease import GrantKind
+from flowfabric.core.rules.attempts import Failure
+from flowfabric.core.suspensions import How
+from flowfabric.core.upstreams import Upstream
+from flowfabric.errors import (
+    ClaimGrantExpired,
+    ExecutionNotFound,
+    ExecutionNotLeaseable,
+    FlowFabricError,
+    InvalidCapabilities,
+    InvalidClaimGrant,
+    InvalidInput,
+    ResourceExhausted,
+    Unavailable,
+)
+from flowfabric.operations.declaration import WORKER, operation
+from flowfabric.operations.types import (
+    Answer,
+    Batch,
+    ExecutionId,
+    FenceId,
+    Free,
+    Namespace,
+    Outcome,
+    Owned,
+    Part,
+    Timestamp,
+    WorkerId,
+)
+
+ClaimedAs = Literal["initial", "retry", "reclaim", "replay", "resumed"]
+DEFAULT_LEASE_MS: Final = 30_000
+
+StoredPolicy = Annotated[
+    msgspec.Raw,
+    msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/ExecutionPolicy"}),
+]
+# Its form is checked by the engine, so that one malformed id spoils no other item of a batch.
+HeldExecution = Annotated[str, Owned("execution")]
+GrantKey = Annotated[str, Free("the proof of a grant, which is checked with its execution")]
+# Names one logical operation under its lease: a repeat is answered as the first call was.
+Op = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+Lanes = Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=64)]
+Milliseconds = Annotated[int, msgspec.Meta(description="1000 to 3600000")]
+
+
+class Fence(Part, frozen=True, kw_only=True):
+    """The execution and the proof that its lease is held; the three parts go together."""
+
+    execution_id: HeldExecution
+    lease_id: FenceId = ""
+    lease_epoch: int = 0
+    attempt_id: FenceId = ""
+
+
+# ---- presence
+
+
+class Registration(Part, frozen=True, kw_only=True):
+    """A worker process as it introduces itself, and for how long it counts as alive without a
+    heartbeat."""
+
+    worker_id: WorkerId
+    worker_instance_id: WorkerId
+    lanes: Annotated[Collection[str], msgspec.Meta(min_length=1)]
+    capabilities: Collection[str] = ()
+    ttl_ms: Annotated[int, msgspec.Meta(description="1000 to 600000")]
+    namespace: Namespace = "default"
+    # Accepted and ignored.
+    build: str = ""
+
+
+class Registered(Outcome, frozen=True):
+    """No live entry was there; now one is."""
+
+    next_expiry_ms: int
+    config_revision: int
+
+
+class Refreshed(Outcome, frozen=True):
+    """The entry lives on."""
+
+    next_expiry_ms: int
+    config_revision: int
+
+
+class Left(Outcome, frozen=True):
+    """The entry is gone."""
+
+
+class NotRegistered(Outcome, frozen=True):
+    """No live entry: register again. A heartbeat never revives one."""
+
+
+# ---- claims
+
+
+class ClaimTerms(Part, frozen=True, kw_only=True):
+    """What a worker asks for: how much work, from which lanes, and for how long."""
+
+    worker_id: WorkerId
+    worker_instance_id: WorkerId
+    lanes: Lanes
+    namespace: Namespace = "default"
+    capabilities: tuple[str, ...] = ()
+    n: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
+    lease_ms: Milliseconds = DEFAULT_LEASE_MS
+    payload: bool = True
+    upstreams: bool = False
+
+
+class ClaimOrder(ClaimTerms, frozen=True, kw_only=True):
+    """With how long to wait for work."""
+
+    wait_ms: Annotated[int, msgspec.Meta(description="0 to 30000")] = 0
+
+
+class Resumption(Answer, frozen=True):
+    suspension_id: str
+    how: How
+
+
+class Claim(Answer, frozen=True, gc=False, kw_only=True):
+    """One execution under a lease, with all its holder needs."""
+
+    execution_id: str
+    namespace: str
+    lane_id: str
+    execution_kind: str
+    priority: int
+    flow_id: str = ""
+    attempt_index: int
+    attempt_id: str
+    attempt_type: ClaimedAs
+    lease_id: str
+    lease_epoch: int
+    lease_expires_at: int
+    # The store's clock at the moment of the claim.
+    claimed_at: int
+    created_at: int
+    input: bytes | None = None
+    # The input is too large to come along: fetch it.
+    input_deferred: bool = False
+    payload_encoding: str = ""
+    upstreams: tuple[Upstream, ...] = ()
+    tags: Mapping[str, str]
+    # The frozen policy as it is stored.
+    policy: StoredPolicy | msgspec.UnsetType = msgspec.UNSET
+    retry_count: int
+    replay_count: int = 0
+    journal_length: int
+    resumed_by: Resumption | None = None
+
+    # Whoever knows the lease id could act for the worker, and the input may be personal.
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        shown = ("execution_id", "execution_kind", "lane_id", "attempt_index", "attempt_type")
+        return [(name, getattr(self, name)) for name in shown]
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"Claim({fields})"
+
+
+class ClaimReply(Answer, frozen=True, kw_only=True):
+    """`more`: as much was leased as was asked for, so that there may be more."""
+
+    items: list[Claim]
+    more: bool
+    now: int
+
+
+class NewGrant(Part, frozen=True, kw_only=True):
+    lane_id: Annotated[str, Free("a name within its namespace")]
+    worker_instance_id: WorkerId
+    grant_ttl_ms: int
+    namespace: Namespace = "default"
+    capabilities: tuple[str, ...] = ()
+
+
+class Grant(Answer, frozen=True, kw_only=True):
+    """A reservation as it is handed to a worker."""
+
+    execution_id: str
+    partition_key: str
+    grant_key: str
+    expires_at_ms: int
+    lane_id: str
+    kind: GrantKind
+
+
+class GrantClaim(Part, frozen=True, kw_only=True):
+    """A grant to be used by the worker it was made for, and the lease wanted in its place."""
+
+    execution_id: ExecutionId
+    grant_key: GrantKey
+    worker_id: WorkerId
+    worker_instance_id: WorkerId
+    kind: GrantKind = "claim"
+    lease_ms: Milliseconds = DEFAULT_LEASE_MS
+
+    # Whoever knows the key could use the grant.
+    def __repr__(self) -> str:
+        return f"GrantClaim({self.execution_id!r}, kind={self.kind!r})"
+
+
+# ---- renewals
+
+
+class Renewal(Fence, frozen=True, kw_only=True):
+    """A lease to keep, and the progress to tell with it."""
+
+    progress_pct: int | None = None
+    progress_message: str | None = None
+
+
+class Renewed(Answer, frozen=True):
+    lease_expires_at: int
+
+
+class RenewReply(Answer, frozen=True, kw_only=True):
+    """A revision of 0 means that the worker is not registered."""
+
+    items: list[Renewed | FlowFabricError]
+    now: int
+    config_revision: int
+
+
+# ---- outcomes
+
+
+class Complete(Part, frozen=True, gc=False, tag_field="type", tag="complete"):
+    """The attempt succeeded, with this result or none."""
+
+    result: bytes | None = None
+    encoding: str = ""
+
+
+class Fail(Failure, frozen=True, tag_field="type", tag="fail", forbid_unknown_fields=True):
+    """The attempt failed; `retryable` False forbids another, whatever the policy says."""
+
+
+class Cancel(Part, frozen=True, tag_field="type", tag="cancel"):
+    reason: str
+
+
+class Delay(Part, frozen=True, tag_field="type", tag="delay"):
+    """Go on later; `for_ms` 0 hands the work back at once, to whoever claims next."""
+
+    until: Timestamp | None = None
+    for_ms: int | None = None
+
+
+class WaitChildren(Part, frozen=True, tag_field="type", tag="wait_children"):
+    """Go on when these have ended, or without any when nothing inbound is open."""
+
+    children: tuple[HeldExecution, ...] = ()
+
+
+Ending = Complete | Fail | Cancel | Delay | WaitChildren
+
+
+class Finish(Fence, frozen=True, gc=False, kw_only=True):
+    """How one attempt ends or pauses."""
+
+    op: Op
+    outcome: Ending
+
+
+class Finished(Answer, frozen=True, gc=False, kw_only=True):
+    """What was made of the execution: its public state, and when and as what it goes on."""
+
+    state: str
+    delay_until: int = 0
+    next_attempt_index: int = 0
+    replayed: bool = False
+
+
+class FinishReply(Answer, frozen=True, kw_only=True):
+    """One answer per finish, in order, and the work claimed in the same call; `more` is told if
+    work was asked for."""
+
+    items: list[Finished | FlowFabricError]
+    claimed: list[Claim]
+    more: bool | None = None
+    now: int
+
+
+class Workers:
+    @operation("POST /v1/worker/register", WORKER, InvalidInput, InvalidCapabilities)
+    async def register_worker(self, worker: Registration) -> Registered | Refreshed:
+        """Tell that a worker is there, what it can do, and for how long without a heartbeat."""
+
+    @operation("POST /v1/worker/heartbeat", WORKER)
+    async def heartbeat(
+        self, worker_instance_id: WorkerId, namespace: Namespace = "default"
+    ) -> Refreshed | NotRegistered:
+        """Tell that a registered worker is still there."""
+
+    @operation("POST /v1/worker/leave", WORKER)
+    async def leave(
+        self, worker_instance_id: WorkerId, reason: str = "left", namespace: Namespace = "default"
+    ) -> Left | NotRegistered:
+        """Take a worker off the list; its leases are untouched."""
+
+    @operation(
+        "POST /v1/worker/claim",
+        WORKER,
+        InvalidInput,
+        ResourceExhausted,
+        Unavailable,
+        repeat=False,
+        waits="wait_ms",
+    )
+    async def claim(self, order: ClaimOrder) -> ClaimReply | None:
+        """Lease work, or wait until there is some."""
+
+    @operation("POST /v1/workers/{worker_id}/claim", WORKER, InvalidInput, repeat=False)
+    async def claim_grant(self, worker_id: WorkerId, new: NewGrant) -> Grant | None:
+        """Reserve the best waiting execution of a lane for a worker."""
+
+    @operation(
+        "POST /v1/worker/claim-granted",
+        WORKER,
+        ExecutionNotFound,
+        InvalidInput,
+        InvalidClaimGrant,
+        ClaimGrantExpired,
+        ExecutionNotLeaseable,
+        repeat=False,
+    )
+    async def claim_granted(self, granted: GrantClaim) -> Claim:
+        """Lease what a grant reserves for this worker; a grant can be used once."""
+
+    @operation("POST /v1/worker/renew", WORKER, InvalidInput)
+    async def renew(
+        self,
+        worker_instance_id: WorkerId,
+        lease_ms: Milliseconds,
+        items: Batch[Renewal],
+        namespace: Namespace = "default",
+    ) -> RenewReply:
+        """Keep leases, tell how far the work is, and that the worker is there."""
+
+    @operation("POST /v1/worker/finish", WORKER, InvalidInput, size="batch", with_last="next")
+    async def finish(self, items: Batch[Finish], next: ClaimTerms | None = None) -> FinishReply:
+        """End or pause attempts, and claim the next work in the same call."""

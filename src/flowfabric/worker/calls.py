@@ -1,0 +1,130 @@
+"""Everything a worker asks, of an engine in its process or of a server."""
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol, TypeVar
+from uuid import uuid4
+
+import msgspec
+from msgspec.structs import replace
+
+from flowfabric.core.journal import JournalEntry
+from flowfabric.core.streams import Position, lower_bound
+from flowfabric.errors import FlowFabricError
+from flowfabric.operations.attempts import Suspend, SuspendOrder, UsageReport
+from flowfabric.operations.budgets import Usage
+from flowfabric.operations.declaration import Transport
+from flowfabric.operations.ends import Ended
+from flowfabric.operations.executions import Submission
+from flowfabric.operations.nouns import Calls
+from flowfabric.operations.streams import FramePage, StoredFrame, StreamRange
+from flowfabric.operations.workers import Claim, Ending, Finish
+
+T = TypeVar("T")
+
+_PAGE: Final = 1_000
+_OP_BYTES: Final = 64
+
+
+class Reads(Protocol):
+    """What a worker needs that is no operation."""
+
+    async def input(self, execution_id: str) -> bytes:
+        """The payload of a claim that came without it."""
+
+    async def ended(self, execution_ids: Sequence[str]) -> list[Ended | None]:
+        """How executions ended; None for one that has not."""
+
+    async def children_flow(self, claim: Claim) -> str:
+        """The flow that the children of a claimed execution belong to."""
+
+
+class WorkerCalls(Calls):
+    def __init__(self, transport: Transport, reads: Reads) -> None:
+        super().__init__(transport)
+        self._reads = reads
+
+    async def input(self, execution_id: str) -> bytes:
+        return await self._reads.input(execution_id)
+
+    async def ended(self, execution_ids: Sequence[str]) -> list[Ended | None]:
+        return await self._reads.ended(execution_ids)
+
+    async def read_frames(
+        self, execution_id: str, attempt_index: int, asked: StreamRange
+    ) -> FramePage:
+        """A range of any length, in as many requests as it takes."""
+        frames: list[StoredFrame] = []
+        left, start = asked.count_limit, asked.start
+        while True:
+            limit = min(left, _PAGE)
+            part = replace(asked, start=start, count_limit=limit)
+            page = await self.read_stream(execution_id, attempt_index, part)
+            frames += page.frames
+            left -= page.count
+            if left <= 0 or page.count < limit:
+                return replace(page, frames=tuple(frames), count=len(frames))
+            last = lower_bound(page.frames[-1].id, "start")
+            start = str(Position(last.ms, last.seq + 1))
+
+    async def whole_journal(self, execution_id: str) -> list[JournalEntry]:
+        """All entries in order of arrival."""
+        page = await self.journal(execution_id, limit=_PAGE)
+        entries = page.items
+        while page.next_cursor:
+            page = await self.journal(execution_id, int(page.next_cursor), _PAGE)
+            entries += page.items
+        return entries
+
+    async def submit_child(self, claim: Claim, submission: Submission) -> str:
+        """Create a child in the parent's flow, or find the one its key stands for; its id."""
+        flow_id = claim.flow_id or await self._reads.children_flow(claim)
+        child = replace(submission, flow_id=flow_id)
+        return (await self.submit(child)).execution_id
+
+
+# ---- requests under a lease
+
+
+def fence_of(claim: Claim) -> dict[str, Any]:
+    """The members that prove the lease."""
+    return {
+        "execution_id": claim.execution_id,
+        "lease_id": claim.lease_id,
+        "lease_epoch": claim.lease_epoch,
+        "attempt_id": claim.attempt_id,
+    }
+
+
+def finish_of(claim: Claim, outcome: Ending) -> Finish:
+    """Under one lease an attempt ends only once, so the kind of its end is name enough."""
+    return Finish(
+        execution_id=claim.execution_id,
+        lease_id=claim.lease_id,
+        lease_epoch=claim.lease_epoch,
+        attempt_id=claim.attempt_id,
+        op=type(outcome).__name__,
+        outcome=outcome,
+    )
+
+
+def suspend_of(claim: Claim, order: SuspendOrder) -> Suspend:
+    """One suspend, however often it is sent."""
+    given = msgspec.structs.asdict(order)
+    op = order.op or order.idempotency_key.encode()[:_OP_BYTES].decode(errors="ignore")
+    return Suspend(**given | fence_of(claim) | {"op": op or uuid4().hex})
+
+
+async def spend(calls: WorkerCalls, report: UsageReport) -> Usage:
+    """What became of one report."""
+    (usage,) = await calls.report_usages([report])
+    if isinstance(usage, FlowFabricError):
+        raise usage
+    return usage
+
+
+def only(answers: Sequence[T | FlowFabricError]) -> T:
+    """The answer to a batch of one; its error is raised."""
+    (answer,) = answers
+    if isinstance(answer, FlowFabricError):
+        raise answer
+    return answer

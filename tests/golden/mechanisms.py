@@ -1,0 +1,172 @@
+"""Scenarios of single mechanisms: output, reservations, chunks of a graph, notifications."""
+
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any, Final
+
+from flowfabric.backend.base import Listening
+from flowfabric.backend.types import (
+    Append,
+    ClaimRequest,
+    ConfigPut,
+    FrameRange,
+    JournalAppend,
+    SummaryPut,
+    Trim,
+)
+from flowfabric.core.birth import Birth, GraphBirth
+from flowfabric.core.capabilities import set_id
+from flowfabric.core.fence import Fence
+from flowfabric.core.graph import Flow
+from flowfabric.core.ids import for_flow
+from flowfabric.core.journal import JournalEntry
+from flowfabric.core.record import Record
+from flowfabric.core.rules.attempts import complete
+from flowfabric.operations.streams import Frame
+from tests.clock import VirtualClock
+from tests.model.sides import COUNTS, Side
+from tests.model.world import told
+
+# What happened, and what a store answered or showed.
+Trace = list[tuple[str, Any]]
+Play = Callable[[Side, VirtualClock, int], Awaitable[Trace]]
+
+SMALL_OUTPUT: Final = {
+    "journal.MAX_ENTRIES": 5,
+    "journal.MAX_ENTRY_BYTES": 6,
+    "streams.MAX_FRAME_BYTES": 6,
+    "streams.NUMBERS_KEPT": 3,
+    "streams.TRIM_SLACK": 2,
+    "merge_patch.MAX_DOCUMENT_BYTES": 6,
+}
+_MODES: Final = ("durable", "durable", "summary", "best_effort")
+# Nobody who is told waits that long.
+_NOTICE_S: Final = 5.0
+_OWN: Final = "{fp:1}:00000000-0000-4000-8000-00000000000"
+
+
+def _birth(number: int, *, gated: bool = False, flow_id: str = "") -> Birth:
+    own = f"{_OWN}{number}" if not flow_id else for_flow(COUNTS, flow_id, f"{_OWN}{number}"[-36:])
+    record = Record(
+        execution_id="", namespace="default", lane="default", gated=gated, flow_id=flow_id
+    )
+    return Birth(execution_id=own, record=record, input=b"body")
+
+
+def _claim(count: int, mode: Any = "take") -> ClaimRequest:
+    return ClaimRequest(
+        worker_id="pool",
+        worker_instance_id="pool-1",
+        namespace="default",
+        lanes=("default",),
+        sets=(set_id(()),),
+        ids=tuple((f"lease-{number}", f"attempt-{number}") for number in range(count)),
+        lease_for=30_000,
+        mode=mode,
+    )
+
+
+async def output(side: Side, clock: VirtualClock, seed: int) -> Trace:
+    """Frames, summaries and journals of one attempt, in sizes around their limits."""
+    luck, trace, backend = Random(seed), Trace(), side.backend
+    trace.append(("create", told(await backend.create([_birth(1)]))))
+    trace.append(("claim", told(await backend.claim([_claim(1)]))))
+    own, fence = f"{_OWN}1", Fence("lease-0", 1, "attempt-0")
+    version = 0
+    for _ in range(60):
+        append = Append(
+            execution_id=own,
+            attempt_index=0,
+            fence=fence,
+            frames=tuple(_frame(luck) for _ in range(luck.randint(1, 3))),
+            trims=(Trim(luck.choice(_MODES), luck.randint(0, 6), exact=luck.random() < 0.5),),
+            expire_ms=luck.choice((0, 800)),
+            summary=_summary(luck, version),
+        )
+        answers = await backend.append([append])
+        version = getattr(answers[0], "summary_version", version)
+        trace.append(("append", told(answers)))
+        trace.append(("frames", told(await backend.frames([FrameRange(own, 0, limit=50)]))))
+        trace.append(("summary", await backend.summary(own, 0)))
+        trace.append(("journal", told(await backend.journal([_steps(own, fence, luck)]))))
+        trace.append(("journaled", await backend.journal_read(own, 0, 50)))
+        clock.advance(luck.choice((0, 0, 1, 900)))
+    return trace
+
+
+def _frame(luck: Random) -> Frame:
+    return Frame(
+        frame_type="token",
+        payload=b"x" * luck.choice((1, 5, 6, *((7,) if luck.random() < 0.1 else ()))),
+        mode=luck.choice(_MODES),
+        seq=luck.choice((0, 0, *range(1, 9))),
+    )
+
+
+def _summary(luck: Random, version: int) -> SummaryPut | None:
+    if luck.random() < 0.6:
+        return None
+    document = b"x" * luck.choice((2, 5, 6, 6, 7))
+    return SummaryPut(version, document, luck.choice((0, 1, 1, 2)))
+
+
+def _steps(own: str, fence: Fence, luck: Random) -> JournalAppend:
+    outcome = b"x" * luck.choice((1, 5, 6, 7))
+    entries = tuple(
+        JournalEntry(
+            luck.choice("abcd"), luck.choice((1, 2)), luck.choice(("d", "d", "e")), outcome
+        )
+        for _ in range(luck.randint(1, 2))
+    )
+    return JournalAppend(own, fence, entries)
+
+
+async def reservations(side: Side, clock: VirtualClock, seed: int) -> Trace:
+    """Records whose limits have to be asked, more of them than a claim looks at."""
+    births = [_birth(number, gated=number % 2 > 0) for number in range(9)]
+    trace: Trace = [("create", told(await side.backend.create(births)))]
+    for mode in ("take", "reserve", "take"):
+        trace.append((mode, told(await side.backend.claim([_claim(2, mode)]))))
+        clock.advance(1_000)
+    return trace
+
+
+async def chunks(side: Side, clock: VirtualClock, seed: int) -> Trace:
+    """A graph of which the last chunk is missing."""
+    flow = Flow(
+        flow_id="00000000-0000-4000-8000-0000000000aa", namespace="default", incomplete=True
+    )
+    members = tuple(_birth(number, flow_id=flow.flow_id) for number in range(2))
+    trace: Trace = []
+    for member in members:
+        birth = GraphBirth(flow=flow, members=(member,), is_last=False)
+        trace.append(("chunk", told(await side.backend.create_graph([birth]))))
+        trace.append(("flow", await side.backend.flows([flow.flow_id])))
+        clock.advance(5)
+    return trace
+
+
+async def notifications(side: Side, clock: VirtualClock, seed: int) -> Trace:
+    """Who is told of what, by the names that are written here."""
+    backend, own = side.backend, f"{_OWN}1"
+    names = ("lane:default:default", f"end:{own}", f"stream:{own}:0", "log", "config")
+    fence = Fence("lease-0", 1, "attempt-0")
+    frame = Frame(frame_type="token", payload=b"x")
+    acts: tuple[Callable[[], Awaitable[Any]], ...] = (
+        lambda: backend.create([_birth(1)]),
+        lambda: backend.claim([_claim(1)]),
+        lambda: backend.append(
+            [Append(execution_id=own, attempt_index=0, fence=fence, frames=(frame,))]
+        ),
+        lambda: backend.apply([complete(own, fence, b"done", "", "op")]),
+        lambda: backend.config_put([ConfigPut("lane/x", 0, b"{}")]),
+    )
+    heard: list[tuple[str, Listening]] = []
+    for name in names:
+        listening = backend.bells().listen(name)
+        await listening.begun(5)
+        listening.take()
+        heard.append((name, listening))
+    for act in acts:
+        await act()
+    return [(name, await listening.wait(_NOTICE_S)) for name, listening in heard]

@@ -1,0 +1,321 @@
+"""Golden vectors of whole mechanisms: days of random calls from a seed, and all they came to.
+
+The reference in memory runs `core` and tells what is expected; Valkey runs the Lua functions. Steps
+are made small, so that few calls reach every bound."""
+
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, Final, NamedTuple, TypeVar
+
+from flowfabric.backend.valkey.library import LONG
+from flowfabric.core.documents import SUSPENSION
+from flowfabric.core.fence import Fence
+from flowfabric.core.plan import Guard, PauseAttempt, Plan
+from flowfabric.core.rules.attempts import Failure
+from flowfabric.core.states import FINAL
+from flowfabric.engine.leased import Held
+from flowfabric.operations.executions import Submission
+from flowfabric.operations.flows import GraphEdge, GraphGroup, GraphNode, GraphSubmission
+from flowfabric.operations.workers import ClaimOrder
+from tests.clock import VirtualClock
+from tests.golden import mechanisms
+from tests.golden.constants import patched
+from tests.golden.mechanisms import SMALL_OUTPUT, Play, Trace
+from tests.model.comparing import Known, picture
+from tests.model.limit_calls import LimitCalls
+from tests.model.sides import COUNTS, Side, answer_of
+from tests.model.test_limit_calls import drop_what_ended, made
+from tests.model.world import told
+from tests.stores import stores_of
+
+T = TypeVar("T")
+_OPEN: Final = stores_of(COUNTS)
+_LIFTED_S: Final = 1e6
+_ACTS: Final = (
+    *("submit", "submit", "graph", "claim", "claim", "claim", "finish", "finish", "finish"),
+    *("finish", "hand_back", "park", "cancel", "replay", "replay_flow", "cancel_flow", "wait"),
+    *("wait", "purge", "suspend", "resume", "resume"),
+)
+_POLICIES: Final[tuple[dict[str, Any], ...]] = (
+    {},
+    {"fairness_key": "tenant", "dedup_window_ms": 1_000},
+    {"retry_policy": {"max_retries": 1, "backoff": {"type": "fixed", "delay_ms": 500}}},
+    {"timeout_policy": {"attempt_timeout_ms": 1_500, "execution_deadline_ms": 120_000}},
+    {"max_reclaim_count": 0, "retention_ms": 0},
+    {"concurrency_key": "one", "retention_ms": 1_000},
+)
+
+
+class Day:
+    """One store and what is known of it; every choice is drawn from a seed."""
+
+    def __init__(self, side: Side, clock: VirtualClock, luck: Random) -> None:
+        self._side = side
+        self._clock = clock
+        self._luck = luck
+        self._known = Known()
+        self._held: list[Held] = []
+        self._executions: list[str] = []
+        self.trace: Trace = []
+
+    async def spend(self, acts: int) -> Trace:
+        for number in range(acts):
+            self._side.reseed(number)
+            act = self._luck.choice(_ACTS) if number > 1 else ("graph", "claim")[number]
+            await getattr(self, f"_{act}")()
+            await self._side.rest()
+            if number % 4 == 3:
+                self.trace.append(("picture", await picture(self._side, self._known)))
+        self.trace.append(("verify", await self._side.backend.verify()))
+        self.trace.append(("siblings", dict(self._side.backend.tallies().siblings)))
+        return self.trace
+
+    async def _do(self, what: str, call: Awaitable[T]) -> T | None:
+        answer = await answer_of(call)
+        self.trace.append((what, answer))
+        return answer.value
+
+    def _one(self, some: Sequence[T]) -> T | None:
+        return self._luck.choice(some) if some else None
+
+    async def _submit(self) -> None:
+        luck = self._luck
+        delay, deadline = luck.choice((None, None, 700)), luck.choice((None, None, None, 2_000))
+        flow_id = luck.choice(("", *sorted(self._known.flows)))
+        asked = Submission(
+            kind="work",
+            lane=luck.choice(("default", "gpu")),
+            input=luck.choice((b"", b"body")),
+            priority=luck.choice((None, 5)),
+            flow_id=flow_id,
+            idempotency_key=luck.choice(("", "", "key-1")),
+            tags=luck.choice((None, {"app.team": "red"})),
+            policy=luck.choice(_POLICIES),
+            delay_until=self._clock() + delay if delay else None,
+            deadline_at=self._clock() + deadline if deadline else None,
+        )
+        created = await self._do("submit", self._side.engine.executions.create(asked))
+        if created is not None:
+            self._executions.append(created.execution_id)
+
+    async def _graph(self) -> None:
+        asked = self._some_graph()
+        made = await self._do("graph", self._side.engine.graphs.submit_graph(asked))
+        if made is not None:
+            self._known.flows.add(made.flow_id)
+            self._executions += made.executions.values()
+
+    def _some_graph(self) -> GraphSubmission:
+        luck = self._luck
+        names = [f"n{number}" for number in range(luck.randint(2, 8))]
+        edges: list[GraphEdge] = []
+        groups: list[GraphGroup] = []
+        for place, target in enumerate(names[1:], 1):
+            sources = luck.sample(names[:place], luck.randint(0, min(place, 5)))
+            ref = luck.choice(("", "input", "report"))
+            edges += [GraphEdge(source=one, target=target, data_passing_ref=ref) for one in sources]
+            if sources and luck.random() < 0.6:
+                groups.append(GraphGroup(target, self._group_policy(len(sources))))
+        return GraphSubmission(
+            nodes=tuple(
+                GraphNode(kind="work", name=name, input=b"own", policy=luck.choice(_POLICIES[:3]))
+                for name in names
+            ),
+            edges=tuple(edges),
+            groups=tuple(groups),
+        )
+
+    def _group_policy(self, width: int) -> dict[str, object]:
+        kind = self._luck.choice(("all_of", "any_of", "quorum"))
+        if kind == "all_of":
+            return {"kind": kind}
+        cut = self._luck.choice(("cancel_remaining", "let_run"))
+        many = {"k": self._luck.randint(1, width + 1)} if kind == "quorum" else {}
+        return {"kind": kind, "on_satisfied": cut, **many}
+
+    async def _claim(self) -> None:
+        order = ClaimOrder(
+            worker_id="pool",
+            worker_instance_id="pool-1",
+            lanes=("default", "gpu"),
+            n=self._luck.randint(1, 4),
+            lease_ms=self._luck.choice((1_000, 30_000)),
+            upstreams=self._luck.random() < 0.5,
+        )
+        claimed = await self._do("claim", self._side.engine.claims.claim(order))
+        self._held += [one.held for one in claimed or ()]
+
+    async def _finish(self) -> None:
+        held = self._one(self._held[-4:])
+        if held is None:
+            await self._claim()
+            return
+        outcomes = self._side.engine.outcomes
+        if self._luck.random() < 0.6:
+            await self._do("complete", outcomes.complete(held, b"result"))
+        else:
+            category = self._luck.choice(("permanent", "transient"))
+            await self._do("fail", outcomes.fail(held, Failure("broken", category)))
+
+    async def _hand_back(self) -> None:
+        held = self._one(self._held)
+        if held is not None:
+            for_ms = self._luck.choice((0, 600))
+            await self._do("delay", self._side.engine.outcomes.delay(held, for_ms=for_ms))
+
+    async def _park(self) -> None:
+        held = self._one(self._held[-4:])
+        if held is not None:
+            others = [one for one in self._executions if one != held.execution_id]
+            children = tuple(self._luck.sample(others, min(len(others), self._luck.randint(0, 2))))
+            waiting = self._side.engine.outcomes.wait_for_children(held, children)
+            await self._do("park", waiting)
+
+    async def _cancel(self) -> None:
+        own = self._one(self._executions)
+        if own is not None:
+            await self._do("cancel", self._side.engine.outcomes.cancel(Held(own), "enough"))
+
+    async def _replay(self) -> None:
+        own = self._one(await self._ended())
+        if own is not None:
+            await self._do("replay", self._side.engine.replays.replay(own))
+
+    async def _replay_flow(self) -> None:
+        flow_id = self._one(sorted(self._known.flows))
+        if flow_id is not None:
+            replays = self._side.engine.flow_replays
+            await self._do("replay flow", replays.replay_flow(flow_id))
+
+    async def _suspend(self) -> None:
+        """Wait for the outside, as far as a store is concerned."""
+        held = self._one(self._held[-4:])
+        if held is None:
+            return
+        fence = Fence(held.lease_id, held.lease_epoch, held.attempt_id)
+        plan = Plan(
+            target=held.execution_id,
+            rule="suspend",
+            guard=Guard(frozenset({"active"}), fence),
+            set={"state": "suspended", "next": "resume", "suspension_id": "susp-1"},
+            attempt=PauseAttempt(self._luck.choice(("susp-1", "worker_delay"))),
+            documents={SUSPENSION: b"{}"},
+        )
+        self.trace.append(("suspend", told(await self._side.backend.apply([plan]))))
+
+    async def _resume(self) -> None:
+        own = self._one(self._executions)
+        if own is not None:
+            guard = Guard(frozenset({"suspended"}))
+            plan = Plan(target=own, rule="resume", guard=guard, set={"state": "waiting"})
+            self.trace.append(("resume", told(await self._side.backend.apply([plan]))))
+
+    async def _ended(self) -> list[str]:
+        seen = await self._side.backend.read(self._executions, frozenset())
+        return [one.record.execution_id for one in seen if one and one.record.state in FINAL]
+
+    async def _cancel_flow(self) -> None:
+        flow_id = self._one(sorted(self._known.flows))
+        if flow_id is not None and self._luck.random() < 0.6:
+            policy = self._luck.choice(("cancel_all", "cancel_pending", "flow_only"))
+            cancels = self._side.engine.flow_cancels
+            await self._do(
+                "cancel flow", cancels.cancel_flow(flow_id, policy, "enough", wait=False)
+            )
+
+    async def _wait(self) -> None:
+        self._clock.advance(self._luck.choice((1, 500, 1_000, 2_000, 31_000)))
+        counts = (await self._side.sweep.visit()).counts
+        self.trace.append(("sweep", dict(counts)))
+
+    async def _purge(self) -> None:
+        if self._luck.random() < 0.3:
+            self._clock.advance(90_000_000)
+        self.trace.append(("purge", await self._side.backend.purge(10)))
+
+
+async def _day(side: Side, clock: VirtualClock, seed: int) -> Trace:
+    return await Day(side, clock, Random(seed)).spend(80)
+
+
+async def _limits(side: Side, clock: VirtualClock, seed: int) -> Trace:
+    """Batches about budgets and gates, and both as they are seen after each."""
+    calls, trace, backend = LimitCalls(seed, COUNTS), Trace(), side.backend
+    for name, items in calls.define():
+        trace.append((name, await made(backend, name, items)))
+    for _ in range(120):
+        name, items = calls.next()
+        trace.append((name, await made(backend, name, items)))
+        trace.append(("budgets", await backend.budgets(calls.budgets)))
+        trace.append(("gates", await backend.gates(calls.gates)))
+        clock.advance(calls.pause())
+        trace.append(("ended", await drop_what_ended(backend, calls)))
+    return trace
+
+
+_SMALL: Final = {
+    "settle.EDGES_PER_STEP": 2,
+    "settle.LOOKS_PER_STEP": 5,
+    "settle.PAGE": 2,
+    "settle.BYTES_PER_STEP": 9,
+    "flow_cancel.MEMBERS_PER_STEP": 2,
+    "flow_cancel.LOOKS_PER_STEP": 4,
+    "graph.UPSTREAM_BYTES": 7,
+    "gates.MOST_WOKEN": 2,
+    "gates.MOST_LOOKS": 3,
+    "gates.MOST_ENDED": 2,
+    "lease.QUEUE_PAGE": 2,
+    "lease.SPARE_LOOKS": 1,
+}
+
+
+class Scenario(NamedTuple):
+    name: str
+    play: Play
+    seed: int
+    # Constants it runs under, by their names in Lua files.
+    bounds: Mapping[str, int] = {}
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.seed}"
+
+
+SCENARIOS: Final = (
+    *(Scenario("a day", _day, seed) for seed in range(5)),
+    *(Scenario("a day in small steps", _day, seed, _SMALL) for seed in range(5, 17)),
+    *(Scenario("output", mechanisms.output, seed) for seed in range(1)),
+    *(Scenario("small output", mechanisms.output, seed, SMALL_OUTPUT) for seed in range(3)),
+    Scenario("reservations", mechanisms.reservations, 0),
+    Scenario("chunks", mechanisms.chunks, 0),
+    Scenario("notifications", mechanisms.notifications, 0),
+    *(Scenario("limits", _limits, seed) for seed in range(3)),
+    *(Scenario("limits in small steps", _limits, seed, _SMALL) for seed in range(3, 5)),
+)
+
+
+@contextmanager
+def _without_clocks() -> Iterator[None]:
+    """Calls that do not end early because a server is slow."""
+    before = dict(LONG)
+    LONG.update({name: (_LIFTED_S, least) for name, (_, least) in before.items()})
+    try:
+        yield
+    finally:
+        LONG.update(before)
+
+
+async def trace_of(scenario: Scenario, store: str) -> Trace:
+    """What a store comes to; an error it ends with is the last thing told."""
+    with ExitStack() as stack:
+        stack.enter_context(_without_clocks())
+        for name, value in scenario.bounds.items():
+            stack.enter_context(patched(name, value))
+        clock = VirtualClock()
+        side = Side(store, _OPEN[store](clock, Path()))
+        await side.open()
+        try:
+            return await scenario.play(side, clock, scenario.seed)
+        finally:
+            await side.close()
