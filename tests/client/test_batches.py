@@ -1,5 +1,7 @@
 """Batches that are larger than a body may be: cut, sent one after the other, answered as one."""
 
+from typing import Any
+
 import httpx
 import msgspec
 import pytest
@@ -20,7 +22,12 @@ from flowfabric.operations.workers import (
     Workers,
 )
 
-HELD = {"execution_id": "{fp:1}:x", "lease_id": "l", "lease_epoch": 1, "attempt_id": "a"}
+HELD: dict[str, Any] = {
+    "execution_id": "{fp:1}:x",
+    "lease_id": "l",
+    "lease_epoch": 1,
+    "attempt_id": "a",
+}
 NEXT = ClaimTerms(worker_id="w", worker_instance_id="w-1", lanes=("default",))
 STALE = {"error": "stale_lease: gone", "kind": "stale_lease", "retryable": False}
 
