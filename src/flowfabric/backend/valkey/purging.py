@@ -13,6 +13,7 @@ from flowfabric.backend.valkey.keys import execution_partition_key, key_of, part
 from flowfabric.backend.valkey.limit_upkeep import drop_ended, forget
 from flowfabric.backend.valkey.logs import log_numbers, log_tag
 from flowfabric.backend.valkey.packing import Args, record_from
+from flowfabric.backend.valkey.requests import FindFullLogs, FindPurgeable, TrimLog
 from flowfabric.backend.valkey.searching import SearchMechanism, Shelves, Spot
 from flowfabric.backend.valkey.stored_flows import tables_of
 from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
@@ -69,10 +70,7 @@ class PurgeMechanism(FlowMechanism, SearchMechanism):
         return [one.execution_id for one in own]
 
     async def _purge(self, ids: Sequence[str]) -> list[_Purged]:
-        items = [(execution_id,) for execution_id in ids]
-        answers = await self._calls.batches(
-            "purge", items, lambda item: execution_partition_key(item[0]), _same, _fate
-        )
+        answers = await self._calls.batches("purge", ids, execution_partition_key, _same, _fate)
         return [_raised(answer) for answer in answers]
 
     async def _purge_flows(self, limit: int, only: DutyFilter) -> None:
@@ -82,7 +80,7 @@ class PurgeMechanism(FlowMechanism, SearchMechanism):
             self._calls,
             "purgeable",
             self._everywhere,
-            lambda share: [looks, *share],
+            lambda share: FindPurgeable(looks, share),
         )
         found = sorted((at, flow_id, part) for reply in replies for at, part, flow_id in reply.head)
         partitions = {flow_id: part for _, flow_id, part in found}
@@ -107,11 +105,11 @@ class PurgeMechanism(FlowMechanism, SearchMechanism):
             self._calls,
             "overfull",
             [(tag, key_of(tag)) for tag in tags],
-            lambda share: [LOG_ENTRIES, LOG_MS, *share],
+            lambda share: FindFullLogs(LOG_ENTRIES, LOG_MS, share),
         )
-        full = [(tag, LOG_ENTRIES, LOG_MS) for reply in replies for tag in reply.head]
+        full = [TrimLog(tag, LOG_ENTRIES, LOG_MS) for reply in replies for tag in reply.head]
         for answer in await self._calls.batches(
-            "trim", full, lambda item: key_of(item[0]), _same, lambda _, answer, __: answer
+            "trim", full, lambda item: key_of(item.tag), _same, lambda _, answer, __: answer
         ):
             _raised(answer)
 

@@ -131,7 +131,8 @@ function WRITERS.fairness(_, tag, put)
   call('HSET', ff.fairness(tag, put[2]), put[3], put[4])
 end
 
-local function write_all(c, tag, puts, log, topics)
+local function write_all(c, tag, request)
+  local puts, log, topics = request[@commit.puts], request[@commit.log], request[@commit.topics]
   for i = 1, #puts do WRITERS[puts[i][1]](c, tag, puts[i]) end
   if c.budgets then ff.write_budgets(c.budgets) end
   for i = 1, #log do ff.log(c, c.shelf or tag, log[i]) end
@@ -140,13 +141,14 @@ end
 
 local function commit(_, args)
   local c = ff.open(args)
-  local tag, decided_at, reads, digests, puts, log, topics = unpack(c.request)
-  if c.now - decided_at > DECISION_MS or not is_unchanged(reads, digests) then
+  local request = c.request
+  local decided_at, reads = request[@commit.decided_at], request[@commit.reads]
+  if c.now - decided_at > DECISION_MS or not is_unchanged(reads, request[@commit.digests]) then
     return ff.answer(c, { false, read_all(c, reads) })
   end
   -- What was decided for an instant happens at that instant.
   c.now = decided_at
-  write_all(c, tag, puts, log, topics)
+  write_all(c, request[@commit.tag], request)
   return ff.close(c, { true })
 end
 

@@ -64,14 +64,14 @@ function ff.open(args)
   serial = serial + 1
   ff.held = {}
   ff.bound_sets()
-  local now, micros = clock(request[1])
+  local now, micros = clock(request[@call.now])
   return {
     now = now,
     micros = micros,
     began = processor_s(),
-    cluster = request[2],
-    shelf = not request[2] and SHELF,
-    request = request[3],
+    cluster = request[@call.partition],
+    shelf = not request[@call.partition] and SHELF,
+    request = request[@call.request],
     args = args,
     shapes = {},
     records = {},
