@@ -1,7 +1,7 @@
 """Settings, and the only reader of the environment."""
 
 from flowfabric.config.addresses import parse_store_url
-from flowfabric.config.environment import settings_from
+from flowfabric.config.environment import settings_for, settings_from
 from flowfabric.config.settings import (
     DEFAULT_PATH,
     SERVER_SCHEMES,
@@ -22,6 +22,7 @@ __all__ = [
     "Settings",
     "StoreUrl",
     "parse_store_url",
+    "settings_for",
     "settings_from",
     "token_digest",
 ]

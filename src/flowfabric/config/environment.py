@@ -23,7 +23,7 @@ from flowfabric.core.ids import check_namespace
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.scopes import Scope
 from flowfabric.core.tokens import Secret
-from flowfabric.errors import InvalidInput
+from flowfabric.errors import ConfigError, InvalidInput
 
 
 def settings_from(
@@ -236,3 +236,14 @@ _OF_STORES: Final = (
 )
 # A second name, looked at when the first is unset.
 _ALIASES: Final = {"FF_MAX_CONCURRENT_STREAM_OPS": "FF_MAX_CONCURRENT_TAIL"}
+
+
+def settings_for(url: str | None, settings: Settings | None) -> Settings:
+    """The settings a program asked for; what it did not say comes from the environment."""
+    try:
+        chosen = settings_from() if settings is None else settings
+        if url is None:
+            return chosen
+        return msgspec.structs.replace(chosen, store=parse_store_url(url))
+    except InvalidInput as fault:
+        raise ConfigError(fault.detail) from fault

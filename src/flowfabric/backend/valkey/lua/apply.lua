@@ -1,8 +1,6 @@
 -- ff1_apply: plans, each wholly or not at all, and a claim behind them if one is given, also where the rest of
 -- the plans is left to another call: what the first ones released is taken at once.
--- request: {plans, claim request or false}; a plan is eight values in turn: the argument that has its
---   packed shape, target, lease id or '', lease epoch, attempt id, operation or '', and the arguments
---   of result and input, 0 to drop it, -1 to leave it; a shape is an array by the places of @p
+-- request: @applying; plans are @own, one behind the other; a shape is an array by the places of @p
 -- answers, of the first plans only if they took long: {{'applied', state, version, wake_at, gated, was,
 --   replayed, more, row, static}, or {'refused', row, static}, ...}, claim answer; row and static are
 --   numbers of raw elements, 0 when there is none. The version alone stands for a plan that moved an active

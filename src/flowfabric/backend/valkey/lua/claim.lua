@@ -1,15 +1,12 @@
 -- ff1_claim: the best waiting records of some lanes, leased or reserved in the same step.
--- request: {{argument of the order, lease id, attempt id, ... in turn}, ...}; an order is packed: {worker,
---   instance, namespace, lanes, sets, lease_for, reserve, payload, upstreams, bound, room}; in a cluster
---   nothing of a rank above the bound is taken, false for none
+-- request: {@claim, ...}; an @order is packed in an argument of its own
 -- answers: {offers, more}; an offer is {fate, row, static, input, deferred, journal length,
 --   suspension id, suspension, upstreams}, where row, static, input and suspension are numbers of
 --   raw elements, 0 when there is none. A lease with nothing else to tell is the number of its row, the static
 --   text and the input being the next two elements; of a record without input the negative number.
 --
 -- ff1_lease: named records.
--- request: {{id, grant id, worker, instance, lease id, attempt id, lease_for, reason, payload,
---   upstreams}, ...}
+-- request: {@named, ...}
 -- answers: an offer, or {'refused', row, static}
 
 local HINTS = 16

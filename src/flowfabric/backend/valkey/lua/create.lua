@@ -1,7 +1,5 @@
 -- ff1_create: insert if absent, with the idempotency key, the flow and the queue place.
--- request: {{id, the argument that has its packed shape, static text, the argument of its input or 0,
---   idempotency key}, ...}; a shape is what many births have in common: {record row, window, delay_until,
---   deadline_at, deadline_in, has_dependencies, fairness key}
+-- request: {@new, ...}; a @shape is what many of them have in common
 -- answers, of the first births only if they took long: true, {'duplicate', id}, {'refused', flow or 0}
 
 -- How far behind its age a record of a flooding fairness key stands.

@@ -1,6 +1,6 @@
 -- What a purge asks and tells of flows.
 --
--- ff1_purgeable: request {how many, partition, ...}; answers {purge_at, partition, flow id}, ... of flows that are
+-- ff1_purgeable: request @purgeable; answers {purge_at, partition, flow id}, ... of flows that are
 --   past their retention and whose members are all gone, the first of each partition
 
 -- Whether a member's result may still be somebody's input.

@@ -1,5 +1,5 @@
 -- ff1_cancel_flow: cancel flows, and in the same step as many of the members they cover as a step may.
--- request: {{tag, flow id, only if uncancelled, only at this version or false, policy, reason, event}, ...}
+-- request: {@cancel_flow, ...}
 -- answers: {'applied', flow, cancelled, more} or {'refused', flow or false}
 --
 -- ff1_settle: go on with what bounded steps left over on flows.

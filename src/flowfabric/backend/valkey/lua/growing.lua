@@ -1,7 +1,5 @@
 -- ff1_graph: a whole new graph in one step, or the first chunk of a large one.
--- request: {{tag, flow id, flow, shapes, members, edges, lists, is_last}, ...}; shapes as in ff1_create; members are
---   {id, number of its shape, and the arguments of static text, input and group, 0 for none, ...} in turn; edges
---   and lists as `ff.insert_edges` takes them
+-- request: {@graph, ...}; members are @member, one behind the other
 -- answers: {'created', flow}; {'known'} when there is such a flow, or one of the members, already: then it is
 --   not new, and nothing was written
 

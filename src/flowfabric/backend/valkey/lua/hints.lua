@@ -5,11 +5,11 @@
 --
 -- ff1_hint: request {{'q', tag, sequence, rank or '', namespace, lane, set}, ...} of one lane, or
 --   {{'t', tag, sequence, instant or ''}, ...}
--- ff1_ready: request {namespace, lane, sets or false for all}; answers {set, tag, rank, tag, rank,
+-- ff1_ready: request @ready; answers {set, tag, rank, tag, rank,
 --   ...}, ...
--- ff1_peek: request {namespace, lane, sets, how many, tag, ...}, all tags of one node; answers {rank,
+-- ff1_peek: request @peek, all tags of one node; answers {rank,
 --   tag, member}, ... of the best that wait there, in order, the first of each tag always
--- ff1_timers: request {limit, after due_at or false, after id}; answers {tags with something due,
+-- ff1_timers: request @due; answers {tags with something due,
 --   config, next due_at or false, next id}; a document of config is shown as `due` does
 -- ff1_heads: request {tag, ...}: tells the heads of these partitions once more
 

@@ -1,11 +1,11 @@
 -- ff1_list: places of views, in order, over the partitions of one node.
--- request: {view names, newest first, score or false, id, how many, only what is due, partition, ...}: entries
---   strictly behind (score, id), or from the beginning; due is what has a score up to now. Of a flow's
---   view, {name, where the range of a state begins} stands for the name, and scores are told from there
+-- request: @list: entries strictly behind (score, id), or from the beginning; due is what has a score up to
+--   now. Of a flow's view, {name, where the range of a state begins} stands for the name, and scores are told
+--   from there
 -- answers: {whether it has more, id, score, ...} for each view that has any; together about as many as
 --   asked for, and no more than that of one
 -- ff1_rows: request {id, ...}; answers {row, static}, numbers of raw elements, or false, ...
--- ff1_sets: request {namespace, lane}; answers the requirement sets the lane ever queued by
+-- ff1_sets: request @lane; answers the requirement sets the lane ever queued by
 --
 -- The first two read several partitions at once, so that a look at all of them is one call for each node.
 

@@ -1,5 +1,5 @@
 -- ff1_log: entries of the logs of one node's partitions.
--- request: {how many, tag, first id to read or '', ...}
+-- request: @log
 -- answers: {tag, last dropped id or '', last id or '', whether it has more, id, number of the raw
 --   entry, ...} for each partition that ever had an entry
 --

@@ -3,9 +3,9 @@
 -- answers: {'purged', row, static}, numbers of raw elements or 0 when it had no limits; {'put off'} for a
 --   member whose flow goes on; {'kept'} when it is not, or no longer, to go
 --
--- ff1_overfull: request {how many entries of a log to keep, for how long, tag, ...}; answers the tags of
+-- ff1_overfull: request @full; answers the tags of
 --   logs that hold more
--- ff1_trim: request {{tag, how many to keep, for how long}, ...}; answers how many went
+-- ff1_trim: request {@trim, ...}; answers how many went
 
 -- How many entries beyond the number to keep one call drops.
 local MOST_DROPPED = 1000
