@@ -309,6 +309,44 @@ function probes._fits(_, a)
   return probed['gates.fits'](a[1] or nil, a[2], a[3], a[4])
 end
 
+local function gate_in(now, a)
+  local c = open(now)
+  local state = ff.open_gates(c, a[1], true)
+  local gate = { name = a[2], quota = a[3] or nil, slots = a[4], entries = a[5], ends = 0, passed = 0 }
+  for _, key in pairs({ $key.slots, $key.entries, $key.holders, $key.waiter_ranks, $key.waiters }) do
+    call('DEL', key .. a[1] .. ':' .. a[2])
+  end
+  return c, state, gate
+end
+
+-- {tag, gate, quota or false, slots, entries, {execution, slot end or 0, entry or 0, …}, who enters, holder,
+-- hold ms, cap, rate}
+function probes.enter(now, a)
+  local c, state, gate = gate_in(now, a)
+  for i = 1, #a[6], 3 do
+    local slot, entry = a[6][i + 1], a[6][i + 2]
+    ff.put_standing(state, gate, a[6][i], 'holder', slot ~= 0 and slot, entry ~= 0 and entry)
+  end
+  local item = { a[7], {}, a[8], a[9], false, 1, 0, '', false }
+  local pass, denied = probed['admit.enter']({ c = c, promised = {} }, item, state, gate, a[10], a[11])
+  return denied or { 'passed', pass.slot or 0, pass.new_slot, pass.new_entry, pass.ends }
+end
+
+-- {tag, gate, quota or false, slots, entries, {execution, waiter, …}}: who is told, and who is left
+function probes.choose(now, a)
+  local _, state, gate = gate_in(now, a)
+  for i = 1, #a[6], 2 do ff.list_waiter(a[1], a[2], a[6][i], a[6][i + 1]) end
+  local told = ff.woken_at_gate(state, gate)
+  return { told, call('ZRANGE', $key.waiter_ranks .. a[1] .. ':' .. a[2], 0, -1) }
+end
+
+-- {tag, gate, look ms}: until when a waiter is listed
+function probes.listed_until(now, a)
+  local item = { 'one', {}, '', 0, 1, 1, a[3], '', false }
+  probed['admit.line_up']({ c = open(now), lines = {} }, item, a[1], a[2], a[3], 0, {})
+  return ff.waiter(a[1], a[2], 'one')[2]
+end
+
 local function run(item)
   return probes[item[1]](item[2], item[3])
 end
