@@ -199,7 +199,7 @@ _GATE: Final = "q:gate"
 def _enter(draw: Inputs) -> Case:
     quota = draw.quota()
     rows = {
-        f"e{number}": (draw.one((0, NOW + 500, NOW + 9_000)), draw.one((0, NOW - 300, NOW - 900)))
+        f"e{number}": (draw.one((0, NOW + 500, NOW + 9_000)), draw.one((0, NOW - 300, NOW - 1_000)))
         for number in range(draw.one((0, 1, 2, 4)))
     }
     if quota is None:
@@ -273,9 +273,9 @@ def _listed_until(draw: Inputs) -> Case:
 
 
 MAKES: Final[tuple[Counted, ...]] = (
-    (_refusal, SOME),
+    (_refusal, MANY),
     (_breached, FEW),
-    (_plus, SOME),
+    (_plus, MANY),
     (_closed, SOME),
     (_check_dimensions, FEW),
     (_unhold, FEW),

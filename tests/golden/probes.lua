@@ -49,7 +49,8 @@ end
 function probes.known_execution(now, a)
   local c = open(now)
   local _, name = probed['create.known_id'](c, a[1], record(a[2]), a[3])
-  probed['create.remember_key'](c, name, a[4], a[5])
+  call('DEL', name)
+  if a[5] > 0 then probed['create.remember_key'](c, name, a[4], a[5]) end
   local known = probed['create.known_id'](open(a[6]), a[1], record(a[2]), a[3])
   return { name, known or '' }
 end

@@ -17,6 +17,7 @@ from flowfabric.core.limits.asks import DefineQuota
 from flowfabric.core.limits.gates import Quota
 from flowfabric.core.plan import Guard, PauseAttempt, Plan
 from flowfabric.core.rules.attempts import Failure, complete, fail
+from flowfabric.core.rules.flows import cancel_flow
 from flowfabric.core.states import FINAL, STATES
 from flowfabric.engine.leased import Held
 from flowfabric.operations.executions import Submission
@@ -45,7 +46,17 @@ _ACTS: Final = (
 )
 _GRAPH_ACTS: Final = (
     *("graph", "claim", "claim", "claim", "end", "end", "end", "end", "end", "end", "end"),
-    *("finish", "park", "cancel", "replay", "replay", "replay_flow", "cancel_flow", "wait"),
+    *(
+        "finish",
+        "park",
+        "cancel",
+        "replay",
+        "replay",
+        "replay_flow",
+        "wait",
+        "note",
+        "cancel_in_steps",
+    ),
 )
 _POLICIES: Final[tuple[dict[str, Any], ...]] = (
     {},
@@ -186,7 +197,20 @@ class Day:
         if held.record is not None and self._luck.random() < 0.3:
             plan = fail(held.record, fence, failed, 1.0, "op")
         self.trace.append(("end", told(await backend.apply([plan]))))
-        flows = sorted(self._known.flows)
+        await self._settle()
+
+    async def _cancel_in_steps(self) -> None:
+        flow_id = self._one(sorted(self._known.flows))
+        if flow_id is not None:
+            policy = self._luck.choice(("cancel_all", "cancel_pending", "flow_only"))
+            plan = cancel_flow(flow_id, policy, "enough")  # type: ignore[arg-type]
+            answers = await self._side.backend.apply_flows([plan])
+            self.trace.append(("cancel in steps", told(answers)))
+            await self._settle()
+
+    async def _settle(self) -> None:
+        """Step by step what flows have left to do, and how they are after each."""
+        backend, flows = self._side.backend, sorted(self._known.flows)
         for _ in range(_MOST_STEPS):
             self.trace.append(("flows", await backend.flows(flows)))
             more = await backend.settle(flows)
@@ -309,7 +333,7 @@ def _quotas(calls: LimitCalls) -> list[DefineQuota]:
             Quota(
                 quota_policy_id=own,
                 window_seconds=4,
-                max_requests_per_window=(0, 2, 3)[place],
+                max_requests_per_window=(1, 2, 3)[place],
                 max_concurrent=(1, 0, 2)[place],
             )
         )
