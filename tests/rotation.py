@@ -58,7 +58,7 @@ def pytest_report_header(config: pytest.Config) -> str:
     if chosen := _named_stores():
         return f"stores: {', '.join(sorted(chosen))} (FF_TEST_STORES)"
     number = config.option.rotation
-    return f"rotation: {number} of 0 to {ROTATIONS - 1}; repeat it with --rotation={number}"
+    return f"rotation: {number} of 0 to {ROTATIONS - 1}; repeat: make test ARGS=--rotation={number}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

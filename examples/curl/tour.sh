@@ -47,7 +47,7 @@ call GET "/v1/executions/$own/attempts/0/stream/tail?block_ms=1000" \
     | expect 'c3RlcCAx' 'and read'
 
 echo "# suspend until somebody approves"
-waitpoint=$(call POST /v1/worker/suspend "{$held,\"op\":\"wait\",\"waitpoints\":[{\"fresh\":{}}],
+waitpoint=$(call POST /v1/worker/suspend "{$held,\"op\":\"wait\",\"waitpoints\":[{\"type\":\"fresh\"}],
     \"resume_condition\":{\"condition_type\":\"signal_set\",\"required_signal_names\":[\"approved\"]},
     \"reason_code\":\"waiting_for_approval\"}" | field waitpoint_id)
 call GET "/v1/executions/$own/state" | expect '"suspended"' 'it waits without a worker'
@@ -59,7 +59,7 @@ echo "# go on and finish"
 claimed=$(call POST /v1/worker/claim "{$worker,\"lanes\":[\"curl\"],\"wait_ms\":5000}")
 echo "$claimed" | expect '"attempt_type":"resumed"' 'the same attempt goes on'
 call POST /v1/worker/finish \
-    "{\"items\":[{$(fence "$claimed"),\"op\":\"done\",\"outcome\":{\"complete\":{\"result\":\"ZG9uZQ==\"}}}]}" \
+    "{\"items\":[{$(fence "$claimed"),\"op\":\"done\",\"outcome\":{\"type\":\"complete\",\"result\":\"ZG9uZQ==\"}}]}" \
     | expect '"state":"completed"' 'completed'
 call GET "/v1/executions/$own/result?wait_ms=5000" | expect 'done' 'the result'
 

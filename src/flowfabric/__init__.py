@@ -1,33 +1,41 @@
-"""FlowFabric: durable execution for Python."""
+"""FlowFabric: durable execution for Python.
 
-from flowfabric.core.policy_types import ExponentialBackoff, FixedBackoff
+Names are loaded when they are asked for, so that a program pays only for what it uses.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from flowfabric.core.version import VERSION
-from flowfabric.errors import (
-    BudgetExceeded,
-    ConfigError,
-    ExecutionCancelled,
-    ExecutionExpired,
-    ExecutionFailed,
-    ExecutionSkipped,
-    FlowFabricError,
-    ResultTimeout,
-)
-from flowfabric.fabric.app import FlowFabric
-from flowfabric.fabric.claimers import WorkerConfig, connect, connect_with
-from flowfabric.fabric.flow_runs import FlowRun
-from flowfabric.fabric.flows import Flow
-from flowfabric.fabric.nodes import Node
-from flowfabric.fabric.runs import Frame, Run
-from flowfabric.fabric.schedules import TaskSchedule
-from flowfabric.fabric.tasks import Task
-from flowfabric.worker.answers import Delay, Fail, Suspend
-from flowfabric.worker.claimed import ClaimedTask
-from flowfabric.worker.claiming import Claimer
-from flowfabric.worker.context import Context, SyncContext, TaskInfo
-from flowfabric.worker.handlers import Data, Middleware, Payload, PayloadBytes
-from flowfabric.worker.resources import resource
-from flowfabric.worker.runtime import Worker
-from flowfabric.worker.waits import Decision, PendingWaitpoint, Signal
+
+if TYPE_CHECKING:
+    from flowfabric.core.policy_types import ExponentialBackoff, FixedBackoff
+    from flowfabric.errors import (
+        BudgetExceeded,
+        ConfigError,
+        ExecutionCancelled,
+        ExecutionExpired,
+        ExecutionFailed,
+        ExecutionSkipped,
+        FlowFabricError,
+        ResultTimeout,
+    )
+    from flowfabric.fabric.app import FlowFabric
+    from flowfabric.fabric.claimers import WorkerConfig, connect, connect_with
+    from flowfabric.fabric.flow_runs import FlowRun
+    from flowfabric.fabric.flows import Flow
+    from flowfabric.fabric.nodes import Node
+    from flowfabric.fabric.runs import Frame, Run
+    from flowfabric.fabric.schedules import TaskSchedule
+    from flowfabric.fabric.tasks import Task
+    from flowfabric.worker.answers import Delay, Fail, Suspend
+    from flowfabric.worker.claimed import ClaimedTask
+    from flowfabric.worker.claiming import Claimer
+    from flowfabric.worker.context import Context, SyncContext, TaskInfo
+    from flowfabric.worker.handlers import Data, Middleware, Payload, PayloadBytes
+    from flowfabric.worker.resources import resource
+    from flowfabric.worker.runtime import Worker
+    from flowfabric.worker.waits import Decision, PendingWaitpoint, Signal
 
 __version__ = VERSION
 
@@ -71,3 +79,45 @@ __all__ = [
     "connect_with",
     "resource",
 ]
+
+_MODULES: Final = {
+    "flowfabric.core.policy_types": ("ExponentialBackoff", "FixedBackoff"),
+    "flowfabric.errors": (
+        "BudgetExceeded",
+        "ConfigError",
+        "ExecutionCancelled",
+        "ExecutionExpired",
+        "ExecutionFailed",
+        "ExecutionSkipped",
+        "FlowFabricError",
+        "ResultTimeout",
+    ),
+    "flowfabric.fabric.app": ("FlowFabric",),
+    "flowfabric.fabric.claimers": ("WorkerConfig", "connect", "connect_with"),
+    "flowfabric.fabric.flow_runs": ("FlowRun",),
+    "flowfabric.fabric.flows": ("Flow",),
+    "flowfabric.fabric.nodes": ("Node",),
+    "flowfabric.fabric.runs": ("Frame", "Run"),
+    "flowfabric.fabric.schedules": ("TaskSchedule",),
+    "flowfabric.fabric.tasks": ("Task",),
+    "flowfabric.worker.answers": ("Delay", "Fail", "Suspend"),
+    "flowfabric.worker.claimed": ("ClaimedTask",),
+    "flowfabric.worker.claiming": ("Claimer",),
+    "flowfabric.worker.context": ("Context", "SyncContext", "TaskInfo"),
+    "flowfabric.worker.handlers": ("Data", "Middleware", "Payload", "PayloadBytes"),
+    "flowfabric.worker.resources": ("resource",),
+    "flowfabric.worker.runtime": ("Worker",),
+    "flowfabric.worker.waits": ("Decision", "PendingWaitpoint", "Signal"),
+}
+_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

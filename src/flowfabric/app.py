@@ -185,6 +185,7 @@ async def engine_over(backend: Backend, settings: Settings, observer: Observer =
         limits = Limits(
             stream_ops=settings.max_concurrent_stream_ops,
             waitpoint_grace_ms=settings.waitpoint_grace_ms,
+            claim_poll_ms=settings.claim_poll_interval_ms,
         )
         engine = engine_on(backend, settings.counts, limits, settings.searchable_tags)
         await engine.keys.boot(settings.waitpoint_secret, generated=_generated(settings.store))
@@ -257,7 +258,11 @@ def duties_of(engine: Engine, settings: Settings, observer: Observer = NOBODY) -
                 settings.timer_sweep_interval_ms / 1000,
                 observer,
             ),
-            DutyLoop(Retention(engine), settings.retention_trimmer_interval_s, observer),
+            DutyLoop(
+                Retention(engine, settings.scanner_filter),
+                settings.retention_trimmer_interval_s,
+                observer,
+            ),
         ]
     )
 

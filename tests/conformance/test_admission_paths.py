@@ -249,7 +249,7 @@ async def test_gated_work_pays_one_trip_for_all_its_limits(driver: Driver) -> No
     assert len(claimed) == 20
     assert trips(watched) == ["claim", "admit", "lease"]
     watched.calls.clear()
-    await engine.leases.renew_many([one.held for one in claimed], LEASE_MS)
+    await asyncio.gather(*(engine.leases.renew(one.held, LEASE_MS) for one in claimed))
     assert watched.calls == ["apply", "extend"]
     watched.calls.clear()
     await asyncio.gather(*(engine.outcomes.complete(one.held) for one in claimed))

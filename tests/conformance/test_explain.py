@@ -91,7 +91,7 @@ async def test_no_worker_of_the_lane(driver: Driver) -> None:
     assert blocker == Blocker("no_worker", "no live worker of lane default")
     told = await explain(driver, own)
     assert told.hints == ("start a worker of namespace default on lane default",)
-    assert told.state_vector.blocking_reason == "waiting_for_capable_worker"
+    assert told.state_vector.blocking_reason == "waiting_for_worker"
 
 
 async def test_missing_capabilities_name_the_nearest_worker(driver: Driver) -> None:

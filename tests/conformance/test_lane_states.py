@@ -51,8 +51,7 @@ async def test_waiting_work_shows_its_lanes_state_and_nothing_is_written(
     own = await driver.submit()
     before = await driver.record(own)
     await engine.lanes.configure("default", "default", state=state)
-    info = await engine.reads.read_execution_info(own)
-    assert info is not None
+    info = await engine.reads.describe_execution(own)
     assert info.state_vector.eligibility_state == "blocked_by_lane_state"
     assert info.state_vector.blocking_reason == "paused_by_policy"
     assert (info.public_state, info.blocking_detail) == ("waiting", f"lane default is {state}")

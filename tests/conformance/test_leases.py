@@ -15,6 +15,7 @@ from flowfabric.errors import (
     NoLeaseToRevoke,
     StaleLease,
 )
+from flowfabric.operations import workers
 from flowfabric.operations.executions import AlreadySatisfied, Executions, Revoked
 from tests.conformance.driver import (
     FINAL,
@@ -27,6 +28,7 @@ from tests.conformance.driver import (
     stranger,
     unfenced,
 )
+from tests.conformance.worker_calls import renewal
 from tests.proofs import proves
 
 # ---- renew
@@ -102,12 +104,13 @@ async def test_many_leases_are_renewed_at_once_each_with_its_own_answer(driver: 
     revoked = await driver.reach("lease_revoked")
     good = [await driver.reach("active") for _ in range(3)]
     asked = [good[0], lost, guess(NOWHERE), good[1], revoked, unfenced(good[2].execution_id)]
-    answers = await driver.engine.leases.renew_many(asked, 8_000)
-    assert [type(answer) for answer in answers] == [
-        Renewed,
+    items = [renewal(one) for one in asked]
+    reply = await driver.engine.leases.renew_leases("pool-1", 8_000, items)
+    assert [type(answer) for answer in reply.items] == [
+        workers.Renewed,
         LeaseExpired,
         ExecutionNotFound,
-        Renewed,
+        workers.Renewed,
         LeaseRevoked,
         FenceRequired,
     ]

@@ -2,11 +2,13 @@
 
 import pytest
 
+from flowfabric.config import DutyFilter
 from flowfabric.core.graph import Flow
 from flowfabric.duties.retention import Retention
 from flowfabric.engine import Engine
 from flowfabric.errors import ExecutionNotFound
 from flowfabric.operations.executions import Submission
+from flowfabric.operations.flows import GraphNode, GraphSubmission
 from tests.conformance.driver import FINAL, LIVE, Driver, refused
 from tests.conformance.graphs import FlowUnderTest, Graph, Member, chain
 
@@ -187,3 +189,35 @@ async def test_a_flow_is_kept_for_its_own_retention(driver: Driver) -> None:
     driver.clock.advance(1)
     await purge(driver)
     assert await flow_of(driver.engine, flow) is None
+
+
+@pytest.mark.parametrize(
+    "only",
+    [
+        DutyFilter(namespace="alpha"),
+        DutyFilter(instance_tag=("app.case", "7")),
+        DutyFilter("alpha", ("app.case", "7")),
+    ],
+)
+async def test_retention_with_a_filter_touches_nobody_else(
+    driver: Driver, only: DutyFilter
+) -> None:
+    own, others = set[str](), set[str]()
+    for namespace, case in (("alpha", "7"), ("beta", "7"), ("alpha", "8"), ("beta", "8")):
+        tags = {"app.case": case}
+        where = own if only.matches(namespace, tags) else others
+        submitted = await driver.submit(namespace=namespace, tags=tags)
+        node = GraphNode(name="a", kind="k", tags=tags)
+        graph = GraphSubmission(nodes=(node,), namespace=namespace, tags=tags)
+        flow = await driver.engine.graphs.submit_graph(graph)
+        for execution_id in (submitted, *flow.executions.values()):
+            await driver.engine.outcomes.cancel_execution(execution_id, "")
+            where.add(execution_id)
+        where.add(flow.flow_id)
+    for _ in range(3):
+        driver.clock.advance(2 * DAY_MS)
+        await Retention(driver.engine, only).visit()
+    backend = driver.engine.deps.store.backend
+    for name in own | others:
+        found = await exists(driver, name) if ":" in name else (await backend.flows([name]))[0]
+        assert bool(found) == (name in others)

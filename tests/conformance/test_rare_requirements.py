@@ -69,8 +69,7 @@ async def test_work_nobody_can_do_shows_why_and_waits_for_who_can(driver: Driver
     own = await driver.submit(policy=GPU)
     await _register(driver, "plain")
     assert await engine.claims.claim(order()) == []
-    info = await engine.reads.read_execution_info(own)
-    assert info is not None
+    info = await engine.reads.describe_execution(own)
     assert info.state_vector.eligibility_state == "blocked_by_route"
     assert info.state_vector.blocking_reason == "waiting_for_capable_worker"
     assert info.blocking_detail == "no connected worker satisfies required_capabilities"

@@ -4,7 +4,7 @@ import pytest
 
 from flowfabric.core.states import public_state
 from flowfabric.errors import ExecutionNotFound, InvalidInput
-from flowfabric.operations.executions import ExecutionContext, Executions
+from flowfabric.operations.executions import ExecutionContext, Executions, Search
 from tests.conformance.driver import (
     EVERYWHERE,
     HELD,
@@ -28,11 +28,8 @@ async def test_every_state_is_shown_alike_by_all_reads(driver: Driver, situation
     expected = public_state(record.state, record.reason)
     reads = driver.engine.reads
     assert await reads.read_execution_state(held.execution_id) == expected
-    info = await reads.read_execution_info(held.execution_id)
-    snapshot = await reads.describe_execution(held.execution_id)
-    assert info is not None
-    assert snapshot is not None
-    assert info.public_state == snapshot.public_state == info.state_vector.public_state == expected
+    info = await reads.describe_execution(held.execution_id)
+    assert info.public_state == info.state_vector.public_state == expected
     assert (info.created_at, info.current_attempt_index) == (
         record.created_at,
         record.attempt_index,
@@ -41,26 +38,23 @@ async def test_every_state_is_shown_alike_by_all_reads(driver: Driver, situation
         record.started_at,
         record.completed_at,
     )
-    assert (snapshot.created_at, snapshot.last_mutation_at) == (
-        record.created_at,
-        record.changed_at,
-    )
-    assert snapshot.total_attempt_count == record.attempt_count
-    assert (snapshot.current_lease is not None) == (situation in HELD)
-    assert (snapshot.current_attempt is not None) == bool(record.attempt_id)
+    assert info.last_mutation_at == record.changed_at
+    assert info.total_attempt_count == record.attempt_count
+    assert (info.current_lease is not None) == (situation in HELD)
+    assert (info.current_attempt is not None) == bool(record.attempt_id)
 
 
 async def test_nothing_is_shown_of_an_execution_that_is_not_there(driver: Driver) -> None:
     reads = driver.engine.reads
     assert await reads.read_execution_state(NOWHERE) is None
-    assert await reads.read_execution_info(NOWHERE) is None
-    assert await reads.describe_execution(NOWHERE) is None
     assert await reads.get_execution_result(NOWHERE) is None
     assert await reads.resolve_execution_flow_id(NOWHERE) is None
     assert await reads.read_current_attempt_index(NOWHERE) == 0
     assert await reads.read_total_attempt_count(NOWHERE) == 0
     with refused(InvalidInput):
         await reads.read_execution_context(NOWHERE)
+    with refused(ExecutionNotFound):
+        await reads.describe_execution(NOWHERE)
     with refused(ExecutionNotFound):
         await reads.attempts(NOWHERE)
     with refused(ExecutionNotFound):
@@ -72,7 +66,6 @@ async def test_what_is_no_id_is_refused(driver: Driver, execution_id: str) -> No
     reads = driver.engine.reads
     for read in (
         reads.read_execution_state,
-        reads.read_execution_info,
         reads.describe_execution,
         reads.get_execution_result,
         reads.read_execution_context,
@@ -87,18 +80,14 @@ async def test_info_tells_what_was_submitted(driver: Driver) -> None:
     execution_id = await driver.submit(
         kind="train", lane="gpu lane", namespace="team", priority=7, tags={"app.a": "1"}
     )
-    info = await driver.engine.reads.read_execution_info(execution_id)
-    snapshot = await driver.engine.reads.describe_execution(execution_id)
-    assert info is not None
-    assert snapshot is not None
+    info = await driver.engine.reads.describe_execution(execution_id)
     assert (info.execution_kind, info.lane_id, info.namespace, info.priority) == (
         "train",
         "gpu lane",
         "team",
         7,
     )
-    assert (snapshot.lane_id, snapshot.namespace) == ("gpu lane", "team")
-    assert snapshot.tags == {"app.a": "1"}
+    assert info.tags == {"app.a": "1"}
 
 
 @proves(Executions.describe_execution)
@@ -107,7 +96,6 @@ async def test_a_lease_is_described_as_it_stands(driver: Driver) -> None:
     driver.clock.advance(1_000)
     await driver.engine.leases.renew(claimed.held, LEASE_MS)
     snapshot = await driver.engine.reads.describe_execution(claimed.execution_id)
-    assert snapshot is not None
     assert snapshot.current_lease is not None
     lease = snapshot.current_lease
     assert (lease.lease_id, lease.lease_epoch) == (claimed.held.lease_id, 1)
@@ -126,8 +114,7 @@ async def test_details_say_why_it_waits(driver: Driver) -> None:
     details = []
     for held in (delayed, backoff, lost):
         snapshot = await driver.engine.reads.describe_execution(held.execution_id)
-        assert snapshot is not None
-        details.append((snapshot.blocking_reason, snapshot.blocking_detail))
+        details.append((snapshot.state_vector.blocking_reason, snapshot.blocking_detail))
     assert details == [
         ("waiting_for_delay", f"delayed until {wake_at}"),
         (
@@ -193,7 +180,17 @@ async def test_a_member_knows_its_flow(driver: Driver) -> None:
     reads = driver.engine.reads
     flow = await driver.graph(chain("a", "b"))
     assert await reads.resolve_execution_flow_id(flow.ids["b"]) == flow.flow_id
-    info = await reads.read_execution_info(flow.ids["b"])
-    assert info is not None
+    info = await reads.describe_execution(flow.ids["b"])
     assert info.flow_id == flow.flow_id
     assert await reads.resolve_execution_flow_id(await driver.submit()) is None
+
+
+async def test_work_that_requires_nothing_waits_for_a_worker_in_reads_and_lists(
+    driver: Driver,
+) -> None:
+    own = await driver.submit()
+    info = await driver.engine.reads.describe_execution(own)
+    (found,) = (await driver.engine.reads.find(Search())).items
+    assert info.state_vector.eligibility_state == "eligible_now"
+    assert info.state_vector.blocking_reason == found.blocking_reason == "waiting_for_worker"
+    assert info.blocking_detail == ""

@@ -10,12 +10,13 @@ from flowfabric.backend.base import Backend
 from flowfabric.config import DutyFilter
 from flowfabric.core.due import Beside, on_due
 from flowfabric.core.plan import Plan, Refused
-from flowfabric.duties.sweep import TimerSweep
+from flowfabric.duties import sweep as sweep_module
+from flowfabric.duties.sweep import MOST_PAGES, PAGE, TimerSweep
 from flowfabric.duties.tally import Tally
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.leased import Held
 from flowfabric.errors import Bug
-from flowfabric.operations.executions import GrantOrder
+from flowfabric.operations.executions import GrantOrder, Submission
 from flowfabric.operations.workers import Registration
 from tests.conformance.driver import LIVE, RETRIES, Driver
 from tests.conformance.graphs import Graph, Member
@@ -398,3 +399,42 @@ async def test_an_item_that_always_fails_is_left_alone_for_a_while(
     await engine.close()
     await driver.sweep()
     assert (await driver.record(stuck)).state == "waiting"
+
+
+async def test_due_work_of_others_does_not_hide_the_own(driver: Driver) -> None:
+    engine, number = driver.engine, PAGE * MOST_PAGES + 1
+    begin = driver.clock() + 1_000
+    foreign = Submission(kind="k", namespace="others", delay_until=begin)
+    for start in range(0, number, 200):
+        await engine.executions.create_many([foreign] * min(200, number - start))
+    own = await driver.submit(delay_until=begin + 1)
+    driver.clock.advance(2_000)
+    sweep = TimerSweep(engine, DutyFilter(namespace="default"))
+    await sweep.visit()
+    assert (await driver.record(own)).state == "waiting"
+    counts = (await engine.reads.count_executions(namespace="others")).counts
+    assert counts == {"delayed": number}
+
+
+async def test_a_visit_goes_on_where_the_last_one_stopped(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep_module, "PAGE", 2)
+    monkeypatch.setattr(sweep_module, "MOST_PASSED", 3)
+    begin = driver.clock() + 1_000
+    for _ in range(20):
+        await driver.submit(namespace="others", delay_until=begin)
+    own = await driver.submit(delay_until=begin + 1)
+    driver.clock.advance(2_000)
+    sweep = TimerSweep(driver.engine, DutyFilter(namespace="default"))
+    visits = 0
+    while (await driver.record(own)).state == "delayed":
+        await sweep.visit()
+        visits += 1
+    assert visits == 4
+    # At the end it begins anew.
+    later = await driver.submit(delay_until=driver.clock() + 1)
+    driver.clock.advance(1)
+    for _ in range(4):
+        await sweep.visit()
+    assert (await driver.record(later)).state == "waiting"

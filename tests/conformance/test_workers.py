@@ -151,8 +151,7 @@ async def test_who_serves_a_lane(driver: Driver) -> None:
 
 
 async def eligibility(driver: Driver, execution_id: str) -> tuple[str, str, str]:
-    info = await driver.engine.reads.read_execution_info(execution_id)
-    assert info is not None
+    info = await driver.engine.reads.describe_execution(execution_id)
     vector = info.state_vector
     assert info.public_state == "waiting"
     return vector.eligibility_state, vector.blocking_reason, info.blocking_detail

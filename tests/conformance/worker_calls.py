@@ -3,9 +3,18 @@
 from typing import Any
 
 from flowfabric.engine import Engine
+from flowfabric.engine.leased import Proof
 from flowfabric.operations.attempts import HeldAttempts
 from flowfabric.operations.declaration import AsyncCalls
-from flowfabric.operations.workers import Claim, ClaimOrder, Complete, Ending, Finish, Workers
+from flowfabric.operations.workers import (
+    Claim,
+    ClaimOrder,
+    Complete,
+    Ending,
+    Finish,
+    Renewal,
+    Workers,
+)
 
 WORKER: dict[str, Any] = {
     "worker_id": "pool",
@@ -29,6 +38,16 @@ def fence(claim: Claim) -> dict[str, Any]:
 
 def finish(claim: Claim, outcome: Ending | None = None, op: str = "op", **changes: Any) -> Finish:
     return Finish(**(fence(claim) | changes), op=op, outcome=outcome or Complete())
+
+
+def renewal(proof: Proof) -> Renewal:
+    """A lease to keep, as its holder would name it from another process."""
+    return Renewal(
+        execution_id=proof.execution_id,
+        lease_id=proof.lease_id,
+        lease_epoch=proof.lease_epoch,
+        attempt_id=proof.attempt_id,
+    )
 
 
 async def claimed(engine: Engine, **fields: Any) -> Claim:

@@ -1,10 +1,12 @@
 """How a Valkey server is entered: passwords, users with few rights, and TLS."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from flowfabric.app import open_engine
@@ -150,3 +152,45 @@ def announce(cluster: ValkeyCluster, ports: list[int]) -> None:
     named = [f":{port}\r\n".encode() for port in ports]
     for server in cluster.primaries:
         await_server(lambda one: all(port in one.run("CLUSTER", "SLOTS") for port in named), server)
+
+
+class _Notifications(logging.Handler):
+    """What is logged about notifications, and that something was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[logging.LogRecord] = []
+        self.has_told = asyncio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "doorbells" in record.getMessage() or record.levelno >= logging.ERROR:
+            self.told.append(record)
+            self.has_told.set()
+
+
+async def test_a_user_who_may_not_subscribe_polls(server: ValkeyServer) -> None:
+    server.expect("ACL", "SETUSER", "flow", "on", f">{PASSWORD}", *OURS, "-subscribe")
+    settings = settings_at(server.port, "flow", PASSWORD)
+    log, notifications = logging.getLogger("flowfabric"), _Notifications()
+    log.addHandler(notifications)
+    engine = await open_engine(msgspec.structs.replace(settings, claim_poll_interval_ms=100))
+    try:
+        order = ClaimOrder(
+            worker_id="w", worker_instance_id="w-1", lanes=("default",), wait_ms=20_000
+        )
+        waiting = asyncio.ensure_future(engine.claims.claim(order))
+        await notifications.has_told.wait()
+        assert engine.deps.store.backend.bells().is_deaf
+        # Submitted elsewhere: nobody here is notified of it.
+        await submit_once(settings_at(server.port))
+        assert len(await asyncio.wait_for(waiting, 4)) == 1
+        stats = server.run("INFO", "stats").decode()
+        connections = int(stats.split("total_connections_received:")[1].split()[0])
+        assert connections < 30
+    finally:
+        log.removeHandler(notifications)
+        await engine.close()
+        await engine.deps.store.backend.close()
+    (told,) = notifications.told
+    assert told.levelno == logging.WARNING
+    assert "NOPERM" in told.getMessage()

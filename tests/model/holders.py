@@ -11,6 +11,7 @@ from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure, complete, delay, fail, park, progress, renew
 from flowfabric.core.rules.operators import cancel
 from flowfabric.engine.leased import Held, held_by
+from tests.conformance.worker_calls import renewal
 from tests.model import strategies as some
 from tests.model.sides import Side
 from tests.model.world import World, told
@@ -142,7 +143,9 @@ class Holders(World):
         holdings = [held, sent, *self.holdings[-6:]]
 
         async def call(side: Side) -> list[object]:
-            return told(await side.engine.leases.renew_many(holdings, 30_000))
+            items = [renewal(one) for one in holdings]
+            reply = await side.engine.leases.renew_leases("pool-1", 30_000, items)
+            return told(reply.items)
 
         self.both(call)
 

@@ -50,3 +50,12 @@ async def test_a_callback_with_the_token_resumes(fabric: FlowFabric) -> None:
         assert told.json()["outcome"] == "accepted"
         assert told.json()["effect"] == "resume_condition_satisfied"
         assert await run.result(timeout="20s") == {"sum": 7}
+        # Its sender may not have got the answer: the repeat is known, closed or not.
+        repeated = await client.post(path, headers=keyed, content=b'{"sum": 7}')
+        assert (repeated.status_code, repeated.json()["outcome"]) == (200, "duplicate")
+        first, again = told.json()["signal_id"], repeated.json()["existing_signal_id"]
+        assert first == again
+        late = await client.post(path, headers={**known, "idempotency-key": "order 8"})
+        assert (late.status_code, late.json()["kind"]) == (409, "target_not_signalable")
+        assert (await client.post(path, headers={**keyed, **wrong})).status_code == 404
+        assert (await client.post(nowhere, headers=keyed)).status_code == 404

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from flowfabric import Context, ExecutionExpired, ExecutionFailed, ExponentialBackoff, FlowFabric
+from flowfabric.core.ids import limit_id
 from flowfabric.core.policy import read_policy
 from flowfabric.core.policy_types import FixedBackoff, StreamPolicy
 from flowfabric.errors import MaxReplaysExhausted
 from flowfabric.fabric.options import Options
-from flowfabric.worker.spending import limit_id
 
 HOUR_MS = 3_600_000
 

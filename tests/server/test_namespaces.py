@@ -10,6 +10,7 @@ from tests.server.conftest import Serve
 from tests.server.driving import WORKER, Served, fence
 from tests.server.events import EventSource
 from tests.server.samples import UUID, path_of
+from tests.server.test_budgets import make
 from tests.server.tokens import bearer, token
 
 ALPHA = bearer("alpha")
@@ -137,10 +138,11 @@ async def test_an_item_of_another_namespace_is_an_error_of_its_own(shared: Serve
     await shared.submit(namespace="alpha")
     foreign = fence(await shared.claim(namespace="beta"))
     own = fence(await shared.claim(namespace="alpha"))
-    complete = {"outcome": {"complete": {}}, "op": "o"}
+    complete = {"outcome": {"type": "complete"}, "op": "o"}
     renewal = {"worker_instance_id": "pool-1", "namespace": "alpha", "lease_ms": 5_000}
     frames = {"attempt_index": 0, "frames": [{"frame_type": "x", "payload": ""}]}
-    usage = {"budget_id": UUID, "dimensions": {"tokens": 1}}
+    budget_id = await make(shared, namespace="alpha")
+    usage = {"budget_id": budget_id, "dimensions": {"tokens": 1}}
     calls: list[tuple[str, dict[str, Any]]] = [
         ("renew", {**renewal, "items": [foreign, own]}),
         ("frames", {"items": [{**foreign, **frames}, {**own, **frames}]}),

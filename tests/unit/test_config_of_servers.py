@@ -151,8 +151,33 @@ def test_sentinels_without_a_name_are_refused(end: str) -> None:
 def test_seconds_take_fractions() -> None:
     given = settings_from({"FF_RETENTION_TRIMMER_INTERVAL_S": "1.5"})
     assert given.retention_trimmer_interval_s == 1.5
-    for text in ("x", "nan", "inf", "-1", "0"):
+    for text in ("x", "nan", "inf", "-1", "86401"):
         assert len(problems_of({"FF_RETENTION_TRIMMER_INTERVAL_S": text})) == 1
+
+
+@pytest.mark.parametrize("text", ["0", "0.01", "0.0999", "0.1"])
+def test_an_interval_that_is_too_short_is_raised(text: str) -> None:
+    given = settings_from({"FF_RETENTION_TRIMMER_INTERVAL_S": text})
+    assert given.retention_trimmer_interval_s == 0.1
+
+
+@pytest.mark.parametrize(
+    ("url", "known"),
+    [
+        ("sqlite:///a.db?durabilty=fsync", "known: durability"),
+        ("sqlite:///a.db?durability=fsync&tls=true", "known: durability"),
+        ("sqlite:///a.db?durabilty=", "known: durability"),
+        ("memory://?x=1", "memory has none"),
+        ("valkey://h:6379?clutser=true", "known: allow_volatile, cluster, durability"),
+        ("valkeys://h:6379?tlsca=x", "tls_ca"),
+        ("valkey+cluster://h:6379?a=b", "sentinel_auth"),
+        ("valkey+sentinel://h:26379/name?a=b", "sentinel_auth"),
+    ],
+)
+def test_an_unknown_option_of_a_store_is_refused(url: str, known: str) -> None:
+    (problem,) = problems_of({"FF_URL": url})
+    assert "unknown option" in problem
+    assert known in problem
 
 
 def test_the_one_token_has_every_scope_and_is_kept_as_its_digest() -> None:

@@ -86,4 +86,4 @@ def test_named_stores_are_complete_and_alone(
 
 def test_the_header_shows_how_to_repeat_a_run(project: pytest.Pytester) -> None:
     shown = collect(project, "--rotation=3").stdout
-    shown.fnmatch_lines(["rotation: 3 of 0 to 7; repeat it with --rotation=3"])
+    shown.fnmatch_lines(["rotation: 3 of 0 to 7; repeat: make test ARGS=--rotation=3"])

@@ -45,6 +45,7 @@ from flowfabric.backend.types import (
     Worker,
 )
 from flowfabric.core.birth import Birth
+from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
 from flowfabric.core.plan import Answer, Plan, Refused
 from flowfabric.operations.streams import FramePage
 
@@ -99,7 +100,15 @@ class Backend(Flowing, Limiting, Protocol):
         self, items: Sequence[JournalAppend]
     ) -> list[Answered[Journaled | Refused]]: ...
 
-    async def purge(self, limit: int, partitions: frozenset[int] = frozenset()) -> int: ...
+    async def purge(
+        self,
+        limit: int,
+        partitions: frozenset[int] = frozenset(),
+        only: DutyFilter = EVERYBODY,
+    ) -> int:
+        """Executions and flows past their retention go, at most `limit` of each, and only those
+        that the filter matches; with them what has ended and belongs to nobody."""
+        ...
 
     # time
 
@@ -166,6 +175,11 @@ class Bells(Protocol):
     def mark(self, *names: str) -> tuple[int, ...] | None:
         """A value that another one taken later differs from if one of these bells has rung in
         between; None where that cannot be told."""
+        ...
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether rings of other processes cannot be heard now: whoever waits polls."""
         ...
 
 

@@ -7,7 +7,7 @@ import msgspec
 import typer
 
 from flowfabric.cli import show
-from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, ending, fabric_at, fail
+from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, ending, fail, reached
 from flowfabric.fabric.admin import Admin
 from flowfabric.operations.executions import Attempts, ExecutionInfo, Search, Submission, Submitted
 
@@ -96,11 +96,11 @@ def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> 
     """Show one execution, its attempts and its result."""
 
     async def question() -> tuple[ExecutionInfo, Attempts, bytes | None, str]:
-        async with fabric_at(url) as fabric:
-            admin = fabric.admin
+        async with reached(url) as place:
+            admin = place.admin
             found = await admin.describe_execution(execution_id)
             attempts = await admin.attempts(execution_id)
-            trace = await fabric.run(execution_id).traceback()
+            trace = await place.run(execution_id).traceback()
             return found, attempts, await admin.result(execution_id), trace
 
     found, attempts, result, trace = ending(question(), url)
@@ -247,8 +247,8 @@ def tail(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) ->
 
 
 async def _tail(execution_id: str, url: str, json: bool) -> None:
-    async with fabric_at(url) as fabric:
-        async for frame in fabric.run(execution_id).stream():
+    async with reached(url) as place:
+        async for frame in place.run(execution_id).stream():
             if json:
                 show.as_json(frame)
             else:

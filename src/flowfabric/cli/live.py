@@ -11,7 +11,7 @@ from rich.text import Text
 
 from flowfabric.cli import show
 from flowfabric.cli.limits import COUNTED, counted_lanes
-from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, ending, fabric_at
+from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, ending, reached
 from flowfabric.core.states import FINAL
 from flowfabric.fabric.admin import Admin
 from flowfabric.operations.events import CompletionEvent, Event, EventQuery, LeaseEvent
@@ -41,8 +41,8 @@ def watch(
 
 
 async def _watch(execution_id: str | None, namespace: str, url: str, json: bool) -> None:
-    async with fabric_at(url) as fabric:
-        admin = fabric.admin
+    async with reached(url) as place:
+        admin = place.admin
         cursor = (await admin.read_events(EventQuery(namespace=namespace))).next_cursor
         if execution_id is None and not json:
             await _print_newest(admin, namespace)
@@ -117,10 +117,10 @@ async def _look(admin: Admin, namespace: str) -> tuple[Any, Any]:
 
 
 async def _top(namespace: str, url: str) -> None:
-    async with fabric_at(url) as fabric:
+    async with reached(url) as place:
         with Live(console=show.console, screen=show.console.is_terminal, transient=True) as live:
             while True:
-                live.update(_screen(*await _look(fabric.admin, namespace), namespace))
+                live.update(_screen(*await _look(place.admin, namespace), namespace))
                 await asyncio.sleep(_TOP_S)
 
 

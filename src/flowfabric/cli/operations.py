@@ -11,7 +11,6 @@ from typing import Annotated, Final, Literal
 import msgspec
 import typer
 
-from flowfabric.app import close_engine, migrations_of, open_engine, verified
 from flowfabric.cli import show
 from flowfabric.cli.target import (
     DEFAULT_URL,
@@ -20,9 +19,9 @@ from flowfabric.cli.target import (
     Url,
     ask,
     ending,
-    fabric_at,
     fail,
     own_settings,
+    reached,
     shown,
 )
 from flowfabric.config import SERVER_SCHEMES, StoreUrl, parse_store_url, settings_from
@@ -64,6 +63,8 @@ def migrate(
 ) -> None:
     """Bring the layout of a store to this release; a SQLite file is also brought there when it is
     opened."""
+    from flowfabric.app import close_engine, migrations_of, open_engine
+
     settings = msgspec.structs.replace(own_settings(), store=_store_of(url))
 
     async def bring() -> list[str]:
@@ -93,6 +94,8 @@ def verify(
 ) -> None:
     """Recompute all derived data of a store and report what differs, or what a repair left. On
     Valkey let nothing else run meanwhile."""
+    from flowfabric.app import verified
+
     settings = msgspec.structs.replace(own_settings(), store=_store_of(url))
     with show.console.status("verifying") if not json else show.console.capture():
         found = ending(verified(settings, repairs=repair, deep=deep))
@@ -126,8 +129,8 @@ def doctor(namespace: Namespace = "default", url: Url = DEFAULT_URL, json: Json 
 async def _examined(url: str, namespace: str) -> list[Finding]:
     findings = [_settings()]
     try:
-        async with fabric_at(url) as fabric:
-            findings += await _asked(fabric.admin, namespace)
+        async with reached(url) as place:
+            findings += await _asked(place.admin, namespace)
     except UnsupportedStore:
         raise
     except FlowFabricError as fault:

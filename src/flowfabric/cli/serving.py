@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import msgspec
 import typer
@@ -19,8 +19,10 @@ from flowfabric.cli.reloading import reloading
 from flowfabric.cli.target import DEFAULT_URL, code_of, ending, fail
 from flowfabric.config import Address, Settings, StoreUrl, parse_store_url, settings_from
 from flowfabric.errors import FlowFabricError
-from flowfabric.fabric.app import FlowFabric
 from flowfabric.telemetry.logs import write_logs
+
+if TYPE_CHECKING:
+    from flowfabric.fabric.app import FlowFabric
 
 app = typer.Typer()
 
@@ -124,10 +126,10 @@ def worker(
     ] = None,
 ) -> None:
     """Run the tasks of an app."""
-    os.environ["FF_URL"] = url or DEFAULT_URL
     if reload:
         command = [sys.executable, "-m", "flowfabric.cli", *sys.argv[1:]]
         raise typer.Exit(reloading([word for word in command if word != "--reload"], target))
+    os.environ["FF_URL"] = url or DEFAULT_URL
     fabric = _loaded(target)
     if url and fabric.named_store not in (None, wanted := parse_store_url(url)):
         _refuse_store(target, fabric.named_store, wanted)
@@ -153,7 +155,7 @@ def worker(
 
 
 @contextmanager
-def _metrics_of(fabric: FlowFabric, port: int | None) -> Iterator[None]:
+def _metrics_of(fabric: "FlowFabric", port: int | None) -> Iterator[None]:
     if port is None:
         yield
         return
@@ -176,6 +178,8 @@ def _metrics_of(fabric: FlowFabric, port: int | None) -> Iterator[None]:
 def _named_store(target: str) -> StoreUrl | None:
     """The store that an app names, as far as that can be told: mistakes in its code are told by its
     worker, which is started anew when they are corrected."""
+    from flowfabric.fabric.app import FlowFabric
+
     module, _, name = target.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -194,7 +198,9 @@ def _refuse_store(target: str, named: StoreUrl | None, wanted: StoreUrl) -> NoRe
     )
 
 
-def _loaded(target: str) -> FlowFabric:
+def _loaded(target: str) -> "FlowFabric":
+    from flowfabric.fabric.app import FlowFabric
+
     module, found, name = target.partition(":")
     if not found:
         fail(f"expected MODULE:APP, e.g. myapp.tasks:fabric, got {target!r}")

@@ -2,16 +2,23 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Final, NoReturn, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Final, NoReturn, Protocol, TypeVar
 
 import msgspec
 import typer
 
-from flowfabric.config import Settings, parse_store_url, settings_from
+from flowfabric.config import (
+    SERVER_SCHEMES,
+    Settings,
+    parse_store_url,
+    settings_for,
+    settings_from,
+)
 from flowfabric.errors import ConfigError, FlowFabricError, HttpError, Unreachable, UnsupportedStore
 from flowfabric.fabric.admin import Admin
-from flowfabric.fabric.app import FlowFabric
+from flowfabric.fabric.runs import Run
 
 T = TypeVar("T")
 
@@ -36,13 +43,38 @@ def ask(url: str, question: Callable[[Admin], Awaitable[T]]) -> T:
 
 
 async def _ask(url: str, question: Callable[[Admin], Awaitable[T]]) -> T:
-    async with fabric_at(url) as fabric:
-        return await question(fabric.admin)
+    async with reached(url) as place:
+        return await question(place.admin)
 
 
-def fabric_at(url: str) -> FlowFabric:
-    """The token comes from FF_API_TOKEN, never from an argument: those can be seen by others."""
-    return FlowFabric(url, duties=False, settings=own_settings())
+class Place(Protocol):
+    """A server or a store, as commands see it."""
+
+    @property
+    def admin(self) -> Admin: ...
+
+    def run(self, execution_id: str) -> Run[Any]: ...
+
+
+@asynccontextmanager
+async def reached(url: str) -> AsyncIterator[Place]:
+    """The token comes from FF_API_TOKEN, never from an argument: those can be seen by others.
+    Only the code that the address needs is loaded."""
+    settings = settings_for(url, own_settings())
+    if settings.store.scheme in SERVER_SCHEMES:
+        try:
+            from flowfabric.cli.remote import server_at
+        except ModuleNotFoundError as fault:
+            raise ConfigError(
+                f"url: a server is reached with the package {fault.name}: install flowfabric[http]"
+            ) from None
+        async with server_at(settings.store.path, settings.api_token) as remote:
+            yield remote
+        return
+    from flowfabric.fabric.app import FlowFabric
+
+    async with FlowFabric(duties=False, settings=settings) as fabric:
+        yield fabric
 
 
 def own_settings() -> Settings:

@@ -1,17 +1,17 @@
 """Settings, and the only reader of the environment."""
 
 from flowfabric.config.addresses import parse_store_url
-from flowfabric.config.environment import settings_from
+from flowfabric.config.environment import settings_for, settings_from
 from flowfabric.config.settings import (
     DEFAULT_PATH,
     SERVER_SCHEMES,
     Address,
     ApiToken,
-    DutyFilter,
     Settings,
     StoreUrl,
     token_digest,
 )
+from flowfabric.core.duty_filter import DutyFilter
 
 __all__ = [
     "DEFAULT_PATH",
@@ -22,6 +22,7 @@ __all__ = [
     "Settings",
     "StoreUrl",
     "parse_store_url",
+    "settings_for",
     "settings_from",
     "token_digest",
 ]

@@ -1,5 +1,6 @@
 """Addresses of stores and servers."""
 
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
@@ -10,12 +11,17 @@ from flowfabric.core.tokens import Secret
 from flowfabric.errors import InvalidInput
 
 _SENTINEL_PORT: Final = 26379
+_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "memory": (),
+    "sqlite": ("durability",),
+    "valkey": ("allow_volatile", "cluster", "durability", "sentinel_auth", "tls", "tls_ca"),
+}
 
 
 def parse_store_url(text: str) -> StoreUrl:
     """A store's address. A SQLite path is relative after three slashes, absolute after four."""
     parts = urlsplit(text)
-    options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    options = _options(parts)
     match parts.scheme:
         case "memory":
             return StoreUrl("memory", "", options)
@@ -43,6 +49,19 @@ def parse_store_url(text: str) -> StoreUrl:
                 f"url: {scheme or 'no scheme'!r} is not a store this version opens; use "
                 "sqlite:///path, valkey://host:port, memory:// or a server's http://host:port"
             )
+
+
+def _options(parts: SplitResult) -> dict[str, str]:
+    """A misspelt option must not pass in silence: it may be about durability."""
+    given = parse_qs(parts.query, keep_blank_values=True)
+    family = parts.scheme.partition("+")[0].replace("valkeys", "valkey")
+    known = _OPTIONS.get(family)
+    if known is not None:
+        for name in given:
+            if name not in known:
+                names = f"known: {', '.join(known)}" if known else f"{family} has none"
+                raise InvalidInput(f"url: unknown option {name!r:.80}; {names}")
+    return {name: values[-1] for name, values in given.items()}
 
 
 def postgres_url(text: str) -> StoreUrl:

@@ -23,7 +23,7 @@ from flowfabric.core.ids import check_namespace
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.scopes import Scope
 from flowfabric.core.tokens import Secret
-from flowfabric.errors import InvalidInput
+from flowfabric.errors import ConfigError, InvalidInput
 
 
 def settings_from(
@@ -216,11 +216,12 @@ _VARIABLES: Final[tuple[tuple[str, str, Callable[[str], Any]], ...]] = (
     ("FF_BUDGET_PARTITIONS", "budget", _U16),
     ("FF_QUOTA_PARTITIONS", "quota", _U16),
     ("FF_TIMER_SWEEP_INTERVAL_MS", "timer_sweep_interval_ms", texts.sweep),
-    ("FF_RETENTION_TRIMMER_INTERVAL_S", "retention_trimmer_interval_s", texts.seconds(0.1, 86_400)),
+    ("FF_RETENTION_TRIMMER_INTERVAL_S", "retention_trimmer_interval_s", texts.interval_s),
     ("FF_MAX_CONCURRENT_STREAM_OPS", "max_concurrent_stream_ops", _U32),
     ("FF_MAX_SSE_STREAMS", "max_sse_streams", _U32),
     ("FF_WAITPOINT_HMAC_SECRET", "waitpoint_secret", texts.secret),
     ("FF_WAITPOINT_HMAC_GRACE_MS", "waitpoint_grace_ms", texts.integer(0, 2**53 - 1)),
+    ("FF_CLAIM_POLL_INTERVAL_MS", "claim_poll_interval_ms", texts.integer(100, 60_000)),
     ("FF_LISTEN_ADDR", "listen", texts.address),
     ("FF_ALLOW_INSECURE", "allow_insecure", texts.boolean),
     ("FF_METRICS_OPEN", "metrics_open", texts.boolean),
@@ -235,3 +236,14 @@ _OF_STORES: Final = (
 )
 # A second name, looked at when the first is unset.
 _ALIASES: Final = {"FF_MAX_CONCURRENT_STREAM_OPS": "FF_MAX_CONCURRENT_TAIL"}
+
+
+def settings_for(url: str | None, settings: Settings | None) -> Settings:
+    """The settings a program asked for; what it did not say comes from the environment."""
+    try:
+        chosen = settings_from() if settings is None else settings
+        if url is None:
+            return chosen
+        return msgspec.structs.replace(chosen, store=parse_store_url(url))
+    except InvalidInput as fault:
+        raise ConfigError(fault.detail) from fault

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from flowfabric.core.duty_filter import DutyFilter
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.scopes import SCOPES, Scope
 from flowfabric.core.tokens import Secret
@@ -68,22 +69,6 @@ class Address(msgspec.Struct, frozen=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class DutyFilter(msgspec.Struct, frozen=True):
-    """Whose work a process does duties for. Both, where given, must match to the byte; what lacks
-    a value never matches."""
-
-    namespace: str = ""
-    instance_tag: tuple[str, str] | None = None
-
-    def matches(self, namespace: str, tags: Mapping[str, str]) -> bool:
-        if self.namespace and namespace != self.namespace:
-            return False
-        if self.instance_tag is None:
-            return True
-        key, value = self.instance_tag
-        return tags.get(key) == value
-
-
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store: StoreUrl = StoreUrl("sqlite", DEFAULT_PATH)
     counts: PartitionCounts = PartitionCounts()
@@ -99,6 +84,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Signs waitpoint tokens; a store that keeps its own secret needs none.
     waitpoint_secret: Secret = Secret("")
     waitpoint_grace_ms: int = 86_400_000
+    # How often a waiting claim looks for work while notifications are down.
+    claim_poll_interval_ms: int = 1_000
     # SQLite: threads that read, beside the one that writes.
     sqlite_readers: int = 3
     # Valkey: accept another kind of server; load the functions without asking for their version,

@@ -9,6 +9,7 @@ from flowfabric.core.key_ring import check_secret
 from flowfabric.core.tokens import Secret
 
 SHORTEST_SWEEP_MS: Final = 100
+LONGEST_INTERVAL_S: Final = 86_400
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
@@ -20,17 +21,15 @@ def integer(low: int, high: int) -> Callable[[str], int]:
     return read
 
 
-def seconds(low: float, high: float) -> Callable[[str], float]:
-    def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
-        if not low <= value <= high:
-            raise ValueError(f"expected seconds in {low:g}..{high:g}, got {text!r}")
-        return value
-
-    return read
+def interval_s(text: str) -> float:
+    """Seconds between two cycles of a duty; what is too short is raised."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= LONGEST_INTERVAL_S:
+        raise ValueError(f"expected seconds in 0..{LONGEST_INTERVAL_S}, got {text!r}")
+    return max(SHORTEST_SWEEP_MS / 1000, value)
 
 
 def boolean(text: str) -> bool:

@@ -123,8 +123,13 @@ def blocking_detail(record: Record, scene: Scene | None = None) -> str:
     if record.state == "waiting" and scene is not None:
         if not serves_claims(scene.lane_state):
             return not_open(record.lane, scene.lane_state)
-        return "" if scene.served else _NO_WORKER
+        return _NO_WORKER if _lacks_capable_worker(record, scene) else ""
     return ""
+
+
+def _lacks_capable_worker(record: Record, scene: Scene) -> bool:
+    """What requires nothing waits for a worker, whether or not one is there."""
+    return bool(record.required_capabilities) and not scene.served
 
 
 def _runnable(record: Record, scene: Scene | None) -> Facets:
@@ -133,7 +138,7 @@ def _runnable(record: Record, scene: Scene | None) -> Facets:
     if record.state == "waiting" and scene is not None:
         if not serves_claims(scene.lane_state):
             eligibility, blocking = "blocked_by_lane_state", "paused_by_policy"
-        elif not scene.served:
+        elif _lacks_capable_worker(record, scene):
             eligibility, blocking = "blocked_by_route", "waiting_for_capable_worker"
     return Facets(
         lifecycle_phase="runnable",

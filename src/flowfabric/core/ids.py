@@ -6,6 +6,7 @@ reason but never repeats the value: it may be long, hostile or secret.
 
 import re
 from typing import Final, NewType
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 from flowfabric.core.partitions import MAX_INDEX, PartitionCounts, parse_index
 from flowfabric.errors import InvalidInput
@@ -178,3 +179,11 @@ def utf8_size(text: str) -> int | None:
 
 def _not_text(value: object) -> str:
     return f"expected a string, got {type(value).__name__}"
+
+
+def limit_id(namespace: str, name: str) -> str:
+    """The id of a budget or quota that goes by a name in its namespace; an id is itself."""
+    try:
+        return str(UUID(name))
+    except ValueError:
+        return str(uuid5(NAMESPACE_URL, f"{namespace}:{name}"))

@@ -103,15 +103,17 @@ class Duties:
     def start(self) -> None:
         self._tasks = [asyncio.create_task(loop.run(), name=loop.duty.name) for loop in self.loops]
 
-    async def stop(self) -> None:
-        """Stop between visits; what does not end in time is abandoned, which loses nothing."""
+    async def stop(self) -> bool:
+        """Stop between visits, and whether all did in time; what does not is abandoned, which loses
+        nothing."""
         for loop in self.loops:
             loop.stop()
         if not self._tasks:
-            return
+            return True
         _, late = await asyncio.wait(self._tasks, timeout=STOP_S)
         for task in late:
             _log.warning("duty %s did not stop in %.0f s; abandoned", task.get_name(), STOP_S)
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+        return not late

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
 from flowfabric.duties.tally import Tally
 from flowfabric.engine import Engine
 
@@ -12,7 +13,8 @@ MOST_BATCHES: Final = 10
 class Retention:
     name = "retention_trimmer"
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, only: DutyFilter = EVERYBODY) -> None:
+        self._only = only
         self._backend = engine.deps.store.backend
         self._keys = engine.keys
 
@@ -25,7 +27,7 @@ class Retention:
 
     async def _purge(self, tally: Tally) -> None:
         for _ in range(MOST_BATCHES):
-            purged = await self._backend.purge(BATCH)
+            purged = await self._backend.purge(BATCH, only=self._only)
             tally.processed(self.name, purged)
             if not purged:
                 break

@@ -22,6 +22,8 @@ _log = logging.getLogger("flowfabric.duties")
 
 PAGE: Final = 100
 MOST_PAGES: Final = 10
+# So many pages that have nothing to do for this process are passed over in a visit.
+MOST_PASSED: Final = 100
 
 # Per blocked execution what its limits said, or why they could not be asked.
 _Looks = dict[str, Beside | FlowFabricError]
@@ -36,14 +38,20 @@ class TimerSweep:
         self._engine = engine
         self._only = only or DutyFilter()
         self._backoff = ItemBackoff(self.name)
+        # Where the last visit stopped before the end. What stays due, because it is somebody
+        # else's or fails, must not hide what lies behind it.
+        self._after: tuple[int, str] | None = None
 
     async def visit(self) -> Tally:
         self._backoff.new_cycle()
         tally = Tally()
-        after: tuple[int, str] | None = None
+        begin = after = self._after
         flows: dict[str, tuple[Flow, int]] = {}
-        for _ in range(MOST_PAGES):
+        acted = passed = 0
+        while acted < MOST_PAGES and passed < MOST_PASSED:
             page = await self._engine.deps.store.backend.due(PAGE, after)
+            is_passed = self._has_nothing_to_do(page)
+            passed, acted = passed + is_passed, acted + (not is_passed)
             await self._reset_budgets(page, tally)
             await self._fire_schedules(page, tally)
             await self._act(page, tally)
@@ -51,13 +59,22 @@ class TimerSweep:
             after = page.next_after
             if after is None:
                 break
+        self._after = after
         # A large flow takes its time; what is due by the clock has had its turn.
-        if after is None:
+        if begin is None and after is None:
             tally.cancels_left = sum(bool(flow.cancelled_at) for flow, _ in flows.values())
         for flow, now in flows.values():
             await self._look_after(flow, now, tally)
         tally.left_alone = len(self._backoff)
         return tally
+
+    def _has_nothing_to_do(self, page: DuePage) -> bool:
+        """Whether the page shows nothing but work of others."""
+        if page.budgets or page.config or not (page.records or page.flows):
+            return False
+        owners = [(one.namespace, one.tags) for one in page.records]
+        owners += [(one.namespace, one.tags) for one in page.flows]
+        return not any(self._only.matches(*owner) for owner in owners)
 
     async def _act(self, page: DuePage, tally: Tally) -> None:
         """Decide every due record of a page and apply the plans as one batch."""

@@ -1,5 +1,6 @@
 """The use cases, one module per noun, assembled into one engine."""
 
+import asyncio
 import inspect
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -96,10 +97,15 @@ class Engine:
         """The bound method that implements an operation: the transport within a process."""
         return self._use_cases[declared]
 
+    async def drain(self) -> bool:
+        """Let what runs in the background end; whether it did in time. What is left over is found
+        by timers."""
+        return all(await asyncio.gather(self.settling.drain(), self.deps.slots.drain()))
+
     async def close(self) -> None:
+        """Each part has its time; nothing is waited for twice."""
         await self.streams.close()
-        await self.settling.drain()
-        await self.deps.slots.drain()
+        await self.drain()
         await self.keys.close()
         await self.lanes.close()
 

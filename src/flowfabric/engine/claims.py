@@ -215,14 +215,19 @@ class Claims:
         few = msgspec.structs.replace(order, n=min(order.n, FEW))
         while not claimed and (left := end - loop.time()) > 0:
             if is_everything:
-                nap = SAFETY_NET_S * (0.75 + self._deps.chance() / 2)
-                await listening.wait(min(left, nap))
+                await listening.wait(min(left, self._nap_s()))
             if listening.is_closed:
                 break
             claimed, is_everything = await self._claim_now(few, self._deps.store.claim_promptly)
             if few.n < order.n and few.n == len(claimed):
                 claimed += await self._rest(order, few.n)
         return claimed
+
+    def _nap_s(self) -> float:
+        """How long an idle claim waits for a notification before it looks all the same."""
+        is_deaf = self._deps.store.backend.bells().is_deaf
+        nap = self._deps.limits.claim_poll_ms / 1000 if is_deaf else SAFETY_NET_S
+        return nap * (0.75 + self._deps.chance() / 2)
 
     async def _first_look(self, order: ClaimOrder) -> _Looked:
         """Listening began before the look, so nothing that comes behind it goes unheard."""

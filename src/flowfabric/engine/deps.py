@@ -33,6 +33,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     grant_ms_max: int = 60_000
     stream_ops: int = 64
     waitpoint_grace_ms: int = 86_400_000
+    # How often a waiting claim looks while notifications are down.
+    claim_poll_ms: int = 1_000
 
 
 # The next identifiers, drawn many at a time; a child process draws its own.

@@ -18,6 +18,7 @@ from flowfabric.core.ids import check_lane, check_namespace, check_text
 from flowfabric.core.lanes import LANE_STATES, serves_claims
 from flowfabric.core.record import Record, queued_since
 from flowfabric.engine.checking import stored, whole
+from flowfabric.engine.draining import drain
 from flowfabric.engine.idleness import Sought, sought_in
 from flowfabric.errors import (
     InvalidInput,
@@ -242,7 +243,7 @@ class Lanes:
 
     async def close(self) -> None:
         self._bell.close()
-        await self.drain()
+        await drain(lambda: self._registering)
         await self._reading.close()
 
     def _cached(self, name: Name) -> _Known | None:

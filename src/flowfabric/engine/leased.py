@@ -79,7 +79,7 @@ class LeasedRecords:
         """The holding that a request shows, with its record if that is known here. A fence that is
         not the one that was handed out finds none."""
         lease_id, epoch, attempt_id = proof.lease_id, proof.lease_epoch, proof.attempt_id
-        record = self._records.get(lease_id)
+        record = self._records.get(lease_id) if isinstance(lease_id, str) else None
         if record is not None:
             if (
                 record.lease_epoch == epoch

@@ -118,18 +118,6 @@ class Leases:
         applied = await self._deps.push(plan, held.record)
         return Renewed(applied.now + ttl_ms, fence.lease_epoch)
 
-    async def renew_many(
-        self, holdings: Sequence[Held], ttl_ms: int
-    ) -> list[Renewed | FlowFabricError]:
-        """Renew all leases of a worker in one call to the store; each has its own answer."""
-        renewals = (self.renew(held, ttl_ms) for held in holdings)
-        answers: list[Renewed | FlowFabricError] = []
-        for answer in await asyncio.gather(*renewals, return_exceptions=True):
-            if not isinstance(answer, Renewed | FlowFabricError):
-                raise answer
-            answers.append(answer)
-        return answers
-
     async def progress(
         self, held: Held, percent: int | None = None, message: str | None = None
     ) -> None:

@@ -13,15 +13,13 @@ from flowfabric.engine.deps import Deps
 from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.listings import MOST_LISTED, Listings
 from flowfabric.engine.snapshots import (
-    ExecutionSnapshot,
     attempts_of,
     info_of,
-    snapshot_of,
     stored_flow_id,
     stored_public_state,
 )
 from flowfabric.engine.workers import Workers
-from flowfabric.errors import ExecutionNotFound, InvalidInput
+from flowfabric.errors import InvalidInput
 from flowfabric.operations import executions as declared
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.executions import Attempts, ExecutionContext, ExecutionInfo
@@ -48,19 +46,9 @@ class Reads(Listings):
         return stored_public_state(seen.record) if seen else None
 
     @implements(declared.Executions.describe_execution)
-    async def describe_info(self, execution_id: str) -> ExecutionInfo:
-        info = await self.read_execution_info(execution_id)
-        if info is None:
-            raise ExecutionNotFound(execution_id)
-        return info
-
-    async def read_execution_info(self, execution_id: str) -> ExecutionInfo | None:
-        seen = await self._seen(execution_id)
-        return info_of(seen.record, await self._scene(seen)) if seen else None
-
-    async def describe_execution(self, execution_id: str) -> ExecutionSnapshot | None:
-        seen = await self._seen(execution_id)
-        return snapshot_of(seen.record, await self._scene(seen)) if seen else None
+    async def describe_execution(self, execution_id: str) -> ExecutionInfo:
+        seen = await self._needed(execution_id, _NOTHING)
+        return info_of(seen.record, await self._scene(seen))
 
     async def get_execution_result(self, execution_id: str) -> bytes | None:
         """The result as it was completed with; None without one. An empty one is b""."""
@@ -126,7 +114,9 @@ class Reads(Listings):
 
     async def _is_served(self, record: Record, now: int) -> bool:
         required = record.required_capabilities
-        return await self._workers.serves(record.namespace, record.lane, required, now)
+        return not required or await self._workers.serves(
+            record.namespace, record.lane, required, now
+        )
 
 
 def _slice(cursor: str, limit: int) -> tuple[int, int]:

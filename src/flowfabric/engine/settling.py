@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from flowfabric.core.backoff import Backoff
 from flowfabric.engine.deps import Deps
+from flowfabric.engine.draining import drain
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.settling")
@@ -15,7 +16,6 @@ _log = logging.getLogger("flowfabric.settling")
 # How often a step is tried while the store has passing faults; then the flow's timer has it.
 TRIES: Final = 3
 BACKOFF: Final = Backoff(0.2, 0.4)
-DRAIN_S: Final = 15.0
 
 
 class Settling:
@@ -45,16 +45,14 @@ class Settling:
             self._again.add(flow_id)
         await asyncio.shield(task)
 
-    async def drain(self) -> None:
-        """Wait until all work under way is done; what takes too long is left to the timers."""
-        deadline = asyncio.get_running_loop().time() + DRAIN_S
-        while tasks := {*self._background, *self._running.values()}:
-            left = deadline - asyncio.get_running_loop().time()
-            if left <= 0:
-                _log.warning("%d flows are still being settled; abandoned", len(self._running))
-                await _abandon(tasks)
-                return
-            await asyncio.wait(tasks, timeout=left)
+    async def drain(self) -> bool:
+        """Wait until all work under way is done, and whether it was; what takes too long is left to
+        the timers."""
+        flows = set(self._running)
+        abandoned = await drain(lambda: {*self._background, *self._running.values()})
+        if abandoned:
+            _log.warning("%d flows are still being settled; abandoned", len(flows))
+        return not abandoned
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -101,9 +99,3 @@ class Settling:
         if not task.cancelled():
             # Whoever awaits it has the error; nobody may be left who does.
             task.exception()
-
-
-async def _abandon(tasks: set[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -17,6 +17,7 @@ from flowfabric.core.plan import Applied, Plan, Refused
 from flowfabric.core.record import Record
 from flowfabric.core.rules.admission import let_go, let_try
 from flowfabric.core.states import FINAL
+from flowfabric.engine.draining import drain
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.slots")
@@ -102,9 +103,10 @@ class Slots:
         except FlowFabricError as fault:
             _log.warning("waking %s failed, its timer will: %s", woken.execution_id, fault)
 
-    async def drain(self) -> None:
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+    async def drain(self) -> bool:
+        """Wait until all work under way is done, and whether it was; a slot that is not given back
+        ends by itself."""
+        return not await drain(lambda: self._tasks)
 
     async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
         """See it through even if the caller is cancelled."""

@@ -1,7 +1,5 @@
 """What readers are shown of a record: plain structs, and the pure functions that fill them."""
 
-from collections.abc import Mapping
-
 import msgspec
 
 from flowfabric.core.facets import Scene, blocking_detail, facets
@@ -21,73 +19,33 @@ from flowfabric.operations.executions import (
 from flowfabric.operations.lanes import ExpiredLease
 
 
-class ExecutionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution for programs that act on it: who holds it, and what it waits for."""
-
-    execution_id: str
-    flow_id: str | None
-    lane_id: str
-    namespace: str
-    public_state: str
-    blocking_reason: str | None
-    blocking_detail: str | None
-    current_attempt: CurrentAttempt | None
-    current_lease: CurrentLease | None
-    current_waitpoint: str | None
-    created_at: int
-    last_mutation_at: int
-    total_attempt_count: int
-    tags: Mapping[str, str]
-
-
 def info_of(record: Record, scene: Scene | None = None) -> ExecutionInfo:
+    """The record as it is shown; one that contradicts itself is refused as corrupt."""
     return ExecutionInfo(
-        execution_id=record.execution_id,
+        execution_id=stored_id(record.execution_id),
         namespace=record.namespace,
         lane_id=record.lane,
         priority=record.priority,
         execution_kind=record.kind,
         state_vector=facets(record, scene),
         public_state=stored_public_state(record),
-        created_at=record.created_at,
+        created_at=_instant(record, "created_at"),
         started_at=record.started_at,
         completed_at=record.completed_at,
         current_attempt_index=record.attempt_index,
-        flow_id=record.flow_id,
+        flow_id=stored_flow_id(record) or "",
         blocking_detail=blocking_detail(record, scene),
         result_encoding=record.result_encoding,
         failure_reason=record.failure_reason,
         failure_category=record.failure_category,
         cancellation_reason=record.cancellation_reason,
-        current_attempt=_shown_attempt(record),
-        current_lease=_shown_lease(record),
+        current_attempt=_attempt(record),
+        current_lease=_lease(record),
         current_waitpoint=record.waitpoint_id,
         progress_pct=None if record.progress_pct == NO_PERCENT else record.progress_pct,
         progress_message=record.progress_message,
         total_attempt_count=record.attempt_count,
-        last_mutation_at=record.changed_at,
-        tags=record.tags,
-    )
-
-
-def snapshot_of(record: Record, scene: Scene | None = None) -> ExecutionSnapshot:
-    """The record as callers act on it; one that contradicts itself is refused as corrupt."""
-    public = stored_public_state(record)
-    blocking = facets(record, scene).blocking_reason
-    return ExecutionSnapshot(
-        execution_id=stored_id(record.execution_id),
-        flow_id=stored_flow_id(record),
-        lane_id=record.lane,
-        namespace=record.namespace,
-        public_state=public,
-        blocking_reason=None if blocking == "none" else blocking,
-        blocking_detail=blocking_detail(record, scene) or None,
-        current_attempt=_attempt(record),
-        current_lease=_lease(record),
-        current_waitpoint=record.waitpoint_id or None,
-        created_at=_instant(record, "created_at"),
         last_mutation_at=_instant(record, "changed_at"),
-        total_attempt_count=record.attempt_count,
         tags=record.tags,
     )
 
@@ -150,29 +108,19 @@ def stored_flow_id(record: Record) -> str | None:
 
 
 def _attempt(record: Record) -> CurrentAttempt | None:
-    if record.attempt_id and not 0 <= record.attempt_index < record.attempt_count:
-        raise _corrupt(record.execution_id, "attempt_index", "no such attempt")
-    return _shown_attempt(record)
-
-
-def _shown_attempt(record: Record) -> CurrentAttempt | None:
     if not record.attempt_id:
         return None
+    if not 0 <= record.attempt_index < record.attempt_count:
+        raise _corrupt(record.execution_id, "attempt_index", "no such attempt")
     return CurrentAttempt(record.attempt_id, record.attempt_index)
 
 
 def _lease(record: Record) -> CurrentLease | None:
-    lease = _shown_lease(record)
-    if lease is not None:
-        for field in ("lease_id", "lease_epoch"):
-            if not getattr(lease, field):
-                raise _corrupt(record.execution_id, field, "missing beside a worker")
-    return lease
-
-
-def _shown_lease(record: Record) -> CurrentLease | None:
     if not record.worker_instance_id or not record.lease_until:
         return None
+    for field in ("lease_id", "lease_epoch"):
+        if not getattr(record, field):
+            raise _corrupt(record.execution_id, field, "missing beside a worker")
     return CurrentLease(
         lease_id=record.lease_id,
         lease_epoch=record.lease_epoch,

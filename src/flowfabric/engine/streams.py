@@ -143,9 +143,9 @@ class Streams:
             first_applied_ms=found.first_applied_ms,
         )
 
-    async def close(self) -> None:
+    async def close(self) -> bool:
         """End waiting tails and take no more reads."""
-        await self._reads.close()
+        return await self._reads.close()
 
     async def _append_in_order(
         self, outputs: Sequence[Output]

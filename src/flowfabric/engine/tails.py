@@ -80,12 +80,17 @@ class StreamReads:
         self._check_stream(stream)
         return await self._follow(stream, asked, after)
 
-    async def close(self) -> None:
-        """Let nobody in any more, send home who waits, and give the others time to end."""
+    async def close(self) -> bool:
+        """Let nobody in any more, send home who waits, and give the others time to end; whether
+        they did. A second call does not wait again."""
+        if self.permits.is_closed:
+            return not self.permits.taken
         self.permits.close()
         self._deps.store.backend.bells().ring(*set(self._waiting.values()))
-        if not await self.permits.returned(GRACE_S):
+        ended = await self.permits.returned(GRACE_S)
+        if not ended:
             _log.warning("streams: reads still under way after %g s", GRACE_S)
+        return ended
 
     async def _follow(self, stream: Stream, asked: Tail, after: str) -> FramePage:
         bell = stream_bell(*stream)

@@ -14,13 +14,13 @@ from contextlib import aclosing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, overload
 
-from flowfabric.config import Settings, StoreUrl
-from flowfabric.core.ids import check_namespace
+from flowfabric.config import Settings, StoreUrl, settings_for
+from flowfabric.core.ids import check_namespace, limit_id
 from flowfabric.core.plan import Family
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.errors import ConfigError, FlowFabricError, InvalidInput
 from flowfabric.fabric.admin import Admin
-from flowfabric.fabric.connecting import Connect, connector, lazy, settings_for
+from flowfabric.fabric.connecting import Connect, connector, lazy
 from flowfabric.fabric.flows import Flow
 from flowfabric.fabric.home import Home
 from flowfabric.fabric.limits import Budget, BudgetTerms, Quota, quota_of
@@ -42,7 +42,6 @@ from flowfabric.worker.context import Context, SyncContext
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.handlers import ExtractingHandler, Handler, Middleware, TaskHandler
 from flowfabric.worker.runtime import Worker
-from flowfabric.worker.spending import limit_id
 from flowfabric.worker.worker_options import WorkerOptions
 
 if TYPE_CHECKING:

@@ -12,15 +12,18 @@ from flowfabric.errors import (
     ExecutionNotFound,
     FlowFabricError,
     InvalidInput,
+    InvalidToken,
     MethodNotAllowed,
     NotFound,
     PayloadTooLarge,
+    TokenExpired,
     Unauthorized,
 )
 from flowfabric.operations.signals import Delivered, NewSignal
 
 if TYPE_CHECKING:
     from flowfabric.fabric.app import FlowFabric
+    from flowfabric.fabric.submitter import Submitter
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -59,27 +62,40 @@ async def verify_and_deliver(
     which needs the scope `admin`; the delivery itself verifies once more."""
     shown = presented_token if isinstance(presented_token, str) else presented_token.reveal()
     port = await fabric.submitter()
+    new = _signal(waitpoint_id, WaitpointToken(shown), signal)
     try:
         stored = (await port.waitpoint_token(execution_id, waitpoint_id)).token
     except (ExecutionNotFound, NotFound):
-        return UnknownWaitpoint()
+        return await _repeated(port, execution_id, new)
     if not same_text(stored.reveal(), shown):
         return TokenMismatch()
-    return await port.signal(
-        execution_id,
-        NewSignal(
-            waitpoint_id=waitpoint_id,
-            signal_id=signal.signal_id or str(uuid4()),
-            signal_name=signal.name,
-            signal_category=signal.category,
-            source_type=signal.source_type,
-            source_identity=signal.source_identity,
-            waitpoint_token=stored,
-            payload=signal.payload,
-            payload_encoding=signal.payload_encoding,
-            idempotency_key=signal.idempotency_key,
-            target_scope=signal.scope,
-        ),
+    return await port.signal(execution_id, new)
+
+
+async def _repeated(
+    port: "Submitter", execution_id: str, new: NewSignal
+) -> Delivered | UnknownWaitpoint:
+    """The answer of a waitpoint whose token cannot be read. One that is closed takes no signal, but
+    still knows those it took: whoever lost the answer to one repeats it."""
+    try:
+        return await port.signal(execution_id, new)
+    except (ExecutionNotFound, InvalidToken, TokenExpired):
+        return UnknownWaitpoint()
+
+
+def _signal(waitpoint_id: str, token: WaitpointToken, signal: BridgeSignal) -> NewSignal:
+    return NewSignal(
+        waitpoint_id=waitpoint_id,
+        signal_id=signal.signal_id or str(uuid4()),
+        signal_name=signal.name,
+        signal_category=signal.category,
+        source_type=signal.source_type,
+        source_identity=signal.source_identity,
+        waitpoint_token=token,
+        payload=signal.payload,
+        payload_encoding=signal.payload_encoding,
+        idempotency_key=signal.idempotency_key,
+        target_scope=signal.scope,
     )
 
 

@@ -7,10 +7,10 @@ import msgspec
 
 from flowfabric.app import close_engine, duties_of, open_engine
 from flowfabric.client.addresses import checked_token
-from flowfabric.config import SERVER_SCHEMES, Settings, parse_store_url, settings_from
+from flowfabric.config import SERVER_SCHEMES, Settings, settings_for
 from flowfabric.core.tokens import Secret
 from flowfabric.engine import Engine
-from flowfabric.errors import ConfigError, InvalidInput
+from flowfabric.errors import ConfigError
 from flowfabric.fabric.submitter import Submitter
 from flowfabric.fabric.waiting import EngineWaiter
 from flowfabric.fabric.worker_reads import EngineReads
@@ -65,17 +65,6 @@ def connector(
         return await connect_embedded(chosen, observer(), duties=duties)
 
     return connect
-
-
-def settings_for(url: str | None, settings: Settings | None) -> Settings:
-    """The settings a program asked for; what it did not say comes from the environment."""
-    try:
-        chosen = settings_from() if settings is None else settings
-        if url is None:
-            return chosen
-        return msgspec.structs.replace(chosen, store=parse_store_url(url))
-    except InvalidInput as fault:
-        raise ConfigError(fault.detail) from fault
 
 
 async def connect_http(url: str, token: Secret, observer: Observer = NOBODY) -> Connection:

@@ -7,7 +7,7 @@ from typing import Any, Final, TypedDict
 
 import msgspec
 
-from flowfabric.core.ids import check_lane, check_namespace
+from flowfabric.core.ids import check_lane, check_namespace, limit_id
 from flowfabric.core.policy import decode_policy, freeze
 from flowfabric.core.policy_types import (
     ExecutionPolicy,
@@ -22,7 +22,6 @@ from flowfabric.core.policy_types import (
 from flowfabric.core.tags import submitted_tags
 from flowfabric.errors import ConfigError, FlowFabricError
 from flowfabric.worker.durations import Duration, instant_ms, milliseconds
-from flowfabric.worker.spending import limit_id
 
 BackoffOption = FixedBackoff | ExponentialBackoff | Duration
 

@@ -2,6 +2,7 @@
 batch is `{"ok": …}` or `{"error": …}`."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from types import UnionType
 from typing import Any, Final, Generic, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -61,7 +62,11 @@ class Answers(Generic[A]):
             self._batch, self.kind = kind, _on_the_wire(kind)
         self.is_list = item is not None
         self._status = _status_of(kind)
-        self._decoder = msgspec.json.Decoder(self.kind, dec_hook=token_from_text)
+
+    @cached_property
+    def _decoder(self) -> msgspec.json.Decoder[Any]:
+        """Only clients need it, and building all of them would slow down every start."""
+        return msgspec.json.Decoder(self.kind, dec_hook=token_from_text)
 
     def encode(self, answer: A) -> tuple[int, bytes]:
         """Status and body."""

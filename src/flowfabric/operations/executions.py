@@ -325,10 +325,10 @@ class GrantOrder(Part, frozen=True, kw_only=True):
 
 
 class Reclaim(GrantOrder, frozen=True, kw_only=True):
-    """Which worker gets lost work, and the lane that the work must be on."""
+    """Which worker gets lost work. The lane is that of the execution, whichever is named."""
 
     grant_ttl_ms: int
-    lane_id: Annotated[str, Free("must be the lane of the execution")]
+    lane_id: Annotated[str, Free("not compared with that of the execution")]
 
 
 class ReclaimGranted(Outcome, frozen=True, kw_only=True, tag="granted"):

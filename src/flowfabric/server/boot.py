@@ -1,12 +1,10 @@
 """From settings to an application over an open store, and back, each step in its order."""
 
-import asyncio
 import contextlib
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from ipaddress import ip_address
-from typing import Final
 
 from flowfabric.app import backend_of, close_engine, duties_of, engine_over
 from flowfabric.backend.base import Backend
@@ -22,8 +20,6 @@ from flowfabric.server.services import Services
 from flowfabric.telemetry.metrics import Metrics
 
 _log = logging.getLogger("flowfabric.server")
-
-DRAIN_S: Final = 15.0
 
 
 def check_exposure(settings: Settings) -> None:
@@ -74,18 +70,15 @@ async def booted(
 async def _close(engine: Engine, duties: Duties, observer: Metrics) -> None:
     """Reads end, cascades finish, duties stop, each within its time; then the store is closed.
     What is left over is found by a timer elsewhere."""
-    steps: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = (
+    steps: tuple[tuple[str, Callable[[], Awaitable[bool]]], ...] = (
         ("stream reads", engine.streams.close),
-        ("cascades", engine.settling.drain),
+        ("background work", engine.drain),
         ("duties", duties.stop),
     )
     for name, step in steps:
-        try:
-            async with asyncio.timeout(DRAIN_S):
-                await step()
-        except TimeoutError:
+        if not await step():
             observer.overran_shutdown()
-            _log.warning("%s still under way after %g s; left behind", name, DRAIN_S)
+            _log.warning("%s did not end in time; left behind", name)
     await close_engine(engine)
 
 

@@ -53,9 +53,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_served_while_draining(self) -> bool:
-        """Health, and what whoever holds a lease hands in: refusing that would waste its work."""
+        """Health, metrics, and what whoever holds a lease hands in: refusing that would waste its
+        work."""
         hands_in = self.path.startswith("/v1/worker/") and not self.name.startswith("claim")
-        return self.scopes is None or hands_in
+        return self.scopes is None or not self.path.startswith("/v1/") or hands_in
 
     @property
     def may_omit_body(self) -> bool:

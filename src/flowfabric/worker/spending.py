@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, TypeVar
-from uuid import NAMESPACE_URL, UUID, uuid5
 
 import msgspec
 
+from flowfabric.core.ids import limit_id
 from flowfabric.errors import BudgetExceeded, ConfigError
 from flowfabric.operations.answers import Answers, encode
 from flowfabric.operations.attempts import UsageReport
@@ -19,14 +19,6 @@ from flowfabric.worker.steps import describe, recorded
 T = TypeVar("T")
 
 _USAGE: Final = Answers[Usage](Usage)
-
-
-def limit_id(namespace: str, name: str) -> str:
-    """The id of a budget or quota that goes by a name in its namespace; an id is itself."""
-    try:
-        return str(UUID(name))
-    except ValueError:
-        return str(uuid5(NAMESPACE_URL, f"{namespace}:{name}"))
 
 
 class Spending:

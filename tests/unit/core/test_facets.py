@@ -245,12 +245,19 @@ def test_waiting_work_shows_what_its_lane_and_workers_do_to_it(
     lane_state: str, served: bool, following: Next
 ) -> None:
     eligibility, blocking, detail = SCENES[lane_state, served]
-    record = record_in(Situation("waiting", "", following))
+    record = record_in(Situation("waiting", "", following), required_capabilities=("gpu",))
     scene = Scene(lane_state, served)
     assert facets(record, scene, strict=True) == Facets(
         "runnable", "unowned", eligibility, blocking, "none", _BY_NEXT[following], "waiting"
     )
     assert blocking_detail(record, scene) == detail
+
+
+@pytest.mark.parametrize("following", _ANY)
+def test_work_that_requires_nothing_waits_for_any_worker(following: Next) -> None:
+    record = record_in(Situation("waiting", "", following))
+    assert facets(record, Scene("active", served=False)) == facets(record)
+    assert blocking_detail(record, Scene("active", served=False)) == ""
 
 
 @pytest.mark.parametrize(

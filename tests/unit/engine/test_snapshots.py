@@ -10,7 +10,6 @@ from flowfabric.engine.snapshots import (
     attempts_of,
     expired_lease_of,
     info_of,
-    snapshot_of,
     stored_flow_id,
     stored_public_state,
     summary_of,
@@ -91,14 +90,14 @@ def test_info_of_a_finished_member_tells_when_and_where() -> None:
 def test_the_scene_explains_waiting_but_leaves_the_public_state(
     scene: Scene, eligibility: str, detail: str
 ) -> None:
-    info = info_of(record(), scene)
+    info = info_of(record(required_capabilities=("gpu",)), scene)
     assert info.state_vector.eligibility_state == eligibility
     assert info.blocking_detail == detail
     assert info.public_state == "waiting"
 
 
 def test_a_snapshot_shows_attempt_and_lease_of_a_held_record() -> None:
-    shown = snapshot_of(leased(tags={"app.a": "1"}))
+    shown = info_of(leased(tags={"app.a": "1"}))
     assert shown.current_attempt == CurrentAttempt("a-1", 1)
     assert shown.current_lease == CurrentLease(
         lease_id="l-1",
@@ -108,21 +107,21 @@ def test_a_snapshot_shows_attempt_and_lease_of_a_held_record() -> None:
         attempt_index=1,
         last_heartbeat_at=3_000,
     )
-    assert (shown.blocking_reason, shown.blocking_detail) == (None, None)
+    assert (shown.state_vector.blocking_reason, shown.blocking_detail) == ("none", "")
     assert (shown.created_at, shown.last_mutation_at, shown.total_attempt_count) == (1000, 2000, 2)
     assert shown.tags == {"app.a": "1"}
 
 
 def test_a_snapshot_of_an_unclaimed_record_has_neither() -> None:
-    shown = snapshot_of(record())
+    shown = info_of(record())
     assert shown.current_attempt is None
     assert shown.current_lease is None
-    assert shown.current_waitpoint is None
-    assert shown.blocking_reason == "waiting_for_worker"
+    assert shown.current_waitpoint == ""
+    assert shown.state_vector.blocking_reason == "waiting_for_worker"
 
 
 def test_a_lease_without_renewal_has_no_heartbeat() -> None:
-    lease = snapshot_of(leased(lease_renewed_at=0)).current_lease
+    lease = info_of(leased(lease_renewed_at=0)).current_lease
     assert lease is not None
     assert lease.last_heartbeat_at == 0
 
@@ -144,7 +143,7 @@ def test_a_lease_without_renewal_has_no_heartbeat() -> None:
 )
 def test_a_record_that_contradicts_itself_is_corrupt(broken: Record, field: str) -> None:
     with pytest.raises(Corruption, match=field):
-        snapshot_of(broken)
+        info_of(broken)
 
 
 def test_an_unknown_stored_state_is_corrupt() -> None:

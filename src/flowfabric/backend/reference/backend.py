@@ -58,6 +58,7 @@ from flowfabric.backend.types import (
     Worker,
 )
 from flowfabric.core.birth import Birth
+from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
 from flowfabric.core.plan import Answer, Plan, Refused
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.streams import FramePage
@@ -118,8 +119,14 @@ class ReferenceBackend(FlowMechanisms, LimitMechanisms):
     async def journal(self, items: Sequence[JournalAppend]) -> list[Answered[Journaled | Refused]]:
         return await self._runner.write(Work("journal", journaling.start_journal, items))
 
-    async def purge(self, limit: int, partitions: frozenset[int] = frozenset()) -> int:
-        work = Work("purge", purging.start_purge, [purging.PurgeOrder(limit, partitions)])
+    async def purge(
+        self,
+        limit: int,
+        partitions: frozenset[int] = frozenset(),
+        only: DutyFilter = EVERYBODY,
+    ) -> int:
+        order = purging.PurgeOrder(limit, partitions, only)
+        work = Work("purge", purging.start_purge, [order])
         return _only(await self._runner.write(work))
 
     # ---- time

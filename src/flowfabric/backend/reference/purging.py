@@ -1,6 +1,7 @@
 """Mechanism `purge`: what is past its retention goes, whole, and the record last."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +21,7 @@ from flowfabric.backend.reference.tables import (
 )
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.core.birth import rank_shift_of
+from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
 from flowfabric.core.graph import edge_key
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
@@ -41,11 +43,12 @@ _EDGES_AT_ONCE: Final = 1_000
 
 
 class PurgeOrder(msgspec.Struct, frozen=True):
-    """How many executions to purge, of which partitions (all, if none is named), and how much of
-    the log to keep."""
+    """How many executions to purge, of which partitions (all, if none is named) and whose, and how
+    much of the log to keep."""
 
     limit: int
     partitions: frozenset[int] = frozenset()
+    only: DutyFilter = EVERYBODY
     keep_log_ms: int = LOG_MS
     keep_log: int = LOG_ENTRIES
 
@@ -58,7 +61,7 @@ def start_purge(tx: Transaction, orders: Sequence[PurgeOrder]) -> Callable[[Purg
         purged = _purge_executions(tx, order)
         # A flow whose last member went just now is found by this.
         tx.flush()
-        _purge_flows(tx, order.limit)
+        _purge_flows(tx, order)
         tx.tables.drop_expired_keys(tx.now, MOST_LOOKS)
         feed.trim(tx, order.keep_log_ms, order.keep_log)
         _drop(tx, WORKERS, lambda worker: ends_at(worker) <= tx.now)
@@ -76,6 +79,8 @@ def _purge_executions(tx: Transaction, order: PurgeOrder) -> int:
         if purged >= order.limit or rows >= MOST_ROWS:
             break
         if order.partitions and partition_of(record.execution_id) not in order.partitions:
+            continue
+        if not order.only.matches(record.namespace, record.tags):
             continue
         flow = tx.flow(record.flow_id) if record.flow_id else None
         if judge_purge(record, flow, tx.now) == "put off":
@@ -116,10 +121,13 @@ def _purge(tx: Transaction, record: Record) -> int:
     return rows
 
 
-def _purge_flows(tx: Transaction, limit: int) -> None:
+def _purge_flows(tx: Transaction, order: PurgeOrder) -> None:
     """Flows whose members are gone, and with them what told the partition. One with many edges
     goes over several calls, itself last."""
-    for flow in tx.tables.purgeable_flows(tx.now, limit):
+    looks = MOST_LOOKS if order.only.is_set else order.limit
+    found = tx.tables.purgeable_flows(tx.now, looks)
+    own = (flow for flow in found if order.only.matches(flow.namespace, flow.tags))
+    for flow in islice(own, order.limit):
         edges = tx.tables.flow_edges(flow.flow_id, "", _EDGES_AT_ONCE)
         for edge in edges:
             tx.put(EDGES, edge_key(edge), None)

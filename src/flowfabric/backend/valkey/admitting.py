@@ -16,8 +16,9 @@ from flowfabric.backend.base import Answered
 from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.keys import key_of
 from flowfabric.backend.valkey.limit_answers import admit_answer
-from flowfabric.backend.valkey.limit_packing import Asked, pack_admission
+from flowfabric.backend.valkey.limit_packing import pack_admission
 from flowfabric.backend.valkey.limit_places import Places
+from flowfabric.backend.valkey.requests import Admitting, AskLimit, Restoring
 from flowfabric.core.limits.asks import Admission, AdmitAnswer, Admitted, Obtained
 from flowfabric.errors import FlowFabricError
 
@@ -27,7 +28,7 @@ class _Bid(msgspec.Struct):
 
     item: Admission
     # Per slot the limits asked there, and how many of the slots have been asked.
-    stages: list[tuple[str, list[Asked]]]
+    stages: list[tuple[str, list[AskLimit]]]
     asked: int = 0
     answer: Answered[AdmitAnswer] = Admitted()
     obtained: list[Obtained] = msgspec.field(default_factory=list)
@@ -80,10 +81,10 @@ class SpreadAdmission:
         return [bid.answer for bid in done]
 
     def _bid(self, item: Admission) -> _Bid:
-        stages: list[tuple[str, list[Asked]]] = []
+        stages: list[tuple[str, list[AskLimit]]] = []
         for ask in map(self._places.ask, item.asks):
-            if not stages or stages[-1][0] != ask[0]:
-                stages.append((ask[0], []))
+            if not stages or stages[-1][0] != ask.tag:
+                stages.append((ask.tag, []))
             stages[-1][1].append(ask)
         return _Bid(item, stages)
 
@@ -91,7 +92,9 @@ class SpreadAdmission:
         packed = [pack_admission(bid.item, bid.stages[bid.asked][1]) for bid in bids]
         replies: Sequence[Any]
         try:
-            reply = await self._calls.run("admit", key_of(tag), (packed, shown, True))
+            reply = await self._calls.run(
+                "admit", key_of(tag), Admitting(packed, shown, restorable=True)
+            )
             replies = reply.head
         except FlowFabricError as fault:
             # Only those whose limits cannot be asked are not let through.
@@ -107,7 +110,7 @@ class SpreadAdmission:
             changes = [] if bid.is_in and index < sound else bid.changes
             for tag, some in (*changes, *(bid.listing if index >= sound else ())):
                 if some:
-                    own = (bid.item.execution_id, bid.item.holder, some)
+                    own = Restoring(bid.item.execution_id, bid.item.holder, some)
                     undone.setdefault(tag, []).append(own)
         await asyncio.gather(*(self._restore(tag, own) for tag, own in undone.items()))
 

@@ -18,6 +18,7 @@ from flowfabric.backend.valkey.calls import (
 from flowfabric.backend.valkey.claiming import behind, both, claim_answer, pack_claim
 from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.packing import Args, flat_plan, record_from
+from flowfabric.backend.valkey.requests import Applying
 from flowfabric.core.plan import Answer, Applied, Brief, Plan, Refused
 from flowfabric.core.record import Record
 from flowfabric.errors import Bug, TransportError
@@ -89,7 +90,7 @@ class ApplyMechanism:
         calls = self._calls
         args = Args()
         packed = [value for plan in plans for value in flat_plan(plan, args, calls.searchable)]
-        request = (packed, pack_claim(claim, args) if claim else False)
+        request = Applying(plans=packed, claim=pack_claim(claim, args) if claim else False)
         reply = await calls.run("apply", _key(plans[0]), request, args)
         answers, claimed = reply.head
         return (

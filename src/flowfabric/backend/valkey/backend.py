@@ -16,7 +16,6 @@ from flowfabric.backend.valkey.claiming import ClaimMechanism
 from flowfabric.backend.valkey.config import ConfigMechanism
 from flowfabric.backend.valkey.creating import CreateMechanism
 from flowfabric.backend.valkey.feed import FeedMechanism
-from flowfabric.backend.valkey.flowing import FlowMechanism
 from flowfabric.backend.valkey.library import INTERFACE
 from flowfabric.backend.valkey.limiting import LimitMechanism
 from flowfabric.backend.valkey.loading import Functions, Loads
@@ -72,7 +71,6 @@ class ValkeyBackend(
     ReadMechanism,
     PresenceMechanism,
     ConfigMechanism,
-    FlowMechanism,
     LimitMechanism,
     StreamMechanism,
     FeedMechanism,

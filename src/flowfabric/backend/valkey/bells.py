@@ -47,6 +47,8 @@ class ValkeyBells:
         self._new: list[str] = []
         self._full = _IDLE
         self._connection: Connection | None = None
+        # The server's last answer to a subscription was a refusal.
+        self._is_refused = False
         self._keeper: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -71,11 +73,17 @@ class ValkeyBells:
     def mark(self, *names: str) -> tuple[int, ...] | None:
         """Rings are heard from the confirmation of a channel on; a lost connection counts as a
         ring of all of them."""
+        if self.is_deaf:
+            return None
         for name in names:
             channel = self._channels.get(name)
             if channel is None or not channel.done():
                 return None
         return self._local.mark(*names)
+
+    @property
+    def is_deaf(self) -> bool:
+        return self._connection is None or self._is_refused
 
     def ring_all(self) -> None:
         self._local.ring_all()
@@ -133,14 +141,34 @@ class ValkeyBells:
             self._connection = connection
             try:
                 self._send("SUBSCRIBE", list(self._channels))
-                self._local.ring_all()
+                if not self._is_refused:
+                    self._local.ring_all()
                 await asyncio.shield(connection.closed)
             finally:
                 self._connection = None
                 connection.abort()
                 await connection.closed
+            if self._is_refused:
+                await asyncio.sleep(RECONNECT_S)
 
-    def _on_push(self, push: list[Any]) -> None:
+    def _refuse(self, fault: libvalkey.ReplyError) -> None:
+        """Try again on another connection, a second later; say so once."""
+        if not self._is_refused:
+            _log.warning("doorbells: %s; waiting claims poll until it is allowed", fault)
+        self._is_refused = True
+        if self._connection is not None:
+            self._connection.abort()
+
+    def _accept(self) -> None:
+        if self._is_refused:
+            _log.info("doorbells: heard again")
+            self._is_refused = False
+            self._local.ring_all()
+
+    def _on_push(self, push: Any) -> None:
+        if isinstance(push, libvalkey.ReplyError):
+            self._refuse(push)
+            return
         kind = push[0]
         if kind not in (b"message", b"subscribe"):
             return
@@ -150,6 +178,7 @@ class ValkeyBells:
         if kind == b"message":
             self._local.ring(name)
             return
+        self._accept()
         channel = self._channels.get(name)
         if channel is not None and not channel.done():
             channel.set_result(None)

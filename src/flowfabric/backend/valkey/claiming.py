@@ -13,6 +13,7 @@ from flowfabric.backend.valkey.calls import MOST_ITEMS, Calls, Reply
 from flowfabric.backend.valkey.graph_packing import upstreams_of
 from flowfabric.backend.valkey.keys import execution_partition_key, lane_key
 from flowfabric.backend.valkey.packing import Args, document_from, encode, record_from
+from flowfabric.backend.valkey.requests import Claim, ClaimOrder, NamedLease
 from flowfabric.core.plan import Refused
 from flowfabric.errors import FlowFabricError, TransportError
 
@@ -120,24 +121,24 @@ def _named_key(named: NamedClaim) -> str:
     return execution_partition_key(named.execution_id)
 
 
-def pack_claim(request: ClaimRequest, args: Args, bound: float | bool = False) -> list[Any]:
+def pack_claim(request: ClaimRequest, args: Args, bound: float | bool = False) -> Claim:
     """The number of what claims have in common, and the ids of this one."""
-    order = encode(
-        (
-            request.worker_id,
-            request.worker_instance_id,
-            request.namespace,
-            request.lanes,
-            request.sets,
-            request.lease_for,
-            request.mode == "reserve",
-            request.payload,
-            request.upstreams,
-            bound,
-            request.room,
-        )
+    order = ClaimOrder(
+        worker_id=request.worker_id,
+        instance_id=request.worker_instance_id,
+        namespace=request.namespace,
+        lanes=request.lanes,
+        sets=request.sets,
+        lease_for=request.lease_for,
+        reserve=request.mode == "reserve",
+        payload=request.payload,
+        upstreams=request.upstreams,
+        bound=bound,
+        room=request.room,
     )
-    return [args.put_once(order), *chain.from_iterable(request.ids)]
+    return Claim(
+        order_argument=args.put_once(encode(order)), ids=[*chain.from_iterable(request.ids)]
+    )
 
 
 def claim_answer(_: ClaimRequest, answer: Any, reply: Reply) -> ClaimAnswer:
@@ -145,19 +146,19 @@ def claim_answer(_: ClaimRequest, answer: Any, reply: Reply) -> ClaimAnswer:
     return ClaimAnswer(tuple(_offer(one, reply) for one in offers), more, reply.now)
 
 
-def _pack_named(named: NamedClaim, _: Args) -> list[Any]:
-    return [
-        named.execution_id,
-        named.grant_id,
-        named.worker_id,
-        named.worker_instance_id,
-        named.lease_id,
-        named.attempt_id,
-        named.lease_for,
-        named.reason,
-        named.payload,
-        named.upstreams,
-    ]
+def _pack_named(named: NamedClaim, _: Args) -> NamedLease:
+    return NamedLease(
+        id=named.execution_id,
+        grant_id=named.grant_id,
+        worker_id=named.worker_id,
+        instance_id=named.worker_instance_id,
+        lease_id=named.lease_id,
+        attempt_id=named.attempt_id,
+        lease_for=named.lease_for,
+        reason=named.reason,
+        payload=named.payload,
+        upstreams=named.upstreams,
+    )
 
 
 def _read_named(_: NamedClaim, answer: Any, reply: Reply) -> Offer | Refused:

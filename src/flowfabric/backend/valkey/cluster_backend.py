@@ -3,7 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from flowfabric.backend.base import Answered
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, DuePage, Queue
@@ -15,6 +17,7 @@ from flowfabric.backend.valkey.due_pages import merged
 from flowfabric.backend.valkey.fanning import ask_all, ask_reachable, ask_tags
 from flowfabric.backend.valkey.keys import CONFIG, lane_key
 from flowfabric.backend.valkey.reading import config_due
+from flowfabric.backend.valkey.requests import FindDue, FindReady, ReadDepths
 from flowfabric.backend.valkey.spread_claims import HINTS_S, SpreadClaims
 from flowfabric.errors import FlowFabricError, TransportError
 
@@ -50,7 +53,7 @@ class ClusterBackend(ValkeyBackend):
     ) -> DuePage:
         """Two trips: which partitions have something due, and what it is."""
         self._retell(partitions)
-        asked = (limit, *(after or (False, "")))
+        asked = FindDue(limit, *(after or (False, "")), tags=False)
         tags, pages = self._timer_tags(), list[DuePage]()
         try:
             tags, page = await self._hinted(asked, HINTS_S)
@@ -61,7 +64,7 @@ class ClusterBackend(ValkeyBackend):
             _log.info("timers are looked for everywhere: %s", fault)
         wanted = [tag for tag in tags if _is_wanted(tag, partitions)]
         answers, faults = await ask_reachable(
-            self._calls, "due", wanted, lambda share: (*asked, share)
+            self._calls, "due", wanted, lambda share: msgspec.structs.replace(asked, tags=share)
         )
         if faults:
             # Those whose servers are there do not wait for those whose are not.
@@ -73,7 +76,7 @@ class ClusterBackend(ValkeyBackend):
         return merged([*pages, *map(self._due_page, answers)], limit)
 
     async def _hinted(
-        self, asked: tuple[Any, ...], patience: float | None = None
+        self, asked: FindDue, patience: float | None = None
     ) -> tuple[list[str], DuePage]:
         """Partitions that have something due, and what is due beside them."""
         reply = await self._calls.run("timers", CONFIG, asked, patience=patience)
@@ -89,19 +92,20 @@ class ClusterBackend(ValkeyBackend):
         ]
 
     async def queues(self, namespace: str, lane: str) -> list[Queue]:
-        asked = (namespace, lane, False)
+        asked = FindReady(namespace, lane, sets=False)
         ready = await self._calls.run("ready", lane_key(namespace, lane), asked)
         sets_at: dict[str, list[str]] = {}
         for req_set, *flat in ready.head:
             for tag in flat[::2]:
                 sets_at.setdefault(tag, []).append(req_set)
 
-        def request(share: list[str]) -> list[Any]:
+        def request(share: list[str]) -> ReadDepths:
             tags: dict[str, list[str]] = {}
             for tag in share:
                 for req_set in sets_at[tag]:
                     tags.setdefault(req_set, []).append(tag)
-            return [namespace, lane, *([req_set, *own] for req_set, own in tags.items())]
+            queues = [[req_set, *own] for req_set, own in tags.items()]
+            return ReadDepths(namespace, lane, queues)
 
         found: dict[str, Queue] = {}
         for reply in await ask_tags(self._calls, "depths", sets_at, request):

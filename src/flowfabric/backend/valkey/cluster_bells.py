@@ -6,6 +6,7 @@ slots move, the server ends the subscription; whoever has the slots then is subs
 
 import asyncio
 import logging
+from functools import partial
 from typing import Any, Final
 
 import libvalkey
@@ -34,6 +35,9 @@ class ClusterBells:
         self._rung: dict[str, set[str]] = {}
         self._keepers: dict[Node, asyncio.Task[None]] = {}
         self._is_started = False
+        # Servers whose answer to all subscriptions so far was no refusal.
+        self._heard: set[Node] = set()
+        self._refused: set[Node] = set()
         cluster.watch(self._follow)
 
     def start(self) -> None:
@@ -50,6 +54,10 @@ class ClusterBells:
 
     def mark(self, *names: str) -> None:
         """One look at a cluster need not have seen all of it."""
+
+    @property
+    def is_deaf(self) -> bool:
+        return not self._heard.issuperset(self._keepers)
 
     def ring_all(self) -> None:
         self._local.ring_all()
@@ -90,7 +98,7 @@ class ClusterBells:
     async def _keep(self, node: Node, is_again: bool) -> None:
         while True:
             try:
-                connection = await node.connect(self._on_push)
+                connection = await node.connect(partial(self._on_push, node))
             except FlowFabricError as fault:
                 _log.info("doorbells: %s; trying again", fault)
                 self._cluster.doubt()
@@ -100,22 +108,36 @@ class ClusterBells:
             is_again = True
             try:
                 channels = self._channels_of(node)
+                if not channels:
+                    self._heard.add(node)
                 words = [("SSUBSCRIBE", f"{BELL}{tag}") for tag in channels]
                 connection.write(b"".join(map(libvalkey.pack_command, words)))
                 await asyncio.shield(connection.closed)
             finally:
+                self._heard.discard(node)
                 connection.abort()
                 await connection.closed
 
-    def _on_push(self, push: Any) -> None:
-        if isinstance(push, libvalkey.ReplyError) or push[0] == b"sunsubscribe":
+    def _on_push(self, node: Node, push: Any) -> None:
+        if isinstance(push, libvalkey.ReplyError) and str(push).startswith("NOPERM"):
+            self._refuse(node, push)
+        elif isinstance(push, libvalkey.ReplyError) or push[0] == b"sunsubscribe":
             # A slot is not, or no longer, where we thought it was.
             self._cluster.doubt()
         elif push[0] == b"smessage":
             self._hear(push[1].decode().removeprefix(BELL), push[2].decode())
         elif push[0] == b"ssubscribe":
             # Nobody heard what rang before.
+            self._heard.add(node)
+            self._refused.discard(node)
             self._local.ring_all()
+
+    def _refuse(self, node: Node, fault: libvalkey.ReplyError) -> None:
+        """Say once that waiting claims poll: the right is given by somebody who reads it."""
+        self._heard.discard(node)
+        if node not in self._refused:
+            _log.warning("doorbells: %s; waiting claims poll until it is allowed", fault)
+            self._refused.add(node)
 
     def _hear(self, tag: str, names: str) -> None:
         for name in names.split("\n"):

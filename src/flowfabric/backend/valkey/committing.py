@@ -12,6 +12,7 @@ from flowfabric.backend.reference.work import Work, perform
 from flowfabric.backend.valkey.calls import Calls, side_by_side
 from flowfabric.backend.valkey.keys import tag_of
 from flowfabric.backend.valkey.packing import Args, pack_entry
+from flowfabric.backend.valkey.requests import Committing
 from flowfabric.backend.valkey.snapshots import Snapshot, Unread
 from flowfabric.backend.valkey.stored_tables import StoredTables
 from flowfabric.errors import FlowFabricError, TransportError
@@ -137,14 +138,14 @@ class Commits:
         puts = decided.tables.puts(args)
         if not puts and snapshot.calls <= 1:
             return None
-        request = (
-            tag_of(place.key),
-            snapshot.now,
-            snapshot.reads,
-            snapshot.digests,
-            puts,
-            [pack_entry(entry) for entry in decided.tables.log],
-            sorted(decided.tx.rings),
+        request = Committing(
+            tag=tag_of(place.key),
+            decided_at=snapshot.now,
+            reads=snapshot.reads,
+            digests=snapshot.digests,
+            puts=puts,
+            log=[pack_entry(entry) for entry in decided.tables.log],
+            topics=sorted(decided.tx.rings),
         )
         function = "commit_freeing" if place.is_freeing else "commit"
         reply = await self._calls.run(function, place.key, request, args)

@@ -12,6 +12,7 @@ from flowfabric.backend.valkey.graph_rows import flow_of
 from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.limit_upkeep import attach
 from flowfabric.backend.valkey.packing import Args, decode, encode, row_of, static_rest, static_text
+from flowfabric.backend.valkey.requests import NewExecution, Shape
 from flowfabric.core.birth import Birth, first_state
 from flowfabric.core.flow_plan import FlowRefused
 from flowfabric.core.graph import Flow
@@ -48,15 +49,15 @@ class CreateMechanism:
             await attach(self._calls, charged)
         return answers
 
-    def _pack_birth(self, birth: Birth, args: Args) -> list[Any]:
+    def _pack_birth(self, birth: Birth, args: Args) -> NewExecution:
         shape = _shape_of(birth, self._calls.searchable)
-        return [
-            birth.execution_id,
-            args.put_once(shape.packed),
-            static_text(birth.execution_id, shape.static),
-            args.put(birth.input) if birth.input else 0,
-            birth.record.idempotency_key,
-        ]
+        return NewExecution(
+            id=birth.execution_id,
+            shape_argument=args.put_once(shape.packed),
+            static=static_text(birth.execution_id, shape.static),
+            input_argument=args.put(birth.input) if birth.input else 0,
+            idempotency_key=birth.record.idempotency_key,
+        )
 
     def _read_birth(self, birth: Birth, answer: Any, reply: Reply) -> CreateAnswer:
         if answer is True:
@@ -99,9 +100,17 @@ def _shape_of(birth: Birth, searchable: frozenset[str]) -> _Shape:
     return shape
 
 
-def pack_shape(birth: Birth, searchable: frozenset[str]) -> tuple[Any, ...]:
+def pack_shape(birth: Birth, searchable: frozenset[str]) -> Shape:
     """What a birth has in common with others of its kind."""
-    return row_of(birth.record, searchable), *_terms(birth), birth.record.fairness_key
+    return Shape(
+        record=row_of(birth.record, searchable),
+        dedup_window_ms=birth.dedup_window_ms,
+        delay_until=birth.delay_until,
+        deadline_at=birth.deadline_at,
+        deadline_in=birth.deadline_in,
+        has_dependencies=birth.has_dependencies,
+        fairness_key=birth.record.fairness_key,
+    )
 
 
 def _terms(birth: Birth) -> tuple[Any, ...]:

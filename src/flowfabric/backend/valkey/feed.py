@@ -19,6 +19,7 @@ from flowfabric.backend.valkey.positions import (
     read_positions,
     write_positions,
 )
+from flowfabric.backend.valkey.requests import ReadLog
 from flowfabric.core.events import LogEntry
 from flowfabric.core.ids import partition_of
 from flowfabric.core.pages import Room, entry_bytes
@@ -106,11 +107,11 @@ class FeedMechanism:
     async def _read(self, numbers: Iterable[int], positions: Positions, most: int) -> list[_Log]:
         tags = {log_tag(self._calls.counts, number): number for number in numbers}
 
-        def request(share: list[str]) -> list[Any]:
-            asked: list[Any] = [most]
+        def request(share: list[str]) -> ReadLog:
+            starts: list[str] = []
             for tag in share:
-                asked += tag, _from(positions.get(tags[tag], START)) if most else _NOTHING
-            return asked
+                starts += tag, _from(positions.get(tags[tag], START)) if most else _NOTHING
+            return ReadLog(most, starts)
 
         keyed = [(tag, key_of(tag)) for tag in tags]
         replies = await ask_each(self._calls, "log", keyed, request)

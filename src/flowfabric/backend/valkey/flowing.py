@@ -35,6 +35,14 @@ from flowfabric.backend.valkey.graph_rows import (
 from flowfabric.backend.valkey.keys import execution_partition_key, partition_key
 from flowfabric.backend.valkey.limit_upkeep import attach
 from flowfabric.backend.valkey.packing import Args
+from flowfabric.backend.valkey.requests import (
+    AgeFlows,
+    ListEdges,
+    ListFlows,
+    ListMembers,
+    NewGraph,
+    OneFlow,
+)
 from flowfabric.backend.valkey.stored_flows import tables_of
 from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.flow_plan import FlowAnswer, FlowApplied, FlowPlan, FlowRefused
@@ -59,6 +67,9 @@ class FlowMechanism:
 
     def _flow_tag(self, flow_id: str) -> str:
         return f"{{fp:{self._calls.counts.of_flow(flow_id)}}}"
+
+    def _one(self, flow_id: str) -> OneFlow:
+        return OneFlow(self._flow_tag(flow_id), flow_id)
 
     # ---- changes
 
@@ -96,19 +107,19 @@ class FlowMechanism:
 
         return await Commits(self._calls).run_each(work, place)
 
-    def _pack_graph(self, graph: GraphBirth, args: Args) -> list[Any]:
+    def _pack_graph(self, graph: GraphBirth, args: Args) -> NewGraph:
         searchable, flow = self._calls.searchable, graph.flow
         members = Members(graph, args, searchable)
-        return [
-            self._flow_tag(flow.flow_id),
-            flow.flow_id,
-            pack_flow(flow, searchable),
-            members.shapes,
-            members.births,
-            put_edges(graph.edges, args),
-            flat_lists(graph.edges),
-            graph.is_last,
-        ]
+        return NewGraph(
+            tag=self._flow_tag(flow.flow_id),
+            flow_id=flow.flow_id,
+            flow=pack_flow(flow, searchable),
+            shapes=members.shapes,
+            members=members.flat,
+            edges=put_edges(graph.edges, args),
+            lists=flat_lists(graph.edges),
+            is_last=graph.is_last,
+        )
 
     async def apply_flows(self, plans: Sequence[FlowPlan]) -> list[Answered[FlowAnswer]]:
         """A cancel races with all members of a flow, so it is one step inside the server; the
@@ -126,7 +137,7 @@ class FlowMechanism:
             "cancel_flow",
             plans,
             lambda plan: self._flow_key(plan.flow_id),
-            lambda plan, _: (self._flow_tag(plan.flow_id), *pack_cancel(plan)),
+            lambda plan, _: pack_cancel(plan, self._flow_tag(plan.flow_id)),
             _cancel_answer,
             # Each ends many members, which is enough for one call.
             1,
@@ -137,7 +148,7 @@ class FlowMechanism:
             "settle",
             flow_ids,
             self._flow_key,
-            lambda flow_id, _: (self._flow_tag(flow_id), flow_id),
+            lambda flow_id, _: self._one(flow_id),
             lambda _, answer, __: bool(answer[1]),
             # Each settles many edges, which is enough for one call.
             1,
@@ -170,12 +181,12 @@ class FlowMechanism:
             "flow_read",
             ids,
             self._flow_key,
-            lambda flow_id: (self._flow_tag(flow_id), flow_id),
+            self._one,
             flow_or_none,
         )
 
     async def flows_in(self, partition: int, after: str, limit: int) -> list[Flow]:
-        request = (f"{{fp:{partition}}}", after, limit)
+        request = ListFlows(f"{{fp:{partition}}}", after, limit)
         reply = await self._calls.run("flow_list", partition_key(partition), request)
         return [flow_of(flow_id, values) for flow_id, values in reply.head]
 
@@ -187,7 +198,13 @@ class FlowMechanism:
             self._calls,
             "flow_ages",
             range(self._calls.counts.flow),
-            lambda share: (share, at, behind, limit, newest),
+            lambda share: AgeFlows(
+                partitions=share,
+                after_created_at=at,
+                after_id=behind,
+                limit=limit,
+                newest=newest,
+            ),
         )
         found = [flow_of(*one) for reply in replies for one in reply.head]
         found.sort(key=lambda flow: (flow.created_at, flow.flow_id), reverse=newest)
@@ -196,7 +213,14 @@ class FlowMechanism:
     async def members(self, query: MemberQuery) -> list[MemberPlace]:
         at, behind = query.after or (False, "")
         states = list(query.states or sorted(STATES))
-        request = (self._flow_tag(query.flow_id), query.flow_id, states, at, behind, query.limit)
+        request = ListMembers(
+            tag=self._flow_tag(query.flow_id),
+            flow_id=query.flow_id,
+            states=states,
+            after_created_at=at,
+            after_id=behind,
+            limit=query.limit,
+        )
         reply = await self._calls.run("flow_members", self._flow_key(query.flow_id), request)
         return [
             MemberPlace(created_at, execution_id, public_state(state, reason))
@@ -210,7 +234,9 @@ class FlowMechanism:
             "flow_edges",
             here,
             lambda query: self._flow_key(query.flow_id),
-            lambda query: (self._flow_tag(query.flow_id), *msgspec.structs.astuple(query)),
+            lambda query: ListEdges(
+                tag=self._flow_tag(query.flow_id), **msgspec.structs.asdict(query)
+            ),
             lambda query, answer: tuple(edge_of(query.flow_id, one) for one in answer),
         )
         pages = dict(zip(here, found, strict=True))

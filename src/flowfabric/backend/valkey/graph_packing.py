@@ -17,22 +17,23 @@ from flowfabric.backend.valkey.packing import (
     static_rest,
     static_text,
 )
+from flowfabric.backend.valkey.requests import CancelFlow, Member, Shape
 from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.flow_plan import FlowPlan
 from flowfabric.core.graph import Edge
 from flowfabric.core.upstreams import Upstream
 
 
-def pack_cancel(plan: FlowPlan) -> list[Any]:
-    guard = plan.guard
-    return [
-        plan.flow_id,
-        guard.uncancelled,
-        guard.version or False,
-        plan.set["cancel_policy"],
-        plan.set["cancel_reason"],
-        pack_event(plan.event),
-    ]
+def pack_cancel(plan: FlowPlan, tag: str) -> CancelFlow:
+    return CancelFlow(
+        tag=tag,
+        flow_id=plan.flow_id,
+        uncancelled=plan.guard.uncancelled,
+        version=plan.guard.version or False,
+        policy=plan.set["cancel_policy"],
+        reason=plan.set["cancel_reason"],
+        event=pack_event(plan.event),
+    )
 
 
 def put_edges(edges: Sequence[Edge], args: Args) -> list[Any]:
@@ -46,18 +47,20 @@ class Members:
     """The births of a graph, flat; what they have in common is sent once."""
 
     def __init__(self, graph: GraphBirth, args: Args, searchable: Searchable) -> None:
-        self.shapes: list[tuple[Any, ...]] = []
-        self.births: list[Any] = []
+        self.shapes: list[Shape] = []
+        self.flat: list[Any] = []
         self._numbers: dict[bytes, int] = {}
         groups = {group.target: encode(pack_group(group)[1]) for group in graph.groups}
         for birth in graph.members:
             group = groups.get(birth.execution_id)
-            self.births += (
-                birth.execution_id,
-                self._shape(birth, searchable),
-                args.put(static_text(birth.execution_id, static_rest(birth.record))),
-                args.put(birth.input) if birth.input else 0,
-                args.put_once(group) if group else 0,
+            self.flat += Member(
+                id=birth.execution_id,
+                shape=self._shape(birth, searchable),
+                static_argument=args.put(
+                    static_text(birth.execution_id, static_rest(birth.record))
+                ),
+                input_argument=args.put(birth.input) if birth.input else 0,
+                group_argument=args.put_once(group) if group else 0,
             )
 
     def _shape(self, birth: Birth, searchable: Searchable) -> int:

@@ -11,6 +11,7 @@ import libvalkey
 from flowfabric.backend.valkey.keys import CONFIG, lane_key, tag_of
 from flowfabric.backend.valkey.loading import Functions, ignore
 from flowfabric.backend.valkey.packing import encode
+from flowfabric.backend.valkey.requests import Call
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.backend.valkey")
@@ -55,7 +56,7 @@ class Hints:
 
     def _packed(self, key: str, hints: list[Hint]) -> bytes:
         now = self._clock() if self._clock else 0
-        return self._functions.packed("hint", key, encode((now, tag_of(key), hints)))
+        return self._functions.packed("hint", key, encode(Call(now, tag_of(key), hints)))
 
     def _look_at(self, answer: asyncio.Future[Any], key: str, hints: list[Hint]) -> None:
         if answer.cancelled():

@@ -9,6 +9,7 @@ from flowfabric.backend.valkey.calls import Calls, Reply
 from flowfabric.backend.valkey.envelopes import open_step, seal_step
 from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.packing import Args, record_from
+from flowfabric.backend.valkey.requests import AppendSteps, ReadSteps
 from flowfabric.core import pages
 from flowfabric.core.journal import (
     MAX_ENTRIES,
@@ -37,7 +38,9 @@ class JournalMechanism:
         if limit <= 0:
             return JournalPage(())
         key = execution_partition_key(execution_id)
-        request = [execution_id, after, min(limit, MAX_ENTRIES), pages.MAX_PAGE_BYTES]
+        request = ReadSteps(
+            id=execution_id, after=after, limit=min(limit, MAX_ENTRIES), bytes=pages.MAX_PAGE_BYTES
+        )
         reply = await self._calls.run("journal_read", key, request)
         more, *numbers = reply.head
         steps = (open_step(reply.bodies[number]) for number in numbers)
@@ -48,7 +51,7 @@ def _key(item: JournalAppend) -> str:
     return execution_partition_key(item.execution_id)
 
 
-def _pack(item: JournalAppend, args: Args) -> list[Any]:
+def _pack(item: JournalAppend, args: Args) -> AppendSteps:
     fence = item.fence
     entries = [
         part
@@ -56,14 +59,14 @@ def _pack(item: JournalAppend, args: Args) -> list[Any]:
         for part in (f"a{entry.seq}:{entry.name}", entry.digest, len(entry.outcome))
     ]
     bodies = [args.put(seal_step(entry)) for entry in item.entries]
-    return [
-        item.execution_id,
-        fence.lease_id,
-        fence.lease_epoch,
-        fence.attempt_id,
-        entries,
-        bodies[0] if bodies else 0,
-    ]
+    return AppendSteps(
+        id=item.execution_id,
+        lease_id=fence.lease_id,
+        lease_epoch=fence.lease_epoch,
+        attempt_id=fence.attempt_id,
+        entries=entries,
+        first_argument=bodies[0] if bodies else 0,
+    )
 
 
 def _answer(item: JournalAppend, answer: Any, reply: Reply) -> Answered[Journaled | Refused]:

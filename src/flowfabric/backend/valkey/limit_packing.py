@@ -4,6 +4,19 @@ from collections.abc import Iterable
 from typing import Any, Final, assert_never
 
 from flowfabric.backend.valkey.limit_places import Places
+from flowfabric.backend.valkey.requests import (
+    Act,
+    AdmitItem,
+    AskLimit,
+    CancelAct,
+    CommitAct,
+    ExtendAct,
+    ReleaseAct,
+    ReserveAct,
+    ResetAct,
+    SpendAct,
+    VacateAct,
+)
 from flowfabric.core.limits.asks import (
     Admission,
     Cancel,
@@ -19,40 +32,62 @@ from flowfabric.core.limits.budgets import Amounts
 
 BudgetAct = Spend | Release | Reset | Reserve | Commit | Cancel
 GateAct = Extend | Vacate
-# {tag, name of the limit, cap}
-Asked = tuple[str, str, int]
 _NOTHING: Final[Amounts] = {}
 
 
-def pack_budget_act(places: Places, item: BudgetAct) -> tuple[str, str, tuple[Any, ...]]:
-    """What to do, where, and with what."""
+def pack_budget_act(places: Places, item: BudgetAct) -> Act:
     own = item.budget_id
     tag = places.budget(own)
     match item:
         case Spend():
-            return "spend", tag, (own, _flat(item.amounts), item.dedup_key, item.execution_id)
+            what = SpendAct(
+                budget_id=own,
+                amounts=_flat(item.amounts),
+                dedup_key=item.dedup_key,
+                execution_id=item.execution_id,
+            )
+            return Act("spend", tag, what)
         case Release():
-            return "release", tag, (own, item.execution_id)
+            return Act("release", tag, ReleaseAct(own, item.execution_id))
         case Reset():
-            return "reset", tag, (own, item.only_if_due)
-        case Reserve(reservation_id=name, execution_id=execution_id, ttl_ms=ttl):
-            return "reserve", tag, (own, _flat(item.amounts), name, execution_id, ttl)
+            return Act("reset", tag, ResetAct(own, item.only_if_due))
+        case Reserve():
+            held = ReserveAct(
+                budget_id=own,
+                amounts=_flat(item.amounts),
+                reservation_id=item.reservation_id,
+                execution_id=item.execution_id,
+                ttl_ms=item.ttl_ms,
+            )
+            return Act("reserve", tag, held)
         case Commit():
-            return "commit", tag, (own, _flat(item.amounts), item.reservation_id)
+            return Act("commit", tag, CommitAct(own, _flat(item.amounts), item.reservation_id))
         case Cancel():
-            return "cancel", tag, (own, item.reservation_id)
+            return Act("cancel", tag, CancelAct(own, item.reservation_id))
         case _:
             assert_never(item)
 
 
-def pack_gate_act(places: Places, item: GateAct) -> tuple[str, str, tuple[Any, ...]]:
+def pack_gate_act(places: Places, item: GateAct) -> Act:
     gate = item.gate
     match item:
         case Extend():
-            return "extend", places.gate(gate), (gate, item.execution_id, item.holder, item.hold_ms)
+            held = ExtendAct(
+                gate=gate,
+                execution_id=item.execution_id,
+                holder=item.holder,
+                hold_ms=item.hold_ms,
+            )
+            return Act("extend", places.gate(gate), held)
         case Vacate():
-            own = (gate, item.execution_id, item.holder, item.slot, item.entry)
-            return "vacate", places.gate(gate), own
+            left = VacateAct(
+                gate=gate,
+                execution_id=item.execution_id,
+                holder=item.holder,
+                slot=item.slot,
+                entry=item.entry,
+            )
+            return Act("vacate", places.gate(gate), left)
         case _:
             assert_never(item)
 
@@ -61,17 +96,17 @@ def amounts_of(item: BudgetAct) -> Amounts:
     return item.amounts if isinstance(item, Spend | Reserve | Commit) else _NOTHING
 
 
-def pack_admission(item: Admission, asks: Iterable[Asked]) -> tuple[Any, ...]:
-    return (
-        item.execution_id,
-        list(asks),
-        item.holder,
-        item.hold_ms,
-        False if item.rank is None else item.rank,
-        int(item.rate),
-        item.look_ms,
-        item.grant_id,
-        item.dry,
+def pack_admission(item: Admission, asks: Iterable[AskLimit]) -> AdmitItem:
+    return AdmitItem(
+        execution_id=item.execution_id,
+        asks=list(asks),
+        holder=item.holder,
+        hold_ms=item.hold_ms,
+        rank=False if item.rank is None else item.rank,
+        needs_entry=int(item.rate),
+        look_ms=item.look_ms,
+        grant_id=item.grant_id,
+        dry=item.dry,
     )
 
 

@@ -2,6 +2,7 @@
 
 from functools import cache
 
+from flowfabric.backend.valkey.requests import AskLimit
 from flowfabric.core.limits.asks import Ask, BudgetAsk, KeyAsk
 from flowfabric.core.limits.gates import budget_list
 from flowfabric.core.partitions import PartitionCounts, crc16
@@ -24,12 +25,12 @@ class Places:
             return self.gates[self._counts.of_quota(rest)]
         return self.gates[crc16(rest.encode()) % self._counts.quota]
 
-    def ask(self, ask: Ask) -> tuple[str, str, int]:
-        """A limit as admission asks it: its tag, its name, and how many a key lets run."""
+    def ask(self, ask: Ask) -> AskLimit:
+        """A limit as admission asks it; the cap says how many a key lets run."""
         if isinstance(ask, BudgetAsk):
-            return self.budget(ask.budget_id), budget_list(ask.budget_id), 0
+            return AskLimit(self.budget(ask.budget_id), budget_list(ask.budget_id), 0)
         cap = ask.cap if isinstance(ask, KeyAsk) else 0
-        return self.gate(ask.gate), ask.gate, cap
+        return AskLimit(self.gate(ask.gate), ask.gate, cap)
 
 
 @cache

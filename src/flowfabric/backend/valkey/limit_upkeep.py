@@ -10,6 +10,7 @@ from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.fanning import ask_each
 from flowfabric.backend.valkey.keys import key_of
 from flowfabric.backend.valkey.limit_places import Places, places_in
+from flowfabric.backend.valkey.requests import Attaching
 from flowfabric.core.birth import Birth
 from flowfabric.core.record import Record
 
@@ -19,7 +20,7 @@ async def attach(calls: Calls, births: Iterable[Birth]) -> None:
     charged = ((birth.execution_id, birth.record.budget_ids) for birth in births)
     pairs = _pairs(places_in(calls.counts), charged)
     await _ask_each_node(
-        calls, "attach", pairs, lambda tags: [(tag, pairs[tag], (), ()) for tag in tags]
+        calls, "attach", pairs, lambda tags: [Attaching(tag, pairs[tag], (), ()) for tag in tags]
     )
 
 
@@ -34,7 +35,7 @@ async def forget(calls: Calls, ids: Sequence[str], records: Iterable[Record]) ->
         calls,
         "attach",
         places.budgets,
-        lambda tags: [(tag, (), pairs.get(tag, ()), ids) for tag in tags],
+        lambda tags: [Attaching(tag, (), pairs.get(tag, ()), ids) for tag in tags],
     )
 
 

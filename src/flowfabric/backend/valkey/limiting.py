@@ -28,6 +28,7 @@ from flowfabric.backend.valkey.limit_packing import (
 )
 from flowfabric.backend.valkey.limit_places import Places, places_in
 from flowfabric.backend.valkey.packing import Args
+from flowfabric.backend.valkey.requests import Act, Admitting, ListAttached, ReadLimit
 from flowfabric.backend.valkey.stored_limits import StoredLimits
 from flowfabric.core.limits.asks import (
     Admission,
@@ -89,13 +90,17 @@ class LimitMechanism:
         return await self._act_on_budgets(items)
 
     async def budgets(self, ids: Sequence[str]) -> list[Chain]:
-        wanted = [(self._places.budget(budget_id), budget_list(budget_id)) for budget_id in ids]
+        wanted = [
+            ReadLimit(self._places.budget(budget_id), budget_list(budget_id)) for budget_id in ids
+        ]
         shown = await self._calls.batches("limits", wanted, _key, _same, lambda _, one, __: one)
         return [chain_of(one) for one in shown]
 
     async def attached(self, budget_id: str, after: str, limit: int) -> list[str]:
         tag = self._places.budget(budget_id)
-        reply = await self._calls.run("attached", key_of(tag), (tag, budget_id, after, limit))
+        reply = await self._calls.run(
+            "attached", key_of(tag), ListAttached(tag, budget_id, after, limit)
+        )
         return cast("list[str]", reply.head)
 
     # ---- gates
@@ -107,7 +112,7 @@ class LimitMechanism:
         return await self._act_on_gates(items)
 
     async def gates(self, names: Sequence[str]) -> list[GateSeen | None]:
-        wanted = [(self._places.gate(name), name) for name in names]
+        wanted = [ReadLimit(self._places.gate(name), name) for name in names]
         shown = await self._calls.batches(
             "limits", wanted, _key, _same, lambda one, found, reply: (found, reply.now)
         )
@@ -118,7 +123,9 @@ class LimitMechanism:
             return await SpreadAdmission(self._calls, self._places).admit(items)
         packed = [pack_admission(item, map(self._places.ask, item.asks)) for item in items]
         key = key_of(self._places.gates[0])
-        reply = await self._calls.run("admit", key, (packed, (), False))
+        reply = await self._calls.run(
+            "admit", key, Admitting(items=packed, promised=(), restorable=False)
+        )
         return [admit_answer(one) for one in reply.head]
 
     # ---- definitions
@@ -138,7 +145,7 @@ class LimitMechanism:
 
     async def _act_on_budgets(self, items: Sequence[BudgetAct]) -> list[Any]:
         packed = [pack_budget_act(self._places, item) for item in items]
-        answers = await self._calls.batches("spend", packed, _act_key, _same, _raw)
+        answers = await self._calls.batches("spend", packed, _key, _same, _raw)
         return [
             answer
             if isinstance(answer, FlowFabricError)
@@ -148,19 +155,15 @@ class LimitMechanism:
 
     async def _act_on_gates(self, items: Sequence[GateAct]) -> list[Any]:
         packed = [pack_gate_act(self._places, item) for item in items]
-        answers = await self._calls.batches("slots", packed, _act_key, _same, _raw)
+        answers = await self._calls.batches("slots", packed, _key, _same, _raw)
         return [
             answer if isinstance(answer, FlowFabricError) else gate_answer(item.gate, answer)
             for item, answer in zip(items, answers, strict=True)
         ]
 
 
-def _key(item: tuple[Any, ...]) -> str:
-    return key_of(item[0])
-
-
-def _act_key(item: tuple[Any, ...]) -> str:
-    return key_of(item[1])
+def _key(item: ReadLimit | Act) -> str:
+    return key_of(item.tag)
 
 
 def _same(item: Any, _: Args) -> Any:

@@ -24,6 +24,7 @@ from flowfabric.backend.valkey.layout import (
     TOLD_ALONE,
     TOLD_TOGETHER,
 )
+from flowfabric.backend.valkey.requests import OwnOfPlan
 from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry
 from flowfabric.core.plan import Blob, EndAttempt, Event, PauseAttempt, Plan, Timer
@@ -251,15 +252,23 @@ def pack_plan(plan: Plan, args: Args, searchable: frozenset[str]) -> list[Any]:
     return packed
 
 
-def flat_plan(plan: Plan, args: Args, searchable: frozenset[str]) -> tuple[Any, ...]:
+def flat_plan(plan: Plan, args: Args, searchable: frozenset[str]) -> OwnOfPlan:
     """What is a plan's own, and the number of what it has in common with others of its batch."""
     fence = plan.guard.fence
     shape = _shape_number(plan, args, searchable)
     result, body = _body(plan, "result", args), _body(plan, "input", args)
     if fence is None:
-        return shape, plan.target, "", 0, "", "", result, body
-    own = (fence.lease_id, fence.lease_epoch, fence.attempt_id, op_key(plan))
-    return shape, plan.target, *own, result, body
+        return OwnOfPlan(shape, plan.target, "", 0, "", "", result, body)
+    return OwnOfPlan(
+        shape_argument=shape,
+        target=plan.target,
+        lease_id=fence.lease_id,
+        lease_epoch=fence.lease_epoch,
+        attempt_id=fence.attempt_id,
+        op=op_key(plan),
+        result_argument=result,
+        input_argument=body,
+    )
 
 
 def _shape_number(plan: Plan, args: Args, searchable: frozenset[str]) -> int:

@@ -15,6 +15,7 @@ from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.committing import Commits, Place, all_answered
 from flowfabric.backend.valkey.keys import REVISION, presence_key, stored_key, tag_of
 from flowfabric.backend.valkey.packing import Args, decode, encode
+from flowfabric.backend.valkey.requests import Heartbeat
 from flowfabric.backend.valkey.snapshots import Read, Snapshot
 from flowfabric.backend.valkey.stored_tables import Stored, StoredTables, Writing
 
@@ -56,7 +57,7 @@ class PresenceMechanism:
             "heartbeat",
             workers,
             lambda one: presence_key(one[0]),
-            lambda one, _: one,
+            lambda one, _: Heartbeat(*one),
             lambda _, answer, __: answer,
         )
         answers, revision = await asyncio.gather(beats, self._revision())

@@ -8,12 +8,15 @@ from flowfabric.backend.reference.work import Work
 from flowfabric.backend.valkey.calls import Reply
 from flowfabric.backend.valkey.committing import Commits, Place, all_answered
 from flowfabric.backend.valkey.fanning import ask_all, ask_each
+from flowfabric.backend.valkey.flowing import FlowMechanism
 from flowfabric.backend.valkey.keys import execution_partition_key, key_of, partition_key, tag_of
 from flowfabric.backend.valkey.limit_upkeep import drop_ended, forget
 from flowfabric.backend.valkey.logs import log_numbers, log_tag
 from flowfabric.backend.valkey.packing import Args, record_from
+from flowfabric.backend.valkey.requests import FindFullLogs, FindPurgeable, TrimLog
 from flowfabric.backend.valkey.searching import SearchMechanism, Shelves, Spot
 from flowfabric.backend.valkey.stored_flows import tables_of
+from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
 from flowfabric.core.retention import LOG_ENTRIES, LOG_MS
@@ -24,23 +27,32 @@ _PAGE: Final = 200
 _Purged = tuple[str, Record | None]
 
 
-class PurgeMechanism(SearchMechanism):
-    async def purge(self, limit: int, partitions: frozenset[int] = frozenset()) -> int:
-        purged = await self._purge_executions(limit, partitions)
-        await self._purge_flows(limit)
+class PurgeMechanism(FlowMechanism, SearchMechanism):
+    async def purge(
+        self,
+        limit: int,
+        partitions: frozenset[int] = frozenset(),
+        only: DutyFilter = EVERYBODY,
+    ) -> int:
+        purged = await self._purge_executions(limit, partitions, only)
+        await self._purge_flows(limit, only)
         await self._trim_logs()
         await drop_ended(self._calls)
         return purged
 
-    async def _purge_executions(self, limit: int, partitions: frozenset[int]) -> int:
+    async def _purge_executions(
+        self, limit: int, partitions: frozenset[int], only: DutyFilter
+    ) -> int:
         shelves = self._calls.shelves_of(sorted(partitions) or self._everywhere)
         final = Shelves(["final"], shelves, is_due=True)
         purged = looks = 0
         last: Spot | None = None
         while purged < limit and looks < MOST_LOOKS:
-            size = min(limit - purged, _PAGE)
+            size = _PAGE if only.is_set else min(limit - purged, _PAGE)
             spots = await self.walk_view(final, last, size)
             ids = [own for _, own in spots if not partitions or partition_of(own) in partitions]
+            if only.is_set:
+                ids = await self._matching(ids, only)
             fates = await self._purge(ids)
             gone = [own for own, (fate, _) in zip(ids, fates, strict=True) if fate == "purged"]
             await forget(self._calls, gone, (record for _, record in fates if record))
@@ -51,24 +63,32 @@ class PurgeMechanism(SearchMechanism):
             last = spots[-1]
         return purged
 
+    async def _matching(self, ids: Sequence[str], only: DutyFilter) -> list[str]:
+        """Those of the executions that the filter matches; to whom one belongs never changes."""
+        found = await self.records(ids)
+        own = (one for one in found if one is not None and only.matches(one.namespace, one.tags))
+        return [one.execution_id for one in own]
+
     async def _purge(self, ids: Sequence[str]) -> list[_Purged]:
-        items = [(execution_id,) for execution_id in ids]
-        answers = await self._calls.batches(
-            "purge", items, lambda item: execution_partition_key(item[0]), _same, _fate
-        )
+        answers = await self._calls.batches("purge", ids, execution_partition_key, _same, _fate)
         return [_raised(answer) for answer in answers]
 
-    async def _purge_flows(self, limit: int) -> None:
+    async def _purge_flows(self, limit: int, only: DutyFilter) -> None:
         """Flows whose members are gone, and with them what told the partition."""
+        looks = MOST_LOOKS if only.is_set else limit
         replies = await ask_all(
             self._calls,
             "purgeable",
             self._everywhere,
-            lambda share: [limit, *share],
+            lambda share: FindPurgeable(looks, share),
         )
         found = sorted((at, flow_id, part) for reply in replies for at, part, flow_id in reply.head)
-        partitions = {flow_id: part for _, flow_id, part in found[:limit]}
-        work = Work("purge_flows", start_purge_flows, list(partitions))
+        partitions = {flow_id: part for _, flow_id, part in found}
+        if only.is_set:
+            flows = await self.flows(list(partitions))
+            own = [one.flow_id for one in flows if one and only.matches(one.namespace, one.tags)]
+            partitions = {flow_id: partitions[flow_id] for flow_id in own}
+        work = Work("purge_flows", start_purge_flows, list(partitions)[:limit])
         answers = await Commits(self._calls).run_each(
             work, lambda flow_id: self._flows_of(partitions[flow_id])
         )
@@ -85,11 +105,11 @@ class PurgeMechanism(SearchMechanism):
             self._calls,
             "overfull",
             [(tag, key_of(tag)) for tag in tags],
-            lambda share: [LOG_ENTRIES, LOG_MS, *share],
+            lambda share: FindFullLogs(LOG_ENTRIES, LOG_MS, share),
         )
-        full = [(tag, LOG_ENTRIES, LOG_MS) for reply in replies for tag in reply.head]
+        full = [TrimLog(tag, LOG_ENTRIES, LOG_MS) for reply in replies for tag in reply.head]
         for answer in await self._calls.batches(
-            "trim", full, lambda item: key_of(item[0]), _same, lambda _, answer, __: answer
+            "trim", full, lambda item: key_of(item.tag), _same, lambda _, answer, __: answer
         ):
             _raised(answer)
 

@@ -25,6 +25,7 @@ from flowfabric.backend.valkey.packing import (
     entries_of,
     record_from,
 )
+from flowfabric.backend.valkey.requests import CountLane, FindDue, OfLane, ReadRecords
 from flowfabric.core.documents import Document
 from flowfabric.core.events import history_of
 from flowfabric.core.record import Record
@@ -46,7 +47,7 @@ class ReadMechanism:
             named = [sorted(documents.get(ids[place], ())) or False for place in places]
             items = [(ids[place], names) for place, names in zip(places, named, strict=True)]
             key = execution_partition_key(ids[places[0]])
-            reply = await self._calls.run("read", key, (items, wanted))
+            reply = await self._calls.run("read", key, ReadRecords(items, wanted))
             for place, answer in zip(places, reply.head, strict=True):
                 answers[place] = _seen(answer, reply, beside) if answer else None
 
@@ -61,7 +62,7 @@ class ReadMechanism:
     ) -> DuePage:
         tags = [f"{{fp:{one}}}" for one in sorted(partitions)] or False
         due_at, behind = after or (False, "")
-        reply = await self._calls.run("due", CONFIG, (limit, due_at, behind, tags))
+        reply = await self._calls.run("due", CONFIG, FindDue(limit, due_at, behind, tags))
         return self._due_page(reply)
 
     def _due_page(self, reply: Reply) -> DuePage:
@@ -81,13 +82,13 @@ class ReadMechanism:
         shelves = self._calls.shelves_of(range(self._calls.counts.flow))
         found: Counter[str] = Counter()
         for reply in await ask_all(
-            self._calls, "count", shelves, lambda share: (namespace, lane, *share)
+            self._calls, "count", shelves, lambda share: CountLane(namespace, lane, share)
         ):
             found.update(dict(reply.head))
         return {state: count for state, count in found.items() if count}
 
     async def queues(self, namespace: str, lane: str) -> list[Queue]:
-        reply = await self._calls.run("queues", lane_key(namespace, lane), (namespace, lane))
+        reply = await self._calls.run("queues", lane_key(namespace, lane), OfLane(namespace, lane))
         return sorted(
             (Queue(req_set, depth, int(best)) for req_set, depth, best in reply.head),
             key=lambda queue: queue.req_set,

@@ -13,6 +13,7 @@ from typing import Final, get_args
 from flowfabric.backend import base, types
 from flowfabric.backend.valkey import edge_lists, keys, layout, limit_layout
 from flowfabric.backend.valkey.graph_tables import GRAPH_PLACES
+from flowfabric.backend.valkey.requests import REQUESTS
 from flowfabric.core import (
     birth,
     documents,
@@ -112,9 +113,10 @@ _PLACES: Final[dict[str, tuple[str, ...]]] = {
     "b": limit_layout.BUDGET,
     "q": limit_layout.QUOTA,
     **GRAPH_PLACES,
+    **REQUESTS,
 }
 _COMMENT: Final = re.compile(r"^ *--.*\n", re.MULTILINE)
-_PLACE: Final = re.compile(r"@(?:([a-z])\.)?([a-z_]+)")
+_PLACE: Final = re.compile(r"@(?:([a-z_]+)\.)?([a-z_]+)")
 _NAMED: Final = re.compile(r"\$([a-z_]+)\.([A-Za-z_]+)")
 
 

@@ -10,6 +10,7 @@ from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.fanning import ask_all
 from flowfabric.backend.valkey.keys import FLOW_RANGES, lane_key, state_view, tag_view
 from flowfabric.backend.valkey.packing import record_from
+from flowfabric.backend.valkey.requests import ListView, OfLane
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
 from flowfabric.core.states import STATES
@@ -137,14 +138,22 @@ class SearchMechanism:
         names = [state_view(bucket, namespace, lane) for bucket in buckets]
         if "waiting" not in buckets:
             return names
-        reply = await self._calls.run("sets", lane_key(namespace, lane), (namespace, lane))
+        reply = await self._calls.run("sets", lane_key(namespace, lane), OfLane(namespace, lane))
         return names + [f"claimable:{req_set}:{namespace}:{lane}" for req_set in reply.head]
 
     async def _views(self, shelves: Shelves, after: Spot | None, most: int) -> list[_View]:
         score, behind = after or (False, "")
 
-        def asked(share: list[int]) -> list[Any]:
-            return [shelves.names, shelves.newest, score, behind, most, shelves.is_due, *share]
+        def asked(share: list[int]) -> ListView:
+            return ListView(
+                views=shelves.names,
+                newest=shelves.newest,
+                after_score=score,
+                after_id=behind,
+                limit=most,
+                is_due=shelves.is_due,
+                partitions=share,
+            )
 
         replies = await ask_all(self._calls, "list", shelves.partitions, asked)
         return [_view(answer) for reply in replies for answer in reply.head]

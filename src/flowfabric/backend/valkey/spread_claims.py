@@ -17,6 +17,7 @@ from flowfabric.backend.valkey.keys import key_of, lane_key, tag_of
 from flowfabric.backend.valkey.late_claims import LateClaims
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.packing import Args
+from flowfabric.backend.valkey.requests import FindReady, PeekQueues
 from flowfabric.errors import ClusterFault, FlowFabricError, TransportError
 
 # Looks after the best partition alone: hints may be behind, work may be thinly spread.
@@ -113,7 +114,7 @@ class SpreadClaims:
     async def _ready(
         self, request: ClaimRequest, lane: str, patience: float | None = None
     ) -> Reply:
-        asked = (request.namespace, lane, request.sets)
+        asked = FindReady(request.namespace, lane, request.sets)
         key = lane_key(request.namespace, lane)
         return await self._calls.run("ready", key, asked, patience=patience)
 
@@ -162,9 +163,17 @@ class SpreadClaims:
         self, tags: Sequence[str], lane: str, search: "_Search"
     ) -> tuple[list[_Place], dict[str, TransportError]]:
         request = search.request
-        asked = (request.namespace, lane, request.sets, len(search.ids))
         replies, faults = await ask_reachable(
-            self._calls, "peek", tags, lambda share: (*asked, *share)
+            self._calls,
+            "peek",
+            tags,
+            lambda share: PeekQueues(
+                namespace=request.namespace,
+                lane=lane,
+                sets=request.sets,
+                limit=len(search.ids),
+                tags=share,
+            ),
         )
         for reply in replies:
             search.now = max(search.now, reply.now)

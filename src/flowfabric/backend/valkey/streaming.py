@@ -12,6 +12,7 @@ from flowfabric.backend.valkey.envelopes import open_frame, seal_frame
 from flowfabric.backend.valkey.journaling import JournalMechanism
 from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.packing import Args, record_from
+from flowfabric.backend.valkey.requests import AppendFrames, PutSummary, ReadFrames, ReadSummary
 from flowfabric.core.merge_patch import summary_too_large
 from flowfabric.core.streams import (
     MAX_FRAME_BYTES,
@@ -48,7 +49,7 @@ class StreamMechanism(JournalMechanism):
 
     async def summary(self, execution_id: str, attempt: int) -> StoredSummary | None:
         key = execution_partition_key(execution_id)
-        reply = await self._calls.run("summary", key, [execution_id, attempt])
+        reply = await self._calls.run("summary", key, ReadSummary(execution_id, attempt))
         if not reply.head:
             return None
         document, version, kind, updated, since = reply.head
@@ -65,7 +66,7 @@ def _key(item: Append | FrameRange) -> str:
     return execution_partition_key(item.execution_id)
 
 
-def _pack(item: Append, args: Args) -> list[Any]:
+def _pack(item: Append, args: Args) -> AppendFrames:
     fence, put = item.fence, item.summary
     trims = [
         part for one in item.trims for part in (_NUMBER[one.mode], max(0, one.length), one.exact)
@@ -74,20 +75,25 @@ def _pack(item: Append, args: Args) -> list[Any]:
         part for one in item.frames for part in (_NUMBER[one.mode], one.seq, len(one.payload))
     ]
     bodies = [args.put(seal_frame(frame)) for frame in item.frames]
-    return [
-        item.execution_id,
-        item.attempt_index,
-        fence.lease_id,
-        fence.lease_epoch,
-        fence.attempt_id,
-        item.expire_ms,
-        trims,
-        [put.expected_version, put.patches, put.patch_kind, args.put(put.document)]
+    return AppendFrames(
+        id=item.execution_id,
+        attempt_index=item.attempt_index,
+        lease_id=fence.lease_id,
+        lease_epoch=fence.lease_epoch,
+        attempt_id=fence.attempt_id,
+        expire_ms=item.expire_ms,
+        trims=trims,
+        summary=PutSummary(
+            expected_version=put.expected_version,
+            patches=put.patches,
+            kind=put.patch_kind,
+            body_argument=args.put(put.document),
+        )
         if put
         else False,
-        frames,
-        bodies[0] if bodies else 0,
-    ]
+        frames=frames,
+        first_argument=bodies[0] if bodies else 0,
+    )
 
 
 def _answer(item: Append, answer: Any, reply: Reply) -> Answered[Appended | StreamRefused]:
@@ -118,9 +124,15 @@ def _bounds(wanted: FrameRange) -> tuple[str, str]:
     return start, str(upper_bound(wanted.to)) if wanted.to else "+"
 
 
-def _pack_range(wanted: FrameRange, args: Args) -> list[Any]:
+def _pack_range(wanted: FrameRange, args: Args) -> ReadFrames:
     start, end = _bounds(wanted)
-    return [wanted.execution_id, wanted.attempt_index, start, end, max(0, wanted.limit)]
+    return ReadFrames(
+        id=wanted.execution_id,
+        attempt_index=wanted.attempt_index,
+        start=start,
+        end=end,
+        limit=max(0, wanted.limit),
+    )
 
 
 def _read_page(wanted: FrameRange, answer: Any, reply: Reply) -> FramePage:

@@ -40,23 +40,23 @@ end
 -- List who was turned away, for twice the time after which it looks again by itself.
 -- mirrors core.limits.gates.listed_until
 local function line_up(limits, item, tag, limit, look_ms, cap, changes)
-  if item[5] == false then return end
+  if item[@admit.rank] == false then return end
   if limits.restorable then
-    remember(limits, changes, { 'w', tag, limit, ff.waiter(tag, limit, item[1]) })
+    remember(limits, changes, { 'w', tag, limit, ff.waiter(tag, limit, item[@admit.execution_id]) })
   end
   limits.lines[limit] = true
   local ends_at = limits.c.now + $gates.LOOKS_LISTED * (look_ms > 1 and look_ms or 1)
-  ff.list_waiter(tag, limit, item[1], { item[5], ends_at, item[6], cap, item[8] })
+  ff.list_waiter(tag, limit, item[@admit.execution_id], { item[@admit.rank], ends_at, item[@admit.needs_entry], cap, item[@admit.grant_id] })
 end
 
 local function ask_budget(limits, item, ask, changes)
-  local state = budgets_of(limits, ask[1])
-  local chain, fault = ff.chain(state, sub(ask[2], 3))
+  local state = budgets_of(limits, ask[@ask.tag])
+  local chain, fault = ff.chain(state, sub(ask[@ask.limit], 3))
   if not chain then return fault end
   for i = 1, #chain do
     local shut = ff.closed(chain[i])
     if shut then
-      line_up(limits, item, ask[1], $gates.BUDGET .. chain[i].id, item[7], 0, changes)
+      line_up(limits, item, ask[@ask.tag], $gates.BUDGET .. chain[i].id, item[@admit.look_ms], 0, changes)
       return shut
     end
   end
@@ -65,18 +65,18 @@ end
 -- Let an execution in at a gate, or say why not. What it has already it keeps.
 -- mirrors core.limits.gates.enter
 local function enter(limits, item, state, gate, cap, rate)
-  local now, quota, promised = limits.c.now, gate.quota, item[9] and limits.promised[gate.name]
+  local now, quota, promised = limits.c.now, gate.quota, item[@admit.dry] and limits.promised[gate.name]
   local slots = gate.slots + (promised and promised[1] or 0)
   local entries = gate.entries + (promised and promised[2] or 0)
-  local slot = ff.standing(state, gate, 's', item[1])
+  local slot = ff.standing(state, gate, 's', item[@admit.execution_id])
   local window = quota and quota[@q.window_seconds] * 1000 or 0
-  local new_entry = rate > 0 and not ff.standing(state, gate, 'e', item[1])
+  local new_entry = rate > 0 and not ff.standing(state, gate, 'e', item[@admit.execution_id])
   if new_entry and entries >= rate then
     local wait = ff.oldest_at(state, gate, entries) + window - now
     return nil, { 'rate', gate.name, rate, quota[@q.window_seconds], wait > 0 and wait or 0, quota[@q.jitter_ms] }
   end
   if cap > 0 and not slot and slots >= cap then return nil, { 'full', gate.name, cap } end
-  local ends_at = now + item[4]
+  local ends_at = now + item[@admit.hold_ms]
   if slot and slot > ends_at then ends_at = slot end
   local ends = cap > 0 and ends_at or 0
   if new_entry and now + window > ends then ends = now + window end
@@ -88,7 +88,7 @@ end
 
 -- mirrors core.limits.gates.bid_of
 local function ask_gate(limits, item, ask, passed, changes)
-  local tag, name, cap, rate = ask[1], ask[2], ask[3], 0
+  local tag, name, cap, rate = ask[@ask.tag], ask[@ask.limit], ask[@ask.cap], 0
   local state = gates_of(limits, tag)
   local gate, fault = ff.gate(state, name)
   if fault then return fault end
@@ -98,13 +98,13 @@ local function ask_gate(limits, item, ask, passed, changes)
   end
   if gate.quota then
     cap = gate.quota[@q.max_concurrent]
-    rate = item[6] == 1 and gate.quota[@q.max_requests_per_window] or 0
+    rate = item[@admit.needs_entry] == 1 and gate.quota[@q.max_requests_per_window] or 0
   end
   if cap == 0 and rate == 0 then return nil end
   local pass, denied = enter(limits, item, state, gate, cap, rate)
   if denied then
-    local look_ms = denied[1] == 'rate' and denied[5] + denied[6] or item[7]
-    line_up(limits, item, tag, name, look_ms, ask[3], changes)
+    local look_ms = denied[1] == 'rate' and denied[5] + denied[6] or item[@admit.look_ms]
+    line_up(limits, item, tag, name, look_ms, ask[@ask.cap], changes)
     return denied
   end
   if not passed[name] then passed[#passed + 1] = name end
@@ -112,7 +112,7 @@ local function ask_gate(limits, item, ask, passed, changes)
 end
 
 local function take(limits, item, pass, changes)
-  local state, gate, execution = pass.state, pass.gate, item[1]
+  local state, gate, execution = pass.state, pass.gate, item[@admit.execution_id]
   if limits.restorable then
     local holder = pass.before > 0 and ff.holder(state, gate, 's', execution) or ''
     remember(limits, changes, {
@@ -120,7 +120,7 @@ local function take(limits, item, pass, changes)
       pass.ends,
     })
   end
-  ff.put_standing(state, gate, execution, item[3], pass.slot, pass.new_entry and limits.c.now)
+  ff.put_standing(state, gate, execution, item[@admit.holder], pass.slot, pass.new_entry and limits.c.now)
   if pass.new_slot then gate.slots = gate.slots + 1 end
   if pass.new_entry then gate.entries = gate.entries + 1 end
   ff.keep_gate(state, gate, pass.ends)
@@ -147,21 +147,21 @@ local function has_line(limits, tag, limit)
 end
 
 local function unlist(limits, item, changes)
-  for i = 1, #item[2] do
-    local tag, limit = item[2][i][1], item[2][i][2]
+  for i = 1, #item[@admit.asks] do
+    local tag, limit = item[@admit.asks][i][@ask.tag], item[@admit.asks][i][@ask.limit]
     if has_line(limits, tag, limit) then
-      local listed = limits.restorable and ff.waiter(tag, limit, item[1])
+      local listed = limits.restorable and ff.waiter(tag, limit, item[@admit.execution_id])
       if listed then remember(limits, changes, { 'w', tag, limit, listed }) end
-      ff.unlist_waiter(tag, limit, item[1])
+      ff.unlist_waiter(tag, limit, item[@admit.execution_id])
     end
   end
 end
 
 local function admit(limits, item)
-  local passed, changes, asks = {}, {}, item[2]
+  local passed, changes, asks = {}, {}, item[@admit.asks]
   for i = 1, #asks do
     local denied
-    if sub(asks[i][2], 1, 2) == $gates.BUDGET then
+    if sub(asks[i][@ask.limit], 1, 2) == $gates.BUDGET then
       denied = ask_budget(limits, item, asks[i], changes)
     else
       denied = ask_gate(limits, item, asks[i], passed, changes)
@@ -171,7 +171,7 @@ local function admit(limits, item)
   local answer = { 'admitted' }
   for i = 1, #passed do
     local pass = passed[passed[i]]
-    if item[9] then promise(limits, passed[i], pass) else take(limits, item, pass, changes) end
+    if item[@admit.dry] then promise(limits, passed[i], pass) else take(limits, item, pass, changes) end
     if pass.new_slot or pass.new_entry then answer[#answer + 1] = { passed[i], pass.new_slot, pass.new_entry } end
   end
   unlist(limits, item, changes)
@@ -180,9 +180,9 @@ end
 
 local function trim_all(limits, items)
   for i = 1, #items do
-    local asks = items[i][2]
+    local asks = items[i][@admit.asks]
     for j = 1, #asks do
-      local tag, limit = asks[j][1], asks[j][2]
+      local tag, limit = asks[j][@ask.tag], asks[j][@ask.limit]
       if sub(limit, 1, 2) == $gates.BUDGET then
         ff.trim_holds(budgets_of(limits, tag), sub(limit, 3))
       else
@@ -194,7 +194,7 @@ end
 
 ff.register('admit', function(_, args)
   local c = ff.open(args)
-  local items, promised, restorable = c.request[1], c.request[2], c.request[3]
+  local items, promised, restorable = c.request[@admitting.items], c.request[@admitting.promised], c.request[@admitting.restorable]
   local limits = { c = c, restorable = restorable, budgets = {}, gates = {}, promised = {}, lines = {} }
   for i = 1, #promised do limits.promised[promised[i][1]] = { promised[i][2], promised[i][3] } end
   trim_all(limits, items)
@@ -226,7 +226,7 @@ local function restore_gate(c, execution, holder, change)
 end
 
 local function restore(c, item)
-  local execution, holder, changes = item[1], item[2], item[3]
+  local execution, holder, changes = item[@restore.execution_id], item[@restore.holder], item[@restore.changes]
   for i = #changes, 1, -1 do
     local change = changes[i]
     if change[1] == 'g' then

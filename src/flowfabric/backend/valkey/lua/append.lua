@@ -40,7 +40,7 @@ function ff.holds(r, lease_id, epoch, attempt_id, now)
 end
 
 local function takes_frames(r, item, now)
-  if not ff.holds(r, item[3], item[4], item[5], now) or r[@attempt_index] ~= item[2] then return false end
+  if not ff.holds(r, item[@append.lease_id], item[@append.lease_epoch], item[@append.attempt_id], now) or r[@attempt_index] ~= item[@append.attempt_index] then return false end
   local attempt = ff.attempt_of(r)
   return attempt and attempt[@a.closed_at] == 0
 end
@@ -49,7 +49,7 @@ local function is_too_large(c, frames, summary)
   for i = 3, #frames, 3 do
     if frames[i] > $streams.MAX_FRAME_BYTES then return true end
   end
-  return summary and #c.args[summary[4]] > $merge_patch.MAX_DOCUMENT_BYTES
+  return summary and #c.args[summary[@summary.body_argument]] > $merge_patch.MAX_DOCUMENT_BYTES
 end
 
 -- The id a frame with this writer's number was given; nil when there is none.
@@ -86,7 +86,7 @@ local function follows(meter, summary, frames, earlier)
       if number > 0 then numbers[number] = true end
     end
   end
-  return summary[1] == meter[@m.summary_version] and summary[2] == new
+  return summary[@summary.expected_version] == meter[@m.summary_version] and summary[@summary.patches] == new
 end
 
 local function put_frame(to, ms, id, mode, body, version)
@@ -110,7 +110,7 @@ end
 
 -- Append what is new; the ids of all frames of the item.
 local function put_frames(c, to, meter, item, earlier)
-  local frames, ids, numbered, version = item[9], {}, {}, meter[@m.summary_version]
+  local frames, ids, numbered, version = item[@append.frames], {}, {}, meter[@m.summary_version]
   -- Ids go up even when the clock does not.
   local ms, seq = to.now, 0
   if ms <= meter[@m.last_ms] then ms, seq = meter[@m.last_ms], meter[@m.last_seq] + 1 end
@@ -120,8 +120,8 @@ local function put_frames(c, to, meter, item, earlier)
     if not id then
       id = ms .. '-' .. seq
       if mode == SUMMARY then version = version + 1 end
-      local shown = mode == SUMMARY and item[8] and version or 0
-      put_frame(to, ms, id, mode, c.args[item[10] + place - 1], shown)
+      local shown = mode == SUMMARY and item[@append.summary] and version or 0
+      put_frame(to, ms, id, mode, c.args[item[@append.first_argument] + place - 1], shown)
       count_frame(meter, mode, frames[3 * place], ms, seq)
       seq = seq + 1
       if number > 0 then
@@ -135,9 +135,9 @@ local function put_frames(c, to, meter, item, earlier)
 end
 
 local function put_summary(c, to, meter, summary)
-  meter[@m.summary_version] = summary[1] + summary[2]
+  meter[@m.summary_version] = summary[@summary.expected_version] + summary[@summary.patches]
   if meter[@m.summary_since] == 0 then meter[@m.summary_since] = to.now end
-  call('HSET', to.meter, 'd', c.args[summary[4]], 'k', summary[3], 'u', to.now)
+  call('HSET', to.meter, 'd', c.args[summary[@summary.body_argument]], 'k', summary[@summary.kind], 'u', to.now)
 end
 
 -- Keep the newest of one mode. An approximate trim waits until it is worth the while.
@@ -188,7 +188,7 @@ local function refused(c, id, row, meter, places)
 end
 
 local function append(c, item)
-  local id, attempt, frames, summary = item[1], item[2], item[9], item[8]
+  local id, attempt, frames, summary = item[@append.id], item[@append.attempt_index], item[@append.frames], item[@append.summary]
   local to = { meter = ff.meter_key(id, attempt), frames = ff.frames_key(id, attempt), now = c.now }
   local r, row = ff.load(id)
   local meter = ff.meter(to.meter)
@@ -202,8 +202,8 @@ local function append(c, item)
   if ff.is_expired(meter, c.now) then drop_frames(to, meter) end
   local ids = put_frames(c, to, meter, item, earlier)
   if summary then put_summary(c, to, meter, summary) end
-  set_end(to, meter, item[6])
-  for i = 1, #item[7], 3 do trim(to, meter, item[7][i], item[7][i + 1], item[7][i + 2]) end
+  set_end(to, meter, item[@append.expire_ms])
+  for i = 1, #item[@append.trims], 3 do trim(to, meter, item[@append.trims][i], item[@append.trims][i + 1], item[@append.trims][i + 2]) end
   call('HSET', to.meter, 'm', pack(meter))
   ff.ring_stream(c, id, attempt)
   return appended(meter, ids, false)

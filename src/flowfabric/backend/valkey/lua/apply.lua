@@ -1,8 +1,6 @@
 -- ff1_apply: plans, each wholly or not at all, and a claim behind them if one is given, also where the rest of
 -- the plans is left to another call: what the first ones released is taken at once.
--- request: {plans, claim request or false}; a plan is eight values in turn: the argument that has its
---   packed shape, target, lease id or '', lease epoch, attempt id, operation or '', and the arguments
---   of result and input, 0 to drop it, -1 to leave it; a shape is an array by the places of @p
+-- request: @applying; plans are @own, one behind the other; a shape is an array by the places of @p
 -- answers, of the first plans only if they took long: {{'applied', state, version, wake_at, gated, was,
 --   replayed, more, row, static}, or {'refused', row, static}, ...}, claim answer; row and static are
 --   numbers of raw elements, 0 when there is none. The version alone stands for a plan that moved an active
@@ -22,7 +20,7 @@ local function put_documents(c, id, documents)
   end
 end
 
-local STRIDE = 8
+local STRIDE = @own.input_argument
 
 -- Blobs a plan puts, as fields of the record's hash; those it drops are dropped.
 local function blob_fields(c, id, result, input)
@@ -36,18 +34,18 @@ end
 -- The shape of the plan at a place. Only what is a fence, a target and an operation, which are a plan's own, may
 -- be repeated; a result may be put, an input is left alone.
 local function shape_of(c, values, at)
-  local shape = ff.shape(c, values[at])
+  local shape = ff.shape(c, values[at + @own.shape_argument])
   if shape.changes == nil then shape.changes = #shape <= @p.close_stream and {} end
-  return shape, shape.changes and values[at + 2] ~= '' and values[at + 6] ~= 0 and values[at + 7] == -1
+  return shape, shape.changes and values[at + @own.lease_id] ~= '' and values[at + @own.result_argument] ~= 0 and values[at + @own.input_argument] == -1
 end
 
 -- The plan at a place. Plans of one shape share a table: each is done with before the next is looked at.
 local function plan_at(c, shape, values, at)
-  local lease_id, op = values[at + 2], values[at + 5]
-  shape[@p.target], shape[@p.fence], shape[@p.op] = values[at + 1], false, op ~= '' and op
+  local lease_id, op = values[at + @own.lease_id], values[at + @own.op]
+  shape[@p.target], shape[@p.fence], shape[@p.op] = values[at + @own.target], false, op ~= '' and op
   if lease_id ~= '' then
     local fence = c.fence
-    fence[1], fence[2], fence[3] = lease_id, values[at + 3], values[at + 4]
+    fence[1], fence[2], fence[3] = lease_id, values[at + @own.lease_epoch], values[at + @own.attempt_id]
     shape[@p.fence] = fence
   end
   return shape
@@ -97,7 +95,7 @@ local function decide(c, id, plan, row, values, at)
   local is_bad, target = ff.bad_move(plan, before)
   if is_bad then return { 'no move', plan[@p.rule], before[@state], target } end
   if before[@flow_id] ~= '' and not plan[@p.unsettled] then ff.foresee(c, ff.tag_of(id), id, before, target) end
-  local after, written = ff.perform(c, id, before, plan, blob_fields(c, id, values[at + 6], values[at + 7]))
+  local after, written = ff.perform(c, id, before, plan, blob_fields(c, id, values[at + @own.result_argument], values[at + @own.input_argument]))
   if plan[@p.documents] then put_documents(c, id, plan[@p.documents]) end
   if plan[@p.drop_journal] then call('DEL', ff.journal(id)) end
   local more
@@ -121,14 +119,14 @@ end
 -- The change the plan made to a record like this one, if this one fits the plan too: nil when there is none.
 local function known_to_fit(c, shelf, shape, rest, attempt_id, lease_id, op_id, values, at)
   local change = ff.known_change(shape.changes, shelf, rest)
-  if change and lease_id == values[at + 2] and change.epoch == values[at + 3] and attempt_id == values[at + 4]
-    and (values[at + 5] == '' or op_id ~= values[at + 5]) and ff.is_told(c, shelf, change) then
+  if change and lease_id == values[at + @own.lease_id] and change.epoch == values[at + @own.lease_epoch] and attempt_id == values[at + @own.attempt_id]
+    and (values[at + @own.op] == '' or op_id ~= values[at + @own.op]) and ff.is_told(c, shelf, change) then
     return change
   end
 end
 
 local function apply(c, values, at)
-  local id, shape, may_repeat = values[at + 1], shape_of(c, values, at)
+  local id, shape, may_repeat = values[at + @own.target], shape_of(c, values, at)
   local row = ff.row(id)
   if not row then return refused(c, id) end
   if not (may_repeat and values[STRIDE + 1]) then
@@ -137,24 +135,24 @@ local function apply(c, values, at)
   local shelf, rest, attempt_id, lease_id, op_id = ff.shelf_of(c, id), ff.divided(row)
   local change = known_to_fit(c, shelf, shape, rest, attempt_id, lease_id, op_id, values, at)
   if not change then return decide_first(c, id, plan_at(c, shape, values, at), row, rest, values, at) end
-  local op, kept, result = values[at + 5], change.keeps_lease and lease_id or '', c.args[values[at + 6]]
+  local op, kept, result = values[at + @own.op], change.keeps_lease and lease_id or '', c.args[values[at + @own.result_argument]]
   ff.repeat_change(c, shelf, id, change, attempt_id, lease_id, kept, op ~= '' and op or op_id, result)
   return change.answer
 end
 
 ff.register('apply', function(_, args)
   local c = ff.open(args)
-  c.fence, c.claims = {}, c.request[2] and (#c.request[2] - 1) / 2
-  local values, answers = c.request[1], {}
-  for at = 1, #values, STRIDE do
+  local values, claim, answers = c.request[@applying.plans], c.request[@applying.claim], {}
+  c.fence, c.claims = {}, claim and #claim[@claim.ids] / 2
+  for at = 0, #values - 1, STRIDE do
     local ok, answer = pcall(apply, c, values, at)
     answers[#answers + 1] = ok and answer or ff.bug(answer)
     if ff.is_long(c, LONG.items, #answers) then break end
   end
   local claimed = false
-  if c.request[2] then
-    ff.open_claims(c, { c.request[2] })
-    claimed = ff.claim(c, c.request[2])
+  if claim then
+    ff.open_claims(c, { claim })
+    claimed = ff.claim(c, claim)
   end
   return ff.close(c, { answers, claimed })
 end)

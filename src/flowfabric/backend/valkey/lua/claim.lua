@@ -1,15 +1,12 @@
 -- ff1_claim: the best waiting records of some lanes, leased or reserved in the same step.
--- request: {{argument of the order, lease id, attempt id, ... in turn}, ...}; an order is packed: {worker,
---   instance, namespace, lanes, sets, lease_for, reserve, payload, upstreams, bound, room}; in a cluster
---   nothing of a rank above the bound is taken, false for none
+-- request: {@claim, ...}; an @order is packed in an argument of its own
 -- answers: {offers, more}; an offer is {fate, row, static, input, deferred, journal length,
 --   suspension id, suspension, upstreams}, where row, static, input and suspension are numbers of
 --   raw elements, 0 when there is none. A lease with nothing else to tell is the number of its row, the static
 --   text and the input being the next two elements; of a record without input the negative number.
 --
 -- ff1_lease: named records.
--- request: {{id, grant id, worker, instance, lease id, attempt id, lease_for, reason, payload,
---   upstreams}, ...}
+-- request: {@named, ...}
 -- answers: an offer, or {'refused', row, static}
 
 local HINTS = 16
@@ -222,7 +219,7 @@ end
 -- What is stored of a record, what its row is behind its ids, and the change that a record like it went through
 -- in this call, or the record itself.
 local function read(order, shelf, id)
-  local found, held = stored(id, order[8]), ff.held[id]
+  local found, held = stored(id, order[@order.payload]), ff.held[id]
   if not found[2] then return nil end
   if held then return found, nil, nil, nil, held.after end
   if not order.is_of_many then return found, nil, nil, nil, ff.decode(found[1]) end
@@ -239,9 +236,9 @@ end
 
 -- Lease a record and trace it for those that are alike.
 local function lease_first(c, order, id, r, rest, found, deferred)
-  if not rest then return leased(c, id, r, order.terms, found, deferred, order[9]) end
+  if not rest then return leased(c, id, r, order.terms, found, deferred, order[@order.upstreams]) end
   ff.begin_trace(c)
-  local offer = leased(c, id, r, order.terms, found, deferred, order[9])
+  local offer = leased(c, id, r, order.terms, found, deferred, order[@order.upstreams])
   if type(offer) ~= 'number' or r[@flow_id] ~= '' or c.trace.ended then
     c.trace = nil
   else
@@ -268,7 +265,7 @@ local function take(c, order, ids, reply, queue, id)
     queue.kept, c.wanted = queue.kept + 1, c.wanted + 1
     return nil
   end
-  local at, terms = 2 * #reply.offers + 1, order.terms
+  local at, terms = 2 * #reply.offers, order.terms
   local input, deferred = found[3], false
   if input then deferred = #input > reply.room end
   terms[3], terms[4] = ids[at + 1], ids[at + 2]
@@ -283,9 +280,9 @@ local function take(c, order, ids, reply, queue, id)
     if ff.held[id] then found[1] = pack(r) end
     return seen(c, fate, found[1], found[2])
   end
-  if order[7] or r[@gated] then
-    local length = order[7] and order[6] or $lease.RESERVATION_MS
-    local row = ff.reserve(c, id, r, order[1], order[2], ids[at + 1], length)
+  if order[@order.reserve] or r[@gated] then
+    local length = order[@order.reserve] and order[@order.lease_for] or $lease.RESERVATION_MS
+    local row = ff.reserve(c, id, r, order[@order.worker_id], order[@order.instance_id], ids[at + 1], length)
     return seen(c, $fate.reserved, row, found[2])
   end
   if input and not deferred then reply.room = reply.room - #input end
@@ -297,14 +294,14 @@ end
 local function next_queue(c, order, at)
   local queue = order.queues[at]
   if not (queue and head(c, queue) and queue.best < order.rivals[at]) then
-    queue, order.rivals[at] = best_queue(c, order[3], order[4][at], order[5])
+    queue, order.rivals[at] = best_queue(c, order[@order.namespace], order[@order.lanes][at], order[@order.sets])
     order.queues[at] = queue
   end
   return queue
 end
 
 local function has_more(c, order)
-  for at = 1, #order[4] do
+  for at = 1, #order[@order.lanes] do
     if next_queue(c, order, at) then return true end
   end
   return false
@@ -315,17 +312,18 @@ local function order_of(c, number)
   if not order then
     order = unpack_message(c.args[number])
     order.queues, order.rivals, order.changes, order.is_of_many = {}, {}, {}, c.wanted > 1
-    order.terms = { order[1], order[2], '', '', order[6], '' }
+    order.terms = { order[@order.worker_id], order[@order.instance_id], '', '', order[@order.lease_for], '' }
     c.orders[number] = order
   end
   return order
 end
 
 function ff.claim(c, request)
-  local order, asked = order_of(c, request[1]), (#request - 1) / 2
-  local reply = { offers = {}, room = order[11] }
-  local offers, looks, bound = reply.offers, asked + $lease.SPARE_LOOKS, order[10]
-  for at = 1, #order[4] do
+  local order, ids = order_of(c, request[@claim.order_argument]), request[@claim.ids]
+  local asked = #ids / 2
+  local reply = { offers = {}, room = order[@order.room] }
+  local offers, looks, bound = reply.offers, asked + $lease.SPARE_LOOKS, order[@order.bound]
+  for at = 1, #order[@order.lanes] do
     while #offers < asked and looks > 0 do
       looks = looks - 1
       -- In a cluster a claim has divided what it wants among partitions, by rank.
@@ -335,7 +333,7 @@ function ff.claim(c, request)
       local id = queue.id
       queue.id = nil
       c.wanted = c.wanted - 1
-      offers[#offers + 1] = take(c, order, request, reply, queue, id)
+      offers[#offers + 1] = take(c, order, ids, reply, queue, id)
     end
   end
   return { offers, has_more(c, order) }
@@ -344,7 +342,7 @@ end
 -- Begin the claims of a call.
 function ff.open_claims(c, requests)
   c.lanes, c.orders, c.wanted = {}, {}, 0
-  for i = 1, #requests do c.wanted = c.wanted + (#requests[i] - 1) / 2 end
+  for i = 1, #requests do c.wanted = c.wanted + #requests[i][@claim.ids] / 2 end
 end
 
 ff.register('claim', function(_, args)
@@ -356,14 +354,14 @@ end)
 -- mirrors core.lease.may_lease, core.lease.has_live_grant
 local function may_lease(r, now, named)
   if not CLAIMABLE[r[@state]] then return false end
-  if named[2] == '' then return r[@grant_until] <= now end
-  return r[@grant_id] == named[2] and r[@grant_worker] == named[3]
-    and r[@grant_instance] == named[4] and r[@grant_until] > now
+  if named[@named.grant_id] == '' then return r[@grant_until] <= now end
+  return r[@grant_id] == named[@named.grant_id] and r[@grant_worker] == named[@named.worker_id]
+    and r[@grant_instance] == named[@named.instance_id] and r[@grant_until] > now
 end
 
 local function lease_named(c, named)
-  local id = named[1]
-  local found = stored(id, named[9])
+  local id = named[@named.id]
+  local found = stored(id, named[@named.payload])
   if not found[1] then return { 'refused', 0, 0 } end
   local r = ff.decode(found[1])
   if not may_lease(r, c.now, named) then
@@ -373,8 +371,8 @@ local function lease_named(c, named)
     return seen(c, $fate.covered, found[1], found[2])
   end
   if is_exhausted(r) then return seen(c, $fate.exhausted, found[1], found[2]) end
-  local terms = { named[3], named[4], named[5], named[6], named[7], named[8] }
-  return leased(c, id, r, terms, found, false, named[10])
+  local terms = { named[@named.worker_id], named[@named.instance_id], named[@named.lease_id], named[@named.attempt_id], named[@named.lease_for], named[@named.reason] }
+  return leased(c, id, r, terms, found, false, named[@named.upstreams])
 end
 
 ff.register('lease', function(_, args)

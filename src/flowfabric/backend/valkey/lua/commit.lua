@@ -3,7 +3,7 @@
 --
 -- ff1_snapshot: request {read, ...}; a read is a command and its words, or one of `READS`. Answers the digest of each reply; the
 --   replies are raw elements in the same order. A reply that is an error has the digest '!' and its text.
--- ff1_commit: request {tag, decided at, reads, digests, puts, log, topics}. A put is {kind, ...} as `WRITERS`
+-- ff1_commit: request @commit. A put is {kind, ...} as `WRITERS`
 --   reads it; the log is groups as ff1_log answers them.
 -- ff1_commit_freeing: the same for what makes room, which a server without memory to spare lets pass.
 -- answers: {true}, or {false, digests} when something that was read has changed meanwhile, or the decision
@@ -131,7 +131,8 @@ function WRITERS.fairness(_, tag, put)
   call('HSET', ff.fairness(tag, put[2]), put[3], put[4])
 end
 
-local function write_all(c, tag, puts, log, topics)
+local function write_all(c, tag, request)
+  local puts, log, topics = request[@commit.puts], request[@commit.log], request[@commit.topics]
   for i = 1, #puts do WRITERS[puts[i][1]](c, tag, puts[i]) end
   if c.budgets then ff.write_budgets(c.budgets) end
   for i = 1, #log do ff.log(c, c.shelf or tag, log[i]) end
@@ -140,13 +141,14 @@ end
 
 local function commit(_, args)
   local c = ff.open(args)
-  local tag, decided_at, reads, digests, puts, log, topics = unpack(c.request)
-  if c.now - decided_at > DECISION_MS or not is_unchanged(reads, digests) then
+  local request = c.request
+  local decided_at, reads = request[@commit.decided_at], request[@commit.reads]
+  if c.now - decided_at > DECISION_MS or not is_unchanged(reads, request[@commit.digests]) then
     return ff.answer(c, { false, read_all(c, reads) })
   end
   -- What was decided for an instant happens at that instant.
   c.now = decided_at
-  write_all(c, tag, puts, log, topics)
+  write_all(c, request[@commit.tag], request)
   return ff.close(c, { true })
 end
 

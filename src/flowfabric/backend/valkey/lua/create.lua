@@ -1,7 +1,5 @@
 -- ff1_create: insert if absent, with the idempotency key, the flow and the queue place.
--- request: {{id, the argument that has its packed shape, static text, the argument of its input or 0,
---   idempotency key}, ...}; a shape is what many births have in common: {record row, window, delay_until,
---   deadline_at, deadline_in, has_dependencies, fairness key}
+-- request: {@new, ...}; a @shape is what many of them have in common
 -- answers, of the first births only if they took long: true, {'duplicate', id}, {'refused', flow or 0}
 
 -- How far behind its age a record of a flooding fairness key stands.
@@ -47,19 +45,19 @@ end
 -- A record of a shape, as it is born now.
 -- mirrors core.birth.born, core.birth.first_state
 local function born(c, tag, shape)
-  local now, r = c.now, ff.copy(setmetatable(shape[1], RECORD_META))
+  local now, r = c.now, ff.copy(setmetatable(shape[@shape.record], RECORD_META))
   r[@created_at], r[@moved_at], r[@next] = now, now, $next.first
-  local shift = rank_shift(c, tag, r, shape[7])
+  local shift = rank_shift(c, tag, r, shape[@shape.fairness_key])
   if shift ~= 0 then ff.put(r, @rank_shift, shift) end
-  local deadline_at = deadline(shape[4], shape[5], now)
+  local deadline_at = deadline(shape[@shape.deadline_at], shape[@shape.deadline_in], now)
   if deadline_at ~= 0 then ff.put(r, @deadline_at, deadline_at) end
-  local ahead = shape[3] > now
-  if shape[6] then
+  local ahead = shape[@shape.delay_until] > now
+  if shape[@shape.has_dependencies] then
     r[@state], r[@reason] = $state.blocked, $reason.dependencies
   elseif ahead then
     r[@state], r[@reason] = $state.delayed, $reason.delay
   end
-  if ahead then ff.put(r, @wake_at, shape[3]) end
+  if ahead then ff.put(r, @wake_at, shape[@shape.delay_until]) end
   r[@version] = 0
   ff.rank(r)
   ff.derive(r, r, now)
@@ -71,7 +69,7 @@ local function record_of(c, tag, shape)
   if shape.record then return shape.record, shape.row end
   local r = born(c, tag, shape)
   local row = pack(r)
-  if shape[7] == '' then shape.record, shape.row = r, row end
+  if shape[@shape.fairness_key] == '' then shape.record, shape.row = r, row end
   return r, row
 end
 
@@ -103,20 +101,20 @@ function ff.insert(c, tag, id, shape, static, input, group)
 end
 
 local function create(c, birth)
-  local id, shape, key_name = birth[1], ff.shape(c, birth[2]), nil
-  local tag, flow_id = ff.tag_of(id), shape[1][@flow_id]
-  if birth[5] ~= '' then
+  local id, shape, key_name = birth[@new.id], ff.shape(c, birth[@new.shape_argument]), nil
+  local tag, flow_id = ff.tag_of(id), shape[@shape.record][@flow_id]
+  if birth[@new.idempotency_key] ~= '' then
     local found
-    found, key_name = known_id(c, tag, shape[1], birth[5])
+    found, key_name = known_id(c, tag, shape[@shape.record], birth[@new.idempotency_key])
     if found then return { 'duplicate', found } end
   end
   if c.born[id] or (c.has_old and call('EXISTS', $key.execution .. id) == 1) then return { 'duplicate', id } end
   if flow_id ~= '' then
-    local refused = ff.join_flow(c, tag, shape[1])
+    local refused = ff.join_flow(c, tag, shape[@shape.record])
     if refused then return refused end
   end
-  local r = ff.insert(c, tag, id, shape, birth[3], c.args[birth[4]])
-  if key_name and shape[2] > 0 then remember_key(c, key_name, id, shape[2]) end
+  local r = ff.insert(c, tag, id, shape, birth[@new.static], c.args[birth[@new.input_argument]])
+  if key_name and shape[@shape.dedup_window_ms] > 0 then remember_key(c, key_name, id, shape[@shape.dedup_window_ms]) end
   if flow_id ~= '' then ff.member_moved(c, tag, id, nil, r) end
   c.born[id] = true
   return true
@@ -136,7 +134,7 @@ end
 
 local function has_old(births)
   local keys = {}
-  for i = 1, #births do keys[i] = $key.execution .. births[i][1] end
+  for i = 1, #births do keys[i] = $key.execution .. births[i][@new.id] end
   return ff.has_any(keys)
 end
 

@@ -128,10 +128,10 @@ end
 
 ff.register('due', function(_, args)
   local c = ff.open(args)
-  local limit, after_due, after_id = c.request[1], c.request[2], c.request[3]
+  local limit, after_due, after_id = c.request[@due.limit], c.request[@due.after_due_at], c.request[@due.after_id]
   local records, flows, budgets = {}, {}, {}
-  local wanted = truths(not c.cluster and c.request[4])
-  local tags = due_tags(c, c.request[4], wanted)
+  local wanted = truths(not c.cluster and c.request[@due.tags])
+  local tags = due_tags(c, c.request[@due.tags], wanted)
   for i = 1, #tags do
     local tag = tags[i]
     if not c.shelf or tag == c.shelf then

@@ -1,6 +1,6 @@
 -- What a purge asks and tells of flows.
 --
--- ff1_purgeable: request {how many, partition, ...}; answers {purge_at, partition, flow id}, ... of flows that are
+-- ff1_purgeable: request @purgeable; answers {purge_at, partition, flow id}, ... of flows that are
 --   past their retention and whose members are all gone, the first of each partition
 
 -- Whether a member's result may still be somebody's input.
@@ -19,11 +19,11 @@ end
 
 ff.register('purgeable', function(_, args)
   local c = ff.open(args)
-  local most, found = c.request[1], {}
-  for i = 2, #c.request do
-    local key = ff.view($ids.TAG .. c.request[i] .. '}', $view.flow_purge)
+  local most, partitions, found = c.request[@purgeable.limit], c.request[@purgeable.partitions], {}
+  for i = 1, #partitions do
+    local key = ff.view($ids.TAG .. partitions[i] .. '}', $view.flow_purge)
     local flows = call('ZRANGE', key, '-inf', c.now, 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES')
-    for j = 1, #flows, 2 do found[#found + 1] = { tonumber(flows[j + 1]), c.request[i], flows[j] } end
+    for j = 1, #flows, 2 do found[#found + 1] = { tonumber(flows[j + 1]), partitions[i], flows[j] } end
   end
   return ff.answer(c, found)
 end, { 'no-writes', 'allow-cross-slot-keys' })

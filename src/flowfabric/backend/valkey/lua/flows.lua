@@ -1,5 +1,5 @@
 -- ff1_cancel_flow: cancel flows, and in the same step as many of the members they cover as a step may.
--- request: {{tag, flow id, only if uncancelled, only at this version or false, policy, reason, event}, ...}
+-- request: {@cancel_flow, ...}
 -- answers: {'applied', flow, cancelled, more} or {'refused', flow or false}
 --
 -- ff1_settle: go on with what bounded steps left over on flows.
@@ -70,17 +70,17 @@ function ff.copied(value)
 end
 
 local function fits(request, flow)
-  if request[3] and flow[@f.cancelled_at] ~= 0 then return false end
-  return not request[4] or flow[@f.version] == request[4]
+  if request[@cancel_flow.uncancelled] and flow[@f.cancelled_at] ~= 0 then return false end
+  return not request[@cancel_flow.version] or flow[@f.version] == request[@cancel_flow.version]
 end
 
 local function cancel_flow(c, request)
-  local tag, flow_id = request[1], request[2]
+  local tag, flow_id = request[@cancel_flow.tag], request[@cancel_flow.flow_id]
   local flow = ff.flow(c, tag, flow_id)
   if not flow or not fits(request, flow) then return { 'refused', flow and ff.copied(flow) or false } end
-  flow[@f.cancel_policy], flow[@f.cancel_reason], flow[@f.cancelled_at] = request[5], request[6], c.now
+  flow[@f.cancel_policy], flow[@f.cancel_reason], flow[@f.cancelled_at] = request[@cancel_flow.policy], request[@cancel_flow.reason], c.now
   ff.keep_flow(c, tag, flow_id, flow)
-  ff.tell_flow(c, tag, flow_id, flow, request[7])
+  ff.tell_flow(c, tag, flow_id, flow, request[@cancel_flow.event])
   local cancelled = cancel_covered(c, tag, flow_id)
   local more = ff.end_flow_step(c, tag, flow_id)
   return { 'applied', ff.copied(flow), cancelled, more }
@@ -96,7 +96,7 @@ end)
 -- mirrors core.flow_cancel.go_on_with
 local function go_on(c, item)
   c.turn = (c.turn or 0) + 1
-  local tag, flow_id = item[1], item[2]
+  local tag, flow_id = item[@flow.tag], item[@flow.flow_id]
   local flow = ff.flow(c, tag, flow_id)
   if not flow then return { 'settled', false } end
   if ff.covered_members(flow) > 0 and cancel_covered(c, tag, flow_id) > 0 then

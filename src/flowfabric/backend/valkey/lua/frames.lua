@@ -21,14 +21,14 @@ local function closing(id, index)
 end
 
 local function read(c, item)
-  local id, index = item[1], item[2]
+  local id, index = item[@frames.id], item[@frames.attempt_index]
   local meter = ff.meter(ff.meter_key(id, index))
   local streams = { 0, 0, 0 }
-  if item[5] > 0 and not ff.is_expired(meter, c.now) then
+  if item[@frames.limit] > 0 and not ff.is_expired(meter, c.now) then
     for mode = 1, MODES do
       if meter[RETAINED + mode] > 0 then
         local key = ff.frames_key(id, index) .. mode
-        streams[mode] = ff.attach(c, call('XRANGE', key, item[3], item[4], 'COUNT', item[5]))
+        streams[mode] = ff.attach(c, call('XRANGE', key, item[@frames.start], item[@frames.end], 'COUNT', item[@frames.limit]))
       end
     end
   end
@@ -43,7 +43,7 @@ end, { 'no-writes' })
 
 ff.register('summary', function(_, args)
   local c = ff.open(args)
-  local key = ff.meter_key(c.request[1], c.request[2])
+  local key = ff.meter_key(c.request[@of_attempt.id], c.request[@of_attempt.attempt_index])
   local stored = call('HMGET', key, 'd', 'k', 'u')
   if not stored[1] then return ff.answer(c, false) end
   local meter = ff.meter(key)

@@ -95,13 +95,13 @@ end
 ff.register('flow_read', function(_, args)
   local c = ff.open(args)
   local answers = {}
-  for i = 1, #c.request do answers[i] = ff.flow(c, c.request[i][1], c.request[i][2]) or false end
+  for i = 1, #c.request do answers[i] = ff.flow(c, c.request[i][@flow.tag], c.request[i][@flow.flow_id]) or false end
   return ff.answer(c, answers)
 end, { 'no-writes' })
 
 ff.register('flow_list', function(_, args)
   local c = ff.open(args)
-  local tag, after, limit = c.request[1], c.request[2], c.request[3]
+  local tag, after, limit = c.request[@flows.tag], c.request[@flows.after], c.request[@flows.limit]
   local from = after == '' and '-' or '(' .. after
   local ids = call('ZRANGE', ff.view(tag, $view.flows), from, '+', 'BYLEX', 'LIMIT', 0, limit)
   for i = 1, #ids do ids[i] = { ids[i], ff.flow(c, tag, ids[i]) } end
@@ -149,7 +149,8 @@ end
 
 ff.register('flow_ages', function(_, args)
   local c = ff.open(args)
-  local partitions, at, flow_id, limit, newest = unpack(c.request)
+  local partitions, at, flow_id = c.request[@ages.partitions], c.request[@ages.after_created_at], c.request[@ages.after_id]
+  local limit, newest = c.request[@ages.limit], c.request[@ages.newest]
   local lists, found = {}, {}
   for i = 1, #partitions do lists[i] = ages_of($ids.TAG .. partitions[i] .. '}', at, flow_id, newest) end
   while #found < limit do
@@ -164,10 +165,10 @@ end, { 'no-writes', 'allow-cross-slot-keys' })
 
 ff.register('flow_members', function(_, args)
   local c = ff.open(args)
-  local tag, flow_id, states, limit = c.request[1], c.request[2], c.request[3], c.request[6]
+  local tag, flow_id, states, limit = c.request[@members.tag], c.request[@members.flow_id], c.request[@members.states], c.request[@members.limit]
   local lists, found = {}, {}
   for i = 1, #states do
-    local places = ff.members_behind(tag, flow_id, states[i], c.request[4], c.request[5], limit)
+    local places = ff.members_behind(tag, flow_id, states[i], c.request[@members.after_created_at], c.request[@members.after_id], limit)
     lists[i] = { state = states[i], places = places, at = 1 }
   end
   while #found < limit do
@@ -182,7 +183,7 @@ ff.register('flow_members', function(_, args)
 end, { 'no-writes' })
 
 local function edges_of(query)
-  local tag, flow_id, of, id = query[1], query[2], query[3], query[4]
+  local tag, flow_id, of, id = query[@edges.tag], query[@edges.flow_id], query[@edges.of], query[@edges.id]
   if of == 'edge' then
     local edge = ff.edge(tag, flow_id, id)
     return edge and { { id, edge } } or {}
@@ -190,7 +191,7 @@ local function edges_of(query)
   if of ~= 'flow' and ff.tag_of(id) ~= tag then return {} end
   local list = ff.ALL_EDGES
   if of ~= 'flow' then list = of == 'source' and ff.outgoing(id) or ff.incoming(id) end
-  local ids, edges = ff.edges(tag, flow_id, list, query[5], query[6])
+  local ids, edges = ff.edges(tag, flow_id, list, query[@edges.after], query[@edges.limit])
   for i = 1, #ids do ids[i] = { ids[i], edges[i] } end
   return ids
 end

@@ -1,39 +1,37 @@
 -- ff1_graph: a whole new graph in one step, or the first chunk of a large one.
--- request: {{tag, flow id, flow, shapes, births, edges, lists, is_last}, ...}; shapes as in ff1_create; births are
---   {id, number of its shape, and the arguments of static text, input and group, 0 for none, ...} in turn; edges
---   and lists as `ff.insert_edges` takes them
+-- request: {@graph, ...}; members are @member, one behind the other
 -- answers: {'created', flow}; {'known'} when there is such a flow, or one of the members, already: then it is
 --   not new, and nothing was written
 
-local STRIDE = 5
+local STRIDE = @member.group_argument
 
-local function has_old(births)
+local function has_old(members)
   local keys = {}
-  for at = 1, #births, STRIDE do keys[#keys + 1] = ff.execution(births[at]) end
+  for at = 0, #members - 1, STRIDE do keys[#keys + 1] = ff.execution(members[at + @member.id]) end
   return ff.has_any(keys)
 end
 
-local function insert(c, tag, shape, births, at)
-  local args, group = c.args, births[at + 4]
-  local r = ff.insert(c, tag, births[at], shape, args[births[at + 2]], args[births[at + 3]], group ~= 0 and args[group])
+local function insert(c, tag, shape, members, at)
+  local args, group = c.args, members[at + @member.group_argument]
+  local r = ff.insert(c, tag, members[at + @member.id], shape, args[members[at + @member.static_argument]], args[members[at + @member.input_argument]], group ~= 0 and args[group])
   shape.born, shape.count = r, (shape.count or 0) + 1
 end
 
-local function insert_members(c, tag, flow, shapes, births)
-  for at = 1, #births, STRIDE do insert(c, tag, shapes[births[at + 1]], births, at) end
+local function insert_all(c, tag, flow, shapes, members)
+  for at = 0, #members - 1, STRIDE do insert(c, tag, shapes[members[at + @member.shape]], members, at) end
   for i = 1, #shapes do
     if shapes[i].born then ff.count_members(flow, shapes[i].born, shapes[i].count) end
   end
 end
 
 local function create_graph(c, item)
-  local tag, flow_id, flow, births, edges = item[1], item[2], item[3], item[5], item[6]
-  if ff.flow(c, tag, flow_id) or has_old(births) then return { 'known' } end
+  local tag, flow_id, flow, members, edges = item[@graph.tag], item[@graph.flow_id], item[@graph.flow], item[@graph.members], item[@graph.edges]
+  if ff.flow(c, tag, flow_id) or has_old(members) then return { 'known' } end
   flow[@f.created_at] = c.now
-  if #edges > 1 then ff.insert_edges(c, tag, flow_id, edges, item[7]) end
-  insert_members(c, tag, flow, item[4], births)
-  ff.grow_flow(flow, #births / STRIDE, #edges - 1)
-  if flow[@f.incomplete] and item[8] then
+  if #edges > 1 then ff.insert_edges(c, tag, flow_id, edges, item[@graph.lists]) end
+  insert_all(c, tag, flow, item[@graph.shapes], members)
+  ff.grow_flow(flow, #members / STRIDE, #edges - 1)
+  if flow[@f.incomplete] and item[@graph.is_last] then
     flow[@f.incomplete], flow[@f.submit_until] = false, 0
   elseif flow[@f.incomplete] then
     flow[@f.submit_until] = c.now + $graph_chunks.ABANDONED_AFTER_MS

@@ -5,11 +5,11 @@
 --
 -- ff1_hint: request {{'q', tag, sequence, rank or '', namespace, lane, set}, ...} of one lane, or
 --   {{'t', tag, sequence, instant or ''}, ...}
--- ff1_ready: request {namespace, lane, sets or false for all}; answers {set, tag, rank, tag, rank,
+-- ff1_ready: request @ready; answers {set, tag, rank, tag, rank,
 --   ...}, ...
--- ff1_peek: request {namespace, lane, sets, how many, tag, ...}, all tags of one node; answers {rank,
+-- ff1_peek: request @peek, all tags of one node; answers {rank,
 --   tag, member}, ... of the best that wait there, in order, the first of each tag always
--- ff1_timers: request {limit, after due_at or false, after id}; answers {tags with something due,
+-- ff1_timers: request @due; answers {tags with something due,
 --   config, next due_at or false, next id}; a document of config is shown as `due` does
 -- ff1_heads: request {tag, ...}: tells the heads of these partitions once more
 
@@ -109,7 +109,7 @@ end)
 
 ff.register('ready', function(_, args)
   local c = ff.open(args)
-  local namespace, lane, sets = c.request[1], c.request[2], c.request[3]
+  local namespace, lane, sets = c.request[@ready.namespace], c.request[@ready.lane], c.request[@ready.sets]
   if not sets then sets = call('SMEMBERS', ff.sets(namespace, lane)) end
   local found = {}
   for i = 1, #sets do
@@ -126,14 +126,15 @@ end
 
 ff.register('peek', function(_, args)
   local c = ff.open(args)
-  local namespace, lane, sets, most = c.request[1], c.request[2], c.request[3], c.request[4]
+  local namespace, lane, sets, most = c.request[@peek.namespace], c.request[@peek.lane], c.request[@peek.sets], c.request[@peek.limit]
   local each = most < PEEK and most or PEEK
   local found = {}
-  for i = 5, #c.request do
+  local tags = c.request[@peek.tags]
+  for i = 1, #tags do
     for j = 1, #sets do
-      local key = ff.queue(c.request[i], sets[j], namespace, lane)
+      local key = ff.queue(tags[i], sets[j], namespace, lane)
       local heads = call('ZRANGE', key, 0, each - 1, 'WITHSCORES')
-      for k = 1, #heads, 2 do found[#found + 1] = { tonumber(heads[k + 1]), c.request[i], heads[k] } end
+      for k = 1, #heads, 2 do found[#found + 1] = { tonumber(heads[k + 1]), tags[i], heads[k] } end
     end
   end
   sort(found, before)
@@ -149,7 +150,7 @@ end, { 'no-writes', 'allow-cross-slot-keys' })
 ff.register('timers', function(_, args)
   local c = ff.open(args)
   local tags = call('ZRANGE', ff.timer_hints(), '-inf', c.now, 'BYSCORE')
-  local config, last = ff.due_config(c, c.request[1], c.request[2], c.request[3])
+  local config, last = ff.due_config(c, c.request[@due.limit], c.request[@due.after_due_at], c.request[@due.after_id])
   return ff.answer(c, { tags, config, last and last[1], last and last[2] })
 end, { 'no-writes' })
 

@@ -50,10 +50,10 @@ local function look_up(c, key, entries)
 end
 
 local function append(c, item)
-  local id, entries = item[1], item[5]
+  local id, entries = item[@steps.id], item[@steps.entries]
   local r, row = ff.load(id)
   if not r then return { 'refused', 0, 0 } end
-  if not ff.holds(r, item[2], item[3], item[4], c.now) then return { 'refused', ff.show(c, id, row) } end
+  if not ff.holds(r, item[@steps.lease_id], item[@steps.lease_epoch], item[@steps.attempt_id], c.now) then return { 'refused', ff.show(c, id, row) } end
   local key = ff.journal(id)
   local found, new = look_up(c, key, entries)
   if not found then return new end
@@ -62,7 +62,7 @@ local function append(c, item)
   for i = 1, #new do
     local place, number = new[i], length + i
     call('HSET', key, entries[3 * place - 2], number .. ' ' .. entries[3 * place - 1],
-      number, c.args[item[6] + place - 1])
+      number, c.args[item[@steps.first_argument] + place - 1])
   end
   return { 'journaled', found }
 end
@@ -74,7 +74,7 @@ end)
 
 ff.register('journal_read', function(_, args)
   local c = ff.open(args)
-  local key, after, limit, room = ff.journal(c.request[1]), c.request[2], c.request[3], c.request[4]
+  local key, after, limit, room = ff.journal(c.request[@step_page.id]), c.request[@step_page.after], c.request[@step_page.limit], c.request[@step_page.bytes]
   local found, number = { false }, after + 1
   local entry = call('HGET', key, number)
   while entry do

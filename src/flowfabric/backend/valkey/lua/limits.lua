@@ -32,7 +32,7 @@ ff.register('limits', function(_, args)
   local c = ff.open(args)
   local answers, budgets, gates = {}, {}, {}
   for i = 1, #c.request do
-    local tag, name = c.request[i][1], c.request[i][2]
+    local tag, name = c.request[i][@limit.tag], c.request[i][@limit.limit]
     if sub(name, 1, 2) == $gates.BUDGET then
       budgets[tag] = budgets[tag] or ff.open_budgets(c, tag, false)
       answers[i] = show_chain(budgets[tag], sub(name, 3))
@@ -46,7 +46,7 @@ end, { 'no-writes' })
 
 ff.register('attached', function(_, args)
   local c = ff.open(args)
-  local tag, budget, after, limit = c.request[1], c.request[2], c.request[3], c.request[4]
+  local tag, budget, after, limit = c.request[@attached.tag], c.request[@attached.budget_id], c.request[@attached.after], c.request[@attached.limit]
   local from = after == '' and '-' or '(' .. after
   return ff.answer(c, call('ZRANGE', $key.attached .. tag .. ':' .. budget, from, '+', 'BYLEX', 'LIMIT', 0, limit))
 end, { 'no-writes' })
@@ -54,7 +54,8 @@ end, { 'no-writes' })
 ff.register('attach', function(_, args)
   local c = ff.open(args)
   for i = 1, #c.request do
-    local tag, listed, unlisted, gone = c.request[i][1], c.request[i][2], c.request[i][3], c.request[i][4]
+    local item = c.request[i]
+    local tag, listed, unlisted, gone = item[@attach.tag], item[@attach.listed], item[@attach.unlisted], item[@attach.gone]
     for j = 1, #listed, 2 do call('ZADD', $key.attached .. tag .. ':' .. listed[j], 0, listed[j + 1]) end
     for j = 1, #unlisted, 2 do call('ZREM', $key.attached .. tag .. ':' .. unlisted[j], unlisted[j + 1]) end
     for j = 1, #gone do call('DEL', $key.ledgers .. tag .. ':' .. gone[j]) end

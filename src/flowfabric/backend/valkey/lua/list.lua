@@ -1,11 +1,11 @@
 -- ff1_list: places of views, in order, over the partitions of one node.
--- request: {view names, newest first, score or false, id, how many, only what is due, partition, ...}: entries
---   strictly behind (score, id), or from the beginning; due is what has a score up to now. Of a flow's
---   view, {name, where the range of a state begins} stands for the name, and scores are told from there
+-- request: @list: entries strictly behind (score, id), or from the beginning; due is what has a score up to
+--   now. Of a flow's view, {name, where the range of a state begins} stands for the name, and scores are told
+--   from there
 -- answers: {whether it has more, id, score, ...} for each view that has any; together about as many as
 --   asked for, and no more than that of one
 -- ff1_rows: request {id, ...}; answers {row, static}, numbers of raw elements, or false, ...
--- ff1_sets: request {namespace, lane}; answers the requirement sets the lane ever queued by
+-- ff1_sets: request @lane; answers the requirement sets the lane ever queued by
 --
 -- The first two read several partitions at once, so that a look at all of them is one call for each node.
 
@@ -53,10 +53,11 @@ end
 
 -- Every view that has something behind the place.
 local function open_views(c, request)
-  local names, newest, score, id = request[1], request[2], request[3], request[4]
-  local due_by, open = request[6] and c.now + 1, {}
-  for i = 7, #request do
-    local tag = $ids.TAG .. request[i] .. '}'
+  local names, newest, score, id = request[@list.views], request[@list.newest], request[@list.after_score], request[@list.after_id]
+  local due_by, open = request[@list.is_due] and c.now + 1, {}
+  local partitions = request[@list.partitions]
+  for i = 1, #partitions do
+    local tag = $ids.TAG .. partitions[i] .. '}'
     for j = 1, #names do
       local view = view_of(tag, names[j], due_by)
       if narrow(view, newest, score, id) then open[#open + 1] = view end
@@ -85,7 +86,7 @@ end
 
 ff.register('list', function(_, args)
   local c = ff.open(args)
-  local newest, most = c.request[2], c.request[5]
+  local newest, most = c.request[@list.newest], c.request[@list.limit]
   local open, found = open_views(c, c.request), {}
   local each = floor(2 * most / (#open > 0 and #open or 1)) + LEAST
   if each > most then each = most end
@@ -105,5 +106,5 @@ end, { 'no-writes', 'allow-cross-slot-keys' })
 
 ff.register('sets', function(_, args)
   local c = ff.open(args)
-  return ff.answer(c, call('SMEMBERS', ff.sets(c.request[1], c.request[2])))
+  return ff.answer(c, call('SMEMBERS', ff.sets(c.request[@lane.namespace], c.request[@lane.lane])))
 end, { 'no-writes' })

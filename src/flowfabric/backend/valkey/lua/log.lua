@@ -1,5 +1,5 @@
 -- ff1_log: entries of the logs of one node's partitions.
--- request: {how many, tag, first id to read or '', ...}
+-- request: @log
 -- answers: {tag, last dropped id or '', last id or '', whether it has more, id, number of the raw
 --   entry, ...} for each partition that ever had an entry
 --
@@ -14,15 +14,15 @@ local function last_id(key)
   return last and last[1] or ''
 end
 
-local function open_logs(request)
+local function open_logs(starts)
   local open = {}
-  for i = 2, #request, 2 do
-    local tag = request[i]
+  for i = 1, #starts, 2 do
+    local tag = starts[i]
     local key = ff.log_of(tag)
     local dropped = call('HGET', $key.partition .. tag, 'log') or ''
     local last = last_id(key)
     if last ~= '' or dropped ~= '' then
-      open[#open + 1] = { key = key, tag = tag, from = request[i + 1], dropped = dropped, last = last }
+      open[#open + 1] = { key = key, tag = tag, from = starts[i + 1], dropped = dropped, last = last }
     end
   end
   return open
@@ -42,8 +42,8 @@ end
 
 ff.register('log', function(_, args)
   local c = ff.open(args)
-  local most = c.request[1]
-  local open, found = open_logs(c.request), {}
+  local most = c.request[@log.limit]
+  local open, found = open_logs(c.request[@log.starts]), {}
   local each = floor(2 * most / (#open > 0 and #open or 1)) + LEAST
   if each > most then each = most end
   for i = 1, #open do found[i] = shown(c, open[i], each) end

@@ -4,7 +4,8 @@
 -- The server offers its functions only while one of ours runs, so they are bound at the first call;
 -- at load time a file may define functions and plain tables, nothing else. `@name` stands for the
 -- place of a field in a packed array and is replaced when the library is assembled: `@name` of a
--- record, `@a.name` of an attempt, `@p.name` of a plan, `@b.name` of a budget, `@q.name` of a quota.
+-- record, `@a.name` of an attempt, `@p.name` of a plan, `@b.name` of a budget, `@q.name` of a quota. What a
+-- function is asked is declared in `requests.py`, and `@order.lanes` is the place of a member there.
 -- `$module.NAME` is a constant and `$kind.word` a word that Python has (see rendering.py).
 -- Every file behind this one is a block of its own.
 
@@ -64,14 +65,14 @@ function ff.open(args)
   serial = serial + 1
   ff.held = {}
   ff.bound_sets()
-  local now, micros = clock(request[1])
+  local now, micros = clock(request[@call.now])
   return {
     now = now,
     micros = micros,
     began = processor_s(),
-    cluster = request[2],
-    shelf = not request[2] and SHELF,
-    request = request[3],
+    cluster = request[@call.partition],
+    shelf = not request[@call.partition] and SHELF,
+    request = request[@call.request],
     args = args,
     shapes = {},
     records = {},

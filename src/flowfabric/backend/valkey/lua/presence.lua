@@ -15,7 +15,7 @@ local function ends_at(worker)
 end
 
 local function heartbeat(c, item)
-  local entries, instance = names(item[1]), item[2]
+  local entries, instance = names(item[@heartbeat.namespace]), item[@heartbeat.instance_id]
   local found = call('HGET', entries, instance)
   local worker = found and unpack_message(found)
   if not worker or ends_at(worker) <= c.now then return { 'not_registered', 0 } end

@@ -1,11 +1,11 @@
 -- ff1_purge: what is past its retention goes, whole, and the record last.
--- request: {{id}, ...}
+-- request: {id, ...}
 -- answers: {'purged', row, static}, numbers of raw elements or 0 when it had no limits; {'put off'} for a
 --   member whose flow goes on; {'kept'} when it is not, or no longer, to go
 --
--- ff1_overfull: request {how many entries of a log to keep, for how long, tag, ...}; answers the tags of
+-- ff1_overfull: request @full; answers the tags of
 --   logs that hold more
--- ff1_trim: request {{tag, how many to keep, for how long}, ...}; answers how many went
+-- ff1_trim: request {@trim, ...}; answers how many went
 
 -- How many entries beyond the number to keep one call drops.
 local MOST_DROPPED = 1000
@@ -32,8 +32,7 @@ local function drop_owned(id, r)
 end
 
 -- mirrors core.retention.judge_purge
-local function purge(c, item)
-  local id = item[1]
+local function purge(c, id)
   local r, row = ff.load(id)
   if not r or not FINAL[r[@state]] or r[@purge_at] > c.now then return { 'kept' } end
   local tag = ff.tag_of(id)
@@ -75,20 +74,21 @@ end
 
 ff.register('overfull', function(_, args)
   local c = ff.open(args)
-  local keep, before, found = c.request[1], too_old(c, c.request[2]), {}
-  for i = 3, #c.request do
-    local key = ff.log_of(c.request[i])
+  local keep, before, found = c.request[@full.entries], too_old(c, c.request[@full.keep_ms]), {}
+  local tags = c.request[@full.tags]
+  for i = 1, #tags do
+    local key = ff.log_of(tags[i])
     local is_old = before ~= '(0-0' and #call('XRANGE', key, '-', before, 'COUNT', 1) > 0
-    if is_old or call('XLEN', key) > keep then found[#found + 1] = c.request[i] end
+    if is_old or call('XLEN', key) > keep then found[#found + 1] = tags[i] end
   end
   return ff.answer(c, found)
 end, { 'no-writes', 'allow-cross-slot-keys' })
 
 -- A reader who comes too late is told by what `ff:p:<tag>` remembers of the last entry that went.
 local function trim(c, item)
-  local tag = item[1]
+  local tag = item[@trim.tag]
   local key = ff.log_of(tag)
-  local last = last_to_go(key, item[2], too_old(c, item[3]))
+  local last = last_to_go(key, item[@trim.entries], too_old(c, item[@trim.keep_ms]))
   if not last then return { 0 } end
   call('HSET', $key.partition .. tag, 'log', last)
   local dash = find(last, '-', 1, true)

@@ -4,9 +4,9 @@
 --   documents, upstreams, group, incoming}: numbers of raw elements (0: none), lists of them, and
 --   for documents name and number in turn
 --
--- ff1_count: request {namespace, lane or '', partition, ...}, all of one node; answers {state, count}, ...
--- ff1_queues: request {namespace, lane}; answers {set, depth, best rank}, ...
--- ff1_depths: request {namespace, lane, {set, tag, ...}, ...}, all tags of one node; answers as `queues`
+-- ff1_count: request @count, all partitions of one node; answers {state, count}, ...
+-- ff1_queues: request @lane; answers {set, depth, best rank}, ...
+-- ff1_depths: request @depths, all tags of one node; answers as `queues`
 
 local function attach_found(c, body)
   return body and ff.attach(c, body) or 0
@@ -72,17 +72,17 @@ end
 
 ff.register('read', function(_, args)
   local c = ff.open(args)
-  local items, wanted, answers = c.request[1], c.request[2], {}
+  local items, wanted, answers = c.request[@read.items], c.request[@read.wanted], {}
   for i = 1, #items do answers[i] = read(c, items[i][1], items[i][2], wanted) end
   return ff.answer(c, answers)
 end, { 'no-writes' })
 
 ff.register('count', function(_, args)
   local c = ff.open(args)
-  local namespace, lane = c.request[1], c.request[2]
+  local namespace, lane, partitions = c.request[@count.namespace], c.request[@count.lane], c.request[@count.partitions]
   local found = {}
-  for i = 3, #c.request do
-    local counts = call('HGETALL', ff.counters($ids.TAG .. c.request[i] .. '}', namespace))
+  for i = 1, #partitions do
+    local counts = call('HGETALL', ff.counters($ids.TAG .. partitions[i] .. '}', namespace))
     for j = 1, #counts, 2 do
       local comma = find(counts[j], ',', 1, true)
       if lane == '' or sub(counts[j], 1, comma - 1) == lane then
@@ -110,7 +110,7 @@ end
 
 ff.register('queues', function(_, args)
   local c = ff.open(args)
-  local namespace, lane = c.request[1], c.request[2]
+  local namespace, lane = c.request[@lane.namespace], c.request[@lane.lane]
   local found = {}
   local sets = call('SMEMBERS', ff.sets(namespace, lane))
   for i = 1, #sets do
@@ -123,9 +123,9 @@ end, { 'no-writes' })
 ff.register('depths', function(_, args)
   local c = ff.open(args)
   local found = {}
-  for i = 3, #c.request do
-    local asked = c.request[i]
-    found[#found + 1] = depth_of(c.request[1], c.request[2], asked[1], { unpack(asked, 2) })
+  local namespace, lane, queues = c.request[@depths.namespace], c.request[@depths.lane], c.request[@depths.queues]
+  for i = 1, #queues do
+    found[#found + 1] = depth_of(namespace, lane, queues[i][1], { unpack(queues[i], 2) })
   end
   return ff.answer(c, found)
 end, { 'no-writes', 'allow-cross-slot-keys' })

@@ -10,7 +10,7 @@ local acts = {}
 -- An unknown quota, or one without a cap, has no slots.
 -- mirrors core.limits.gates.extend
 function acts.extend(state, item)
-  local name, execution = item[1], item[2]
+  local name, execution = item[@extend.gate], item[@extend.execution_id]
   local gate, fault = ff.gate(state, name)
   if fault then return fault end
   if not gate then
@@ -18,22 +18,22 @@ function acts.extend(state, item)
     gate = ff.fresh_gate(name)
   end
   if gate.quota and gate.quota[@q.max_concurrent] == 0 then return { 'held', false } end
-  local ends_at = state.now + item[4]
+  local ends_at = state.now + item[@extend.hold_ms]
   if not ff.standing(state, gate, 's', execution) then gate.slots = gate.slots + 1 end
-  ff.put_standing(state, gate, execution, item[3], ends_at)
+  ff.put_standing(state, gate, execution, item[@extend.holder], ends_at)
   ff.keep_gate(state, gate, ends_at)
   return { 'held', true }
 end
 
 function acts.vacate(state, item)
-  local name, execution, holder = item[1], item[2], item[3]
+  local name, execution, holder = item[@vacate.gate], item[@vacate.execution_id], item[@vacate.holder]
   local gate, fault = ff.gate(state, name)
   if fault then return fault end
   if not gate then return { 'freed', {}, true, 0 } end
   -- Who leaves waits for nothing: it must not be told in another's place.
   ff.unlist_waiter(state.tag, name, execution)
-  local slots = item[4] and ff.drop_standing(state, gate, 's', execution, holder) or 0
-  local entries = item[5] and ff.drop_standing(state, gate, 'e', execution, holder) or 0
+  local slots = item[@vacate.slot] and ff.drop_standing(state, gate, 's', execution, holder) or 0
+  local entries = item[@vacate.entry] and ff.drop_standing(state, gate, 'e', execution, holder) or 0
   gate.slots, gate.entries = gate.slots - slots, gate.entries - entries
   if slots + entries == 0 and not gate.relieved then return { 'freed', {}, true, 0 } end
   -- What ended by itself makes room too, and nobody else would tell.
@@ -45,12 +45,12 @@ ff.register('slots', function(_, args)
   local c = ff.open(args)
   local items, states = c.request, {}
   for i = 1, #items do
-    local tag = items[i][2]
+    local tag = items[i][@act.tag]
     states[tag] = states[tag] or ff.open_gates(c, tag, true)
-    ff.gate(states[tag], items[i][3][1])
+    ff.gate(states[tag], items[i][@act.what][@extend.gate])
   end
   local answers = ff.each(states, items, function(_, item)
-    return acts[item[1]](states[item[2]], item[3])
+    return acts[item[@act.name]](states[item[@act.tag]], item[@act.what])
   end)
   for _, state in pairs(states) do ff.write_gates(state) end
   return ff.close(c, answers)

@@ -94,7 +94,7 @@ end
 local acts = {}
 
 function acts.spend(state, item)
-  local id, amounts, key = item[1], item[2], item[3]
+  local id, amounts, key = item[@spend.budget_id], item[@spend.amounts], item[@spend.dedup_key]
   local mark = $key.spend_keys .. state.tag .. ':' .. id .. ':' .. key
   if key ~= '' and tonumber(call('GET', mark) or 0) > state.now then return { 'again' } end
   local chain, fault = ff.needed_chain(state, id)
@@ -104,15 +104,15 @@ function acts.spend(state, item)
   if key ~= '' then
     call('SET', mark, string.format('%.0f', state.now + $asks.DEDUP_MS), 'PX', $asks.DEDUP_MS)
   end
-  return count(state, chain, amounts, item[4])
+  return count(state, chain, amounts, item[@spend.execution_id])
 end
 
 -- mirrors core.limits.ledgers.taken_back, core.limits.budgets.minus
 function acts.release(state, item)
-  local chain, fault = ff.needed_chain(state, item[1])
+  local chain, fault = ff.needed_chain(state, item[@release.budget_id])
   if not chain then return fault end
-  local key = $key.ledgers .. state.tag .. ':' .. item[2]
-  local body = call('HGET', key, item[1])
+  local key = $key.ledgers .. state.tag .. ':' .. item[@release.execution_id]
+  local body = call('HGET', key, item[@release.budget_id])
   if not body then return { 'freed', {}, true, 0 } end
   local ledger, shares, lowered = unpack_message(body), {}, {}
   for i = 1, #ledger do shares[ledger[i][1]] = ledger[i] end
@@ -126,7 +126,7 @@ function acts.release(state, item)
       lowered[#lowered + 1] = chain[i]
     end
   end
-  call('HDEL', key, item[1])
+  call('HDEL', key, item[@release.budget_id])
   return { 'freed', ff.woken_at_budgets(state, lowered), true, 0 }
 end
 
@@ -152,11 +152,11 @@ local function empty(state, level, next_at)
 end
 
 function acts.reset(state, item)
-  local chain, fault = ff.needed_chain(state, item[1])
+  local chain, fault = ff.needed_chain(state, item[@reset.budget_id])
   if not chain then return fault end
   local level = chain[1]
   local budget = level.budget
-  local next_at = next_reset(budget, item[2], state.now)
+  local next_at = next_reset(budget, item[@reset.only_if_due], state.now)
   if budget[@b.holds_end_at] > 0 then
     -- The timer of a root also stands for the holds of its tree, which were just looked at.
     local first = call('ZRANGE', $key.hold_ends .. state.tag .. ':' .. level.id, 0, 0, 'WITHSCORES')
@@ -187,7 +187,7 @@ end
 
 -- mirrors core.limits.budgets.hold
 function acts.reserve(state, item)
-  local id, amounts, name = item[1], item[2], item[3]
+  local id, amounts, name = item[@reserve.budget_id], item[@reserve.amounts], item[@reserve.reservation_id]
   local chain, fault = ff.needed_chain(state, id)
   if not chain then return fault end
   if hold_of(state, id, name) then return { 'again' } end
@@ -204,8 +204,8 @@ function acts.reserve(state, item)
     end
     ff.touch(state, chain[i])
   end
-  local ends_at = state.now + item[5]
-  put_hold(state, chain, name, { chain[#chain].id, aside, ends_at, item[4], $hold.open })
+  local ends_at = state.now + item[@reserve.ttl_ms]
+  put_hold(state, chain, name, { chain[#chain].id, aside, ends_at, item[@reserve.execution_id], $hold.open })
   return { 'reserved', ends_at }
 end
 
@@ -219,7 +219,7 @@ end
 
 -- A hold that ended, or never was, sets nothing aside: what was spent still counts.
 function acts.commit(state, item)
-  local id, amounts, name = item[1], item[2], item[3]
+  local id, amounts, name = item[@commit_hold.budget_id], item[@commit_hold.amounts], item[@commit_hold.reservation_id]
   local chain, fault = ff.needed_chain(state, id)
   if not chain then return fault end
   local hold = hold_of(state, id, name)
@@ -231,11 +231,11 @@ function acts.commit(state, item)
 end
 
 function acts.cancel(state, item)
-  local chain, fault = ff.needed_chain(state, item[1])
+  local chain, fault = ff.needed_chain(state, item[@cancel_hold.budget_id])
   if not chain then return fault end
-  local hold = hold_of(state, item[1], item[2])
+  local hold = hold_of(state, item[@cancel_hold.budget_id], item[@cancel_hold.reservation_id])
   if not hold or hold[5] ~= $hold.open then return { 'again' } end
-  finish_hold(state, chain, item[2], hold, $hold.cancelled)
+  finish_hold(state, chain, item[@cancel_hold.reservation_id], hold, $hold.cancelled)
   return { 'spent', {} }
 end
 
@@ -243,12 +243,12 @@ ff.register('spend', function(_, args)
   local c = ff.open(args)
   local items, states = c.request, {}
   for i = 1, #items do
-    local tag = items[i][2]
+    local tag = items[i][@act.tag]
     states[tag] = states[tag] or ff.open_budgets(c, tag, true)
-    ff.trim_holds(states[tag], items[i][3][1])
+    ff.trim_holds(states[tag], items[i][@act.what][@spend.budget_id])
   end
   local answers = ff.each(states, items, function(_, item)
-    return acts[item[1]](states[item[2]], item[3])
+    return acts[item[@act.name]](states[item[@act.tag]], item[@act.what])
   end)
   for _, state in pairs(states) do ff.write_budgets(state) end
   return ff.close(c, answers)

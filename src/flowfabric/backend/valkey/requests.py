@@ -1,0 +1,566 @@
+"""What functions are asked, by name: each struct is packed as an array, and `@name.member` in a Lua
+file is the place of the member in it, by the name of the struct in `REQUESTS`.
+
+`False` stands for "none" where there is no other word for it. A member that ends in `_argument` is
+the number of the raw argument that holds the bytes.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+
+class Request(msgspec.Struct, array_like=True, gc=False):
+    """Something a function is asked; its members in their order."""
+
+
+class Call(Request):
+    """The first argument of every function: now (0: the server's own clock) and, in a cluster, the
+    tag that the call must keep to."""
+
+    now: int
+    partition: str | bool
+    request: Any
+
+
+# ---- executions
+
+
+class NewExecution(Request):
+    """ff1_create"""
+
+    id: str
+    shape_argument: int
+    static: str
+    input_argument: int
+    idempotency_key: str
+
+
+class Shape(Request):
+    """What many new executions have in common."""
+
+    record: list[Any]
+    dedup_window_ms: int
+    delay_until: int
+    deadline_at: int
+    deadline_in: int
+    has_dependencies: bool
+    fairness_key: str
+
+
+class ClaimOrder(Request):
+    """What claims of one call have in common. In a cluster nothing of a rank above the bound is
+    taken."""
+
+    worker_id: str
+    instance_id: str
+    namespace: str
+    lanes: Sequence[str]
+    sets: Sequence[str]
+    lease_for: int
+    reserve: bool
+    payload: bool
+    upstreams: bool
+    bound: float | bool
+    room: int
+
+
+class Claim(Request):
+    """ff1_claim: lease id and attempt id in turn."""
+
+    order_argument: int
+    ids: list[str]
+
+
+class NamedLease(Request):
+    """ff1_lease"""
+
+    id: str
+    grant_id: str
+    worker_id: str
+    instance_id: str
+    lease_id: str
+    attempt_id: str
+    lease_for: int
+    reason: str
+    payload: bool
+    upstreams: bool
+
+
+class OwnOfPlan(NamedTuple):
+    """What is a plan's own; plans are flat, one behind the other. Of result and input 0 drops what
+    is there, -1 leaves it."""
+
+    shape_argument: int
+    target: str
+    lease_id: str
+    lease_epoch: int
+    attempt_id: str
+    op: str
+    result_argument: int
+    input_argument: int
+
+
+class Applying(Request):
+    """ff1_apply"""
+
+    plans: list[Any]
+    claim: Claim | bool
+
+
+class AppendFrames(Request):
+    """ff1_append. Trims are mode, length, exact in turn; frames are mode, the writer's number, size
+    in turn, and their bodies are the arguments from the first on."""
+
+    id: str
+    attempt_index: int
+    lease_id: str
+    lease_epoch: int
+    attempt_id: str
+    expire_ms: int
+    trims: list[Any]
+    summary: "PutSummary | bool"
+    frames: list[Any]
+    first_argument: int
+
+
+class PutSummary(Request):
+    expected_version: int
+    patches: int
+    kind: str
+    body_argument: int
+
+
+class AppendSteps(Request):
+    """ff1_journal. Entries are address, digest, size in turn; their bodies are the arguments from
+    the first on."""
+
+    id: str
+    lease_id: str
+    lease_epoch: int
+    attempt_id: str
+    entries: list[Any]
+    first_argument: int
+
+
+class ReadSteps(Request):
+    """ff1_journal_read"""
+
+    id: str
+    after: int
+    limit: int
+    bytes: int
+
+
+class ReadFrames(Request):
+    """ff1_frames; start and end as XRANGE has them."""
+
+    id: str
+    attempt_index: int
+    start: str
+    end: str
+    limit: int
+
+
+class ReadSummary(Request):
+    """ff1_summary"""
+
+    id: str
+    attempt_index: int
+
+
+class ReadRecords(Request):
+    """ff1_read: {id, document names or False}, ...; what is wanted beside each record."""
+
+    items: list[tuple[str, list[str] | bool]]
+    wanted: Mapping[Any, bool]
+
+
+class TrimLog(Request):
+    """ff1_trim"""
+
+    tag: str
+    entries: int
+    keep_ms: int
+
+
+class FindFullLogs(Request):
+    """ff1_overfull"""
+
+    entries: int
+    keep_ms: int
+    tags: list[str]
+
+
+# ---- lanes and views
+
+
+class OfLane(Request):
+    """ff1_sets, ff1_queues"""
+
+    namespace: str
+    lane: str
+
+
+class CountLane(Request):
+    """ff1_count"""
+
+    namespace: str
+    lane: str
+    partitions: list[int]
+
+
+class ReadDepths(Request):
+    """ff1_depths: {set, tag, ...}, ..."""
+
+    namespace: str
+    lane: str
+    queues: list[list[str]]
+
+
+class FindReady(Request):
+    """ff1_ready"""
+
+    namespace: str
+    lane: str
+    sets: Sequence[str] | bool
+
+
+class PeekQueues(Request):
+    """ff1_peek"""
+
+    namespace: str
+    lane: str
+    sets: Sequence[str]
+    limit: int
+    tags: list[str]
+
+
+class ListView(Request):
+    """ff1_list"""
+
+    views: Sequence[Any]
+    newest: bool
+    after_score: float | bool
+    after_id: str
+    limit: int
+    is_due: bool
+    partitions: list[int]
+
+
+class FindDue(Request):
+    """ff1_due, ff1_timers"""
+
+    limit: int
+    after_due_at: int | bool
+    after_id: str
+    tags: list[str] | bool
+
+
+class ReadLog(Request):
+    """ff1_log: tag and the first id to read in turn."""
+
+    limit: int
+    starts: list[str]
+
+
+# ---- flows
+
+
+class Member(NamedTuple):
+    """A member of a new graph; members are flat, one behind the other."""
+
+    id: str
+    # Its number among the shapes.
+    shape: int
+    static_argument: int
+    input_argument: int
+    group_argument: int
+
+
+class NewGraph(Request):
+    """ff1_graph. Edges are as `ff.insert_edges` takes them."""
+
+    tag: str
+    flow_id: str
+    flow: list[Any]
+    shapes: list[Shape]
+    members: list[Any]
+    edges: list[Any]
+    lists: list[str]
+    is_last: bool
+
+
+class CancelFlow(Request):
+    """ff1_cancel_flow"""
+
+    tag: str
+    flow_id: str
+    uncancelled: bool
+    version: int | bool
+    policy: str
+    reason: str
+    event: list[Any] | bool
+
+
+class OneFlow(Request):
+    """ff1_settle, ff1_flow_read"""
+
+    tag: str
+    flow_id: str
+
+
+class ListFlows(Request):
+    """ff1_flow_list"""
+
+    tag: str
+    after: str
+    limit: int
+
+
+class AgeFlows(Request):
+    """ff1_flow_ages"""
+
+    partitions: list[int]
+    after_created_at: int | bool
+    after_id: str
+    limit: int
+    newest: bool
+
+
+class ListMembers(Request):
+    """ff1_flow_members"""
+
+    tag: str
+    flow_id: str
+    states: Sequence[str]
+    after_created_at: int | bool
+    after_id: str
+    limit: int
+
+
+class ListEdges(Request):
+    """ff1_flow_edges"""
+
+    tag: str
+    flow_id: str
+    of: str
+    id: str
+    after: str
+    limit: int
+
+
+class FindPurgeable(Request):
+    """ff1_purgeable"""
+
+    limit: int
+    partitions: list[int]
+
+
+# ---- limits
+
+
+class Act(Request):
+    """ff1_spend, ff1_slots: what to do, where, and with what (the structs below)."""
+
+    name: str
+    tag: str
+    what: Request
+
+
+class SpendAct(Request):
+    budget_id: str
+    amounts: list[Any]
+    dedup_key: str
+    execution_id: str
+
+
+class ReleaseAct(Request):
+    budget_id: str
+    execution_id: str
+
+
+class ResetAct(Request):
+    budget_id: str
+    only_if_due: bool
+
+
+class ReserveAct(Request):
+    budget_id: str
+    amounts: list[Any]
+    reservation_id: str
+    execution_id: str
+    ttl_ms: int
+
+
+class CommitAct(Request):
+    budget_id: str
+    amounts: list[Any]
+    reservation_id: str
+
+
+class CancelAct(Request):
+    budget_id: str
+    reservation_id: str
+
+
+class ExtendAct(Request):
+    gate: str
+    execution_id: str
+    holder: str
+    hold_ms: int
+
+
+class VacateAct(Request):
+    gate: str
+    execution_id: str
+    holder: str
+    slot: bool
+    entry: bool
+
+
+class Admitting(Request):
+    """ff1_admit. Promised is {gate, slots, entries}, ...: what dry items were shown by earlier
+    calls of the same batch."""
+
+    items: list["AdmitItem"]
+    promised: Sequence[Any]
+    restorable: bool
+
+
+class AdmitItem(Request):
+    """One execution that wants in. It waits by its rank, unless that is False, and needs an entry
+    (1) or none (0)."""
+
+    execution_id: str
+    asks: list["AskLimit"]
+    holder: str
+    hold_ms: int
+    rank: int | bool
+    needs_entry: int
+    look_ms: int
+    grant_id: str
+    dry: bool
+
+
+class AskLimit(Request):
+    tag: str
+    limit: str
+    cap: int
+
+
+class Restoring(Request):
+    """ff1_restore: changes as ff1_admit answered them."""
+
+    execution_id: str
+    holder: str
+    changes: list[Any]
+
+
+class ReadLimit(Request):
+    """ff1_limits"""
+
+    tag: str
+    limit: str
+
+
+class ListAttached(Request):
+    """ff1_attached"""
+
+    tag: str
+    budget_id: str
+    after: str
+    limit: int
+
+
+class Attaching(Request):
+    """ff1_attach: budget and execution in turn for those that are created and for those that are
+    purged, and executions whose ledgers go."""
+
+    tag: str
+    listed: Sequence[str]
+    unlisted: Sequence[str]
+    gone: Sequence[str]
+
+
+# ---- presence, commits
+
+
+class Heartbeat(Request):
+    """ff1_heartbeat"""
+
+    namespace: str
+    instance_id: str
+
+
+class Committing(Request):
+    """ff1_commit"""
+
+    tag: str
+    decided_at: int
+    reads: list[Any]
+    digests: list[str]
+    puts: list[Any]
+    log: list[Any]
+    topics: list[str]
+
+
+REQUESTS: Final[dict[str, tuple[str, ...]]] = {
+    "own": OwnOfPlan._fields,
+    "member": Member._fields,
+} | {
+    name: struct.__struct_fields__
+    for name, struct in {
+        "call": Call,
+        "claim": Claim,
+        "new": NewExecution,
+        "shape": Shape,
+        "order": ClaimOrder,
+        "named": NamedLease,
+        "applying": Applying,
+        "append": AppendFrames,
+        "summary": PutSummary,
+        "steps": AppendSteps,
+        "step_page": ReadSteps,
+        "frames": ReadFrames,
+        "of_attempt": ReadSummary,
+        "read": ReadRecords,
+        "trim": TrimLog,
+        "full": FindFullLogs,
+        "lane": OfLane,
+        "count": CountLane,
+        "depths": ReadDepths,
+        "ready": FindReady,
+        "peek": PeekQueues,
+        "list": ListView,
+        "due": FindDue,
+        "log": ReadLog,
+        "graph": NewGraph,
+        "cancel_flow": CancelFlow,
+        "flow": OneFlow,
+        "flows": ListFlows,
+        "ages": AgeFlows,
+        "members": ListMembers,
+        "edges": ListEdges,
+        "purgeable": FindPurgeable,
+        "act": Act,
+        "spend": SpendAct,
+        "release": ReleaseAct,
+        "reset": ResetAct,
+        "reserve": ReserveAct,
+        "commit_hold": CommitAct,
+        "cancel_hold": CancelAct,
+        "extend": ExtendAct,
+        "vacate": VacateAct,
+        "admitting": Admitting,
+        "admit": AdmitItem,
+        "ask": AskLimit,
+        "restore": Restoring,
+        "limit": ReadLimit,
+        "attached": ListAttached,
+        "attach": Attaching,
+        "heartbeat": Heartbeat,
+        "commit": Committing,
+    }.items()
+}
