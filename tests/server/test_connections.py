@@ -9,13 +9,14 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from flowfabric.operations.declaration import ANY
 from flowfabric.server import Http, booted
 from flowfabric.server.boot import bound_socket
 from flowfabric.server.call import Call
 from flowfabric.server.connection import WRITE_BUFFER_BYTES
 from flowfabric.server.listener import Listener
 from flowfabric.server.replies import EventStream, Reply, ok
-from flowfabric.server.route import ANY, Routes
+from flowfabric.server.route import Routes
 from flowfabric.server.routes import ROUTES
 from flowfabric.server.settings import dev
 

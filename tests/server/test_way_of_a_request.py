@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from flowfabric.operations.declaration import ADMIN, ANY
 from flowfabric.server import Http
 from flowfabric.server.call import Call
 from flowfabric.server.reading import ClientGone
 from flowfabric.server.replies import Reply, ok
-from flowfabric.server.route import ADMIN, ANY, Routes
+from flowfabric.server.route import Routes
 from tests.server.conftest import Serve
 from tests.server.driving import Served
 from tests.server.tokens import token

@@ -47,7 +47,3 @@ def segment(text: str) -> str:
 
 def execution(execution_id: str, *rest: str) -> str:
     return "/".join(("/v1/executions", segment(execution_id), *rest))
-
-
-def attempt(execution_id: str, index: int, *rest: str) -> str:
-    return execution(execution_id, "attempts", str(index), *rest)

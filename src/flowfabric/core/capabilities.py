@@ -1,7 +1,7 @@
 """Capabilities: what an execution requires, what a worker offers, and which fit together."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from hashlib import sha256
 from typing import Final, Literal
 
@@ -11,6 +11,8 @@ from flowfabric.errors import InvalidCapabilities, InvalidInput
 Side = Literal["required", "worker"]
 
 MAX_TOKENS: Final = 256
+# As they are given, repeats included.
+MAX_LISTED_TOKENS: Final = 1_024
 MAX_CSV_BYTES: Final = 4096
 
 NO_REQUIREMENTS: Final = "-"
@@ -26,6 +28,7 @@ def required_from(value: object) -> tuple[str, ...]:
         return ()
     if not isinstance(value, list | tuple | set | frozenset):
         raise InvalidCapabilities("required:not_array")
+    _check_listed(value, "required")
     for token in value:
         if fault := _fault(token):
             raise InvalidCapabilities(f"required:{fault}")
@@ -51,7 +54,15 @@ def _listed(tokens: Iterable[str]) -> tuple[str, ...]:
     # A bare string is an iterable of letters, which is never what was meant.
     if isinstance(tokens, str) or not isinstance(tokens, Iterable):
         raise InvalidInput("capabilities: expected a list of strings")
-    return tuple(tokens)
+    listed = tuple(tokens)
+    _check_listed(listed, "worker")
+    return listed
+
+
+def _check_listed(tokens: Sized, side: Side) -> None:
+    """Before each token is looked at: a token may be given twice, but not without end."""
+    if len(tokens) > MAX_LISTED_TOKENS:
+        raise InvalidCapabilities(f"{side}:too_many_tokens")
 
 
 def _well_formed(tokens: Iterable[str]) -> tuple[str, ...]:

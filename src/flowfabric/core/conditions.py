@@ -150,16 +150,21 @@ class Place(NamedTuple):
 
 def walk(tree: Node) -> Iterator[Place]:
     """Every node, parents before their members; without recursion, for trees not yet checked."""
-    left = [Place("", 1, tree)]
+    left = [iter((Place("", 1, tree),))]
     while left:
-        place = left.pop()
+        place = next(left[-1], None)
+        if place is None:
+            left.pop()
+            continue
         yield place
         if isinstance(place.node, AllOf | AnyOf):
-            members = [
-                Place(_member_path(place.path, i), place.depth + 1, member)
-                for i, member in enumerate(place.node.members)
-            ]
-            left.extend(reversed(members))
+            left.append(_places(place, place.node.members))
+
+
+def _places(parent: Place, members: tuple[Node, ...]) -> Iterator[Place]:
+    """Made one by one: whoever looks for the first leaf of a wide tree stops there."""
+    for i, member in enumerate(members):
+        yield Place(_member_path(parent.path, i), parent.depth + 1, member)
 
 
 def _member_path(path: str, position: int) -> str:

@@ -96,6 +96,8 @@ def decode_body(kind: type[Part], body: bytes) -> Part:
 def _without_nulls(kind: type[Part], body: bytes, message: str) -> Part:
     """Null is the same as absent. That is looked at only when plain decoding failed."""
     value = _untyped(body)
+    if b"null" not in body:
+        return _refuse(message, value)
     try:
         pruned = _pruned(kind, value)
         if pruned == value:

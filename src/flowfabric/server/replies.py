@@ -56,10 +56,6 @@ def ok(answer: Any, *headers: tuple[bytes, bytes]) -> Reply:
     return Reply(200, encode(answer), (JSON, *headers) if headers else JSON_ONLY)
 
 
-def created(answer: Any, *headers: tuple[bytes, bytes]) -> Reply:
-    return Reply(201, encode(answer), (JSON, *headers) if headers else JSON_ONLY)
-
-
 def raw(body: bytes, *headers: tuple[bytes, bytes]) -> Reply:
     """Bytes as they were given; a browser must not guess what they are."""
     return Reply(200, body, (OCTETS, NO_SNIFF, *headers))

@@ -19,8 +19,7 @@ Handler = Callable[[Any], Awaitable[Reply | EventStream]]
 H = TypeVar("H", bound=Handler)
 
 REQUEST_S: Final = 30.0
-# Any known token will do; and no token at all.
-ANY: Final = frozenset[Scope]()
+# No token at all.
 OPEN: Final = None
 
 
@@ -115,15 +114,3 @@ class Routes:
             return handler
 
         return declare
-
-
-def scoped(*scopes: Scope) -> frozenset[Scope]:
-    return frozenset(scopes)
-
-
-READ: Final = scoped("read")
-SUBMIT: Final = scoped("submit")
-WORKER: Final = scoped("worker")
-ADMIN: Final = scoped("admin")
-READ_OR_WORKER: Final = scoped("read", "worker")
-SUBMIT_OR_WORKER: Final = scoped("submit", "worker")

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, Final, assert_never
 
 from flowfabric.backend.valkey.limit_places import Places
-from flowfabric.backend.valkey.requests import (
+from flowfabric.backend.valkey.limit_requests import (
     Act,
     AdmitItem,
     AskLimit,

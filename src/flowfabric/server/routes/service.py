@@ -5,12 +5,12 @@ from importlib.resources import files
 from typing import Any, Final
 
 from flowfabric.errors import FlowFabricError, NotFound, StoreTimeout
-from flowfabric.operations.declaration import METRICS
+from flowfabric.operations.declaration import ANY, METRICS
 from flowfabric.operations.types import Answer
 from flowfabric.server.call import Call
 from flowfabric.server.faults import reply_of
 from flowfabric.server.replies import JSON, NO_SNIFF, Reply, encode, ok
-from flowfabric.server.route import ANY, OPEN, Routes
+from flowfabric.server.route import OPEN, Routes
 from flowfabric.telemetry.metrics import CONTENT_TYPE
 
 routes: Final = Routes()

@@ -5,13 +5,13 @@ from typing import Any, Final
 import msgspec
 
 from flowfabric.errors import ExecutionNotFound, InvalidParameter, ResourceExhausted
-from flowfabric.operations.declaration import Operation
+from flowfabric.operations.declaration import READ, Operation
 from flowfabric.operations.streams import StreamRange, Streams, Tail
 from flowfabric.server.call import Call
 from flowfabric.server.following import Follower, SseQuery
 from flowfabric.server.operations import route_of
 from flowfabric.server.replies import EventStream, Reply
-from flowfabric.server.route import READ, Route, Routes
+from flowfabric.server.route import Route, Routes
 
 routes: Final = Routes()
 
