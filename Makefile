@@ -52,7 +52,7 @@ bench-instructions: $(VENV)/.installed-dev ## Count the instructions of Valkey f
 bench-peers: $(VENV)/.installed-dev ## Drain no-op tasks beside SAQ, Dramatiq, Taskiq, Celery and RQ
 	@$(BIN)/python -m bench.peers $(ARGS)
 
-valkey: $(VENV)/.installed-dev ## Every test of every suite on Valkey, standalone and cluster
+valkey: $(VENV)/.installed-dev ## Every test on Valkey, standalone and cluster, but for chaos
 	FF_TEST_STORES=valkey,valkey-cluster $(BIN)/pytest $(PARALLEL) \
 		tests/conformance tests/model tests/sdk tests/server tests/cli tests/integration $(ARGS)
 

@@ -34,7 +34,8 @@ async def park(driver: Driver, flow: FlowUnderTest, *children: str) -> Done:
 async def test_parking_with_nothing_open_goes_on_at_once(driver: Driver) -> None:
     held = await driver.reach("active")
     done = await driver.engine.outcomes.wait_for_children(held)
-    assert done == Done(held.execution_id, "waiting", was="active")
+    now = driver.clock()
+    assert done == Done(held.execution_id, "waiting", was="active", now=now)
     record = await driver.record(held.execution_id)
     assert (record.state, record.reason, record.next) == ("waiting", "", "resume")
     await driver.assert_released(held)
@@ -60,7 +61,8 @@ async def test_a_parent_waits_for_the_children_it_names(driver: Driver) -> None:
     held = (await flow.take("parent")).held
     children = (flow.ids["x"], flow.ids["y"], flow.ids["x"])
     done = await driver.engine.outcomes.wait_for_children(held, children)
-    assert done == Done(held.execution_id, "waiting_children", was="active")
+    now = driver.clock()
+    assert done == Done(held.execution_id, "waiting_children", was="active", now=now)
     record = await flow.record("parent")
     assert (record.state, record.reason, record.next) == ("blocked", "dependencies", "resume")
     assert record.detail == "waiting for child executions to complete"

@@ -88,7 +88,10 @@ async def test_each_end_has_its_own_answer(driver: Driver) -> None:
         Done,
         Done,
     ]
-    assert answers[-1] == Done(good.execution_id, "completed", was="completed", replayed=True)
+    now = driver.clock()
+    assert answers[-1] == Done(
+        good.execution_id, "completed", was="completed", replayed=True, now=now
+    )
     assert await driver.result(good.execution_id) == b"result"
     assert (await driver.record(stale.execution_id)).state == "active"
 

@@ -346,8 +346,8 @@ class Inputs:
             on_hard_limit=self.one(("reject", "fail")),
             on_soft_limit=self.one(("warn", "allow")),
             reset_interval_ms=interval,
-            hard_limits={name: self.one((0, 3, 5, 6, 8)) for name in _DIMENSIONS[:2]},
-            soft_limits={"a": self.one((0, 2, 4))},
+            hard_limits={name: self.one((0, 1, 3, 5, 6, 8)) for name in _DIMENSIONS[:2]},
+            soft_limits={"a": self.one((0, 1, 2, 4))},
             ancestors=ancestors,
             used={name: self.one((0, 1, 3, 5)) for name in self.some(_DIMENSIONS[:2])},
             reserved={name: self.one((1, 2, 4)) for name in self.some(_DIMENSIONS[:2])},
@@ -356,7 +356,7 @@ class Inputs:
             reset_count=self.one((0, 1)),
             last_breach_at=self.one((0, NOW - 7)),
             last_breach_dim=self.one(("", "a")),
-            next_reset_at=self.instant() if interval else 0,
+            next_reset_at=self.one((1, self.instant(), self.instant())) if interval else 0,
         )
 
     def ledger(self, chain: tuple[Budget, ...]) -> Ledger:
@@ -378,7 +378,11 @@ class Inputs:
             max_concurrent=self.one((0, 1, 3)),
         )
 
-    def waiter(self) -> Waiter:
+    def waiter(self, rank: int = 1) -> Waiter:
         return Waiter(
-            rank=1, until=self.instant(), needs_entry=self.chance(0.7), cap=self.one((1, 3))
+            rank=rank,
+            until=self.instant(),
+            needs_entry=self.chance(0.7),
+            cap=self.one((1, 3)),
+            grant_id=self.one(("", "grant")),
         )

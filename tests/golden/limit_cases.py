@@ -8,7 +8,7 @@ from flowfabric.backend.valkey.limit_answers import fault_of
 from flowfabric.backend.valkey.limit_layout import budget_of, budget_row, quota_row
 from flowfabric.core.limits import budgets, gates, ledgers
 from flowfabric.errors import FlowFabricError
-from tests.golden.case import FEW, SOME, Case, Counted, read_log
+from tests.golden.case import FEW, MANY, SOME, Case, Counted, read_log
 from tests.golden.inputs import NOW, Inputs
 
 _replace = msgspec.structs.replace
@@ -192,10 +192,90 @@ def _fits(draw: Inputs) -> Case:
     )
 
 
+_QUOTA_TAG: Final = "{q:1}"
+_GATE: Final = "q:gate"
+
+
+def _enter(draw: Inputs) -> Case:
+    quota = draw.quota()
+    rows = {
+        f"e{number}": (draw.one((0, NOW + 500, NOW + 9_000)), draw.one((0, NOW - 300, NOW - 1_000)))
+        for number in range(draw.one((0, 1, 2, 4)))
+    }
+    if quota is None:
+        rows = {name: (slot, 0) for name, (slot, _) in rows.items()}
+    slots = sum(slot > 0 for slot, _ in rows.values())
+    instants = [entry for _, entry in rows.values() if entry]
+    own = draw.one(("e0", "new"))
+    slot_end, entry_at = rows.get(own, (0, 0))
+    most = quota.max_requests_per_window if quota else 0
+    rate = most > 0 and draw.chance(0.8)
+    cap = draw.one((0, 1, 2, 5))
+    bid = gates.Bid("holder", draw.one((1, 700, 20_000)), cap, rate=rate)
+    standing = gates.Standing(
+        gate=gates.Gate(quota=quota, slots=slots, entries=len(instants)),
+        slot=gates.Slot("holder", slot_end) if slot_end else None,
+        entry=gates.Entry(entry_at, "holder") if entry_at else None,
+        oldest_at=min(instants) if 0 < most <= len(instants) else 0,
+    )
+
+    def expect() -> list[Any]:
+        match gates.enter(standing, bid, NOW):
+            case gates.TooFast(wait):
+                return ["rate", wait]
+            case gates.Full(full):
+                return ["full", full]
+            case gates.Passed(gate, slot, _, new_slot, new_entry):
+                until = slot.until if slot and cap else 0
+                return ["passed", until, new_slot, new_entry, gate.ends_at]
+
+    def read(answer: Any) -> list[Any]:
+        match answer:
+            case ["rate", _, _, _, wait, _]:
+                return ["rate", wait]
+            case ["full", _, full]:
+                return ["full", full]
+            case _:
+                return list(answer)
+
+    packed = [part for name, (slot, entry) in rows.items() for part in (name, slot, entry)]
+    row = quota_row(quota) if quota else False
+    given = [_QUOTA_TAG, _GATE, row, slots, len(instants), packed, own, "holder", bid.hold_ms]
+    return Case("enter", [*given, cap, most if rate else 0], expect, read)
+
+
+def _choose(draw: Inputs) -> Case:
+    quota = draw.quota()
+    gate = gates.Gate(quota=quota, slots=draw.one((0, 1, 2)), entries=draw.one((0, 1, 2)))
+    if quota is None:
+        gate = _replace(gate, entries=0)
+    waiting = [(f"e{number}", draw.waiter(number)) for number in range(draw.one((0, 2, 4)))]
+
+    def expect() -> list[list[str]]:
+        fitting, gone = gates.choose(gate, waiting, NOW)
+        off = {*(name for name, _ in fitting), *gone}
+        told = [part for name, waiter in fitting for part in (name, waiter.grant_id)]
+        return [told, [name for name, _ in waiting if name not in off]]
+
+    packed = [
+        part
+        for name, one in waiting
+        for part in (name, [one.rank, one.until, int(one.needs_entry), one.cap, one.grant_id])
+    ]
+    row = quota_row(quota) if quota else False
+    return Case("choose", [_QUOTA_TAG, _GATE, row, gate.slots, gate.entries, packed], expect)
+
+
+def _listed_until(draw: Inputs) -> Case:
+    look_ms = draw.one((0, 1, 2, 700))
+    given = [_QUOTA_TAG, _GATE, look_ms]
+    return Case("listed_until", given, lambda: gates.listed_until(look_ms, NOW))
+
+
 MAKES: Final[tuple[Counted, ...]] = (
-    (_refusal, SOME),
+    (_refusal, MANY),
     (_breached, FEW),
-    (_plus, SOME),
+    (_plus, MANY),
     (_closed, SOME),
     (_check_dimensions, FEW),
     (_unhold, FEW),
@@ -204,4 +284,7 @@ MAKES: Final[tuple[Counted, ...]] = (
     (_reset, SOME),
     (_hold, FEW),
     (_fits, SOME),
+    (_enter, MANY),
+    (_choose, SOME),
+    (_listed_until, FEW),
 )

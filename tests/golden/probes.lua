@@ -37,10 +37,10 @@ end
 -- {id, shape, instant of the last record of its fairness key or 0}
 function probes.born(now, a)
   local c, tag = open(now), ff.tag_of(a[1])
-  local row = record(a[2][1])
+  local row = record(a[2][@shape.record])
   call('DEL', ff.fairness(tag, row[@namespace]))
   if a[3] ~= 0 then
-    call('HSET', ff.fairness(tag, row[@namespace]), row[@lane] .. ',' .. a[2][7], a[3])
+    call('HSET', ff.fairness(tag, row[@namespace]), row[@lane] .. ',' .. a[2][@shape.fairness_key], a[3])
   end
   return probed['create.born'](c, tag, a[2])
 end
@@ -49,7 +49,8 @@ end
 function probes.known_execution(now, a)
   local c = open(now)
   local _, name = probed['create.known_id'](c, a[1], record(a[2]), a[3])
-  probed['create.remember_key'](c, name, a[4], a[5])
+  call('DEL', name)
+  if a[5] > 0 then probed['create.remember_key'](c, name, a[4], a[5]) end
   local known = probed['create.known_id'](open(a[6]), a[1], record(a[2]), a[3])
   return { name, known or '' }
 end
@@ -113,7 +114,9 @@ function probes.paused_by_suspension(_, a) return probed['claim.paused_by'](reco
 
 -- {row, grant, worker, instance}
 function probes.may_lease(now, a)
-  return probed['claim.may_lease'](record(a[1]), now, { '', a[2], a[3], a[4] })
+  return probed['claim.may_lease'](record(a[1]), now, {
+    [@named.grant_id] = a[2], [@named.worker_id] = a[3], [@named.instance_id] = a[4],
+  })
 end
 
 function probes.put_off(now, a)
@@ -126,7 +129,7 @@ function probes.judge_purge(now, a)
   local c = open(now)
   if a[5] then ff.put_flow(c, a[3], a[4], a[5]) end
   store(a[1], a[2])
-  return probed['purge.purge'](c, { a[1] })[1]
+  return probed['purge.purge'](c, a[1])[1]
 end
 
 -- ---- flows; `a` is {tag, flow id, flow, ...}
@@ -283,14 +286,18 @@ end
 function probes.taken_back(now, a)
   local state, chain = chain_of(now, a)
   call('HSET', ledger_key(a, a[3]), chain[1].id, pack(a[4]))
-  probed['spend.acts.release'](state, { chain[1].id, a[3] })
+  probed['spend.acts.release'](state, {
+    [@release.budget_id] = chain[1].id, [@release.execution_id] = a[3],
+  })
   return budgets_after(chain)
 end
 
 -- {…, only if due}
 function probes.reset(now, a)
   local state, chain = chain_of(now, a)
-  local freed = probed['spend.acts.reset'](state, { chain[1].id, a[3] })
+  local freed = probed['spend.acts.reset'](state, {
+    [@reset.budget_id] = chain[1].id, [@reset.only_if_due] = a[3],
+  })
   return { budgets_after(chain), freed[3] }
 end
 
@@ -298,7 +305,10 @@ end
 function probes.hold(now, a)
   local state, chain = chain_of(now, a)
   call('DEL', $key.holds .. a[1] .. ':' .. chain[1].id)
-  local answer = probed['spend.acts.reserve'](state, { chain[1].id, a[3], a[4], '', 1000 })
+  local answer = probed['spend.acts.reserve'](state, {
+    [@reserve.budget_id] = chain[1].id, [@reserve.amounts] = a[3], [@reserve.reservation_id] = a[4],
+    [@reserve.execution_id] = '', [@reserve.ttl_ms] = 1000,
+  })
   return { budgets_after(chain), answer[1] }
 end
 
@@ -307,6 +317,46 @@ end
 -- {quota or false, waiter, slots, entries}
 function probes._fits(_, a)
   return probed['gates.fits'](a[1] or nil, a[2], a[3], a[4])
+end
+
+local function gate_in(now, a)
+  local c = open(now)
+  local state = ff.open_gates(c, a[1], true)
+  local gate = { name = a[2], quota = a[3] or nil, slots = a[4], entries = a[5], ends = 0, passed = 0 }
+  for _, key in pairs({ $key.slots, $key.entries, $key.holders, $key.waiter_ranks, $key.waiters }) do
+    call('DEL', key .. a[1] .. ':' .. a[2])
+  end
+  return c, state, gate
+end
+
+-- {tag, gate, quota or false, slots, entries, {execution, slot end or 0, entry or 0, …}, who enters, holder,
+-- hold ms, cap, rate}
+function probes.enter(now, a)
+  local c, state, gate = gate_in(now, a)
+  for i = 1, #a[6], 3 do
+    local slot, entry = a[6][i + 1], a[6][i + 2]
+    ff.put_standing(state, gate, a[6][i], 'holder', slot ~= 0 and slot, entry ~= 0 and entry)
+  end
+  local item = { [@admit.execution_id] = a[7], [@admit.holder] = a[8], [@admit.hold_ms] = a[9] }
+  local pass, denied = probed['admit.enter']({ c = c, promised = {} }, item, state, gate, a[10], a[11])
+  return denied or { 'passed', pass.slot or 0, pass.new_slot, pass.new_entry, pass.ends }
+end
+
+-- {tag, gate, quota or false, slots, entries, {execution, waiter, …}}: who is told, and who is left
+function probes.choose(now, a)
+  local _, state, gate = gate_in(now, a)
+  for i = 1, #a[6], 2 do ff.list_waiter(a[1], a[2], a[6][i], a[6][i + 1]) end
+  local told = ff.woken_at_gate(state, gate)
+  return { told, call('ZRANGE', $key.waiter_ranks .. a[1] .. ':' .. a[2], 0, -1) }
+end
+
+-- {tag, gate, look ms}: until when a waiter is listed
+function probes.listed_until(now, a)
+  local item = {
+    [@admit.execution_id] = 'one', [@admit.rank] = 1, [@admit.rate] = 1, [@admit.grant_id] = '',
+  }
+  probed['admit.line_up']({ c = open(now), lines = {} }, item, a[1], a[2], a[3], 0, {})
+  return ff.waiter(a[1], a[2], 'one')[2]
 end
 
 local function run(item)

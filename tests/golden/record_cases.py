@@ -66,8 +66,8 @@ def _born(draw: Inputs) -> Case:
 
 def _known_execution(draw: Inputs) -> Case:
     one = draw.birth()
-    one = _replace(one, record=_replace(one.record, idempotency_key="key"), dedup_window_ms=5_000)
-    later = draw.one((NOW, NOW + 4_999, NOW + 5_000, NOW + 9_000))
+    one = _replace(one, record=_replace(one.record, idempotency_key="key"))
+    later = draw.one((NOW, NOW, NOW + 1, NOW + 4_999, NOW + 5_000, NOW + 9_000))
     tag = one.execution_id.partition(":00")[0]
 
     def expect() -> list[str]:

@@ -12,9 +12,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 from flowfabric.backend.valkey.library import LONG
 from flowfabric.core.documents import SUSPENSION
 from flowfabric.core.fence import Fence
+from flowfabric.core.graph import GraphEdit
+from flowfabric.core.limits.asks import DefineQuota
+from flowfabric.core.limits.gates import Quota
 from flowfabric.core.plan import Guard, PauseAttempt, Plan
-from flowfabric.core.rules.attempts import Failure
-from flowfabric.core.states import FINAL
+from flowfabric.core.rules.attempts import Failure, complete, fail
+from flowfabric.core.rules.flows import cancel_flow
+from flowfabric.core.states import FINAL, STATES
 from flowfabric.engine.leased import Held
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.flows import GraphEdge, GraphGroup, GraphNode, GraphSubmission
@@ -33,14 +37,32 @@ from tests.stores import stores_of
 T = TypeVar("T")
 _OPEN: Final = stores_of(COUNTS)
 _LIFTED_S: Final = 1e6
+# More than any flow here needs.
+_MOST_STEPS: Final = 40
 _ACTS: Final = (
     *("submit", "submit", "graph", "claim", "claim", "claim", "finish", "finish", "finish"),
     *("finish", "hand_back", "park", "cancel", "replay", "replay_flow", "cancel_flow", "wait"),
-    *("wait", "purge", "suspend", "resume", "resume"),
+    *("wait", "purge", "suspend", "resume", "resume", "note", "note", "stand_by"),
+)
+_GRAPH_ACTS: Final = (
+    *("graph", "claim", "claim", "claim", "end", "end", "end", "end", "end", "end", "end"),
+    *(
+        "finish",
+        "park",
+        "cancel",
+        "replay",
+        "replay",
+        "replay_flow",
+        "wait",
+        "note",
+        "cancel_in_steps",
+    ),
 )
 _POLICIES: Final[tuple[dict[str, Any], ...]] = (
     {},
     {"fairness_key": "tenant", "dedup_window_ms": 1_000},
+    {"dedup_window_ms": 0},
+    {"dedup_window_ms": 1},
     {"retry_policy": {"max_retries": 1, "backoff": {"type": "fixed", "delay_ms": 500}}},
     {"timeout_policy": {"attempt_timeout_ms": 1_500, "execution_deadline_ms": 120_000}},
     {"max_reclaim_count": 0, "retention_ms": 0},
@@ -51,10 +73,13 @@ _POLICIES: Final[tuple[dict[str, Any], ...]] = (
 class Day:
     """One store and what is known of it; every choice is drawn from a seed."""
 
-    def __init__(self, side: Side, clock: VirtualClock, luck: Random) -> None:
+    def __init__(
+        self, side: Side, clock: VirtualClock, luck: Random, acts: Sequence[str] = _ACTS
+    ) -> None:
         self._side = side
         self._clock = clock
         self._luck = luck
+        self._acts = acts
         self._known = Known()
         self._held: list[Held] = []
         self._executions: list[str] = []
@@ -63,7 +88,7 @@ class Day:
     async def spend(self, acts: int) -> Trace:
         for number in range(acts):
             self._side.reseed(number)
-            act = self._luck.choice(_ACTS) if number > 1 else ("graph", "claim")[number]
+            act = self._luck.choice(self._acts) if number > 1 else ("graph", "claim")[number]
             await getattr(self, f"_{act}")()
             await self._side.rest()
             if number % 4 == 3:
@@ -159,6 +184,40 @@ class Day:
             category = self._luck.choice(("permanent", "transient"))
             await self._do("fail", outcomes.fail(held, Failure("broken", category)))
 
+    async def _end(self) -> None:
+        """End a member, and go on step by step with what that left over in its flow."""
+        held = self._one(self._held[-6:])
+        if held is None:
+            await self._claim()
+            return
+        own, backend = held.execution_id, self._side.backend
+        fence = Fence(held.lease_id, held.lease_epoch, held.attempt_id)
+        failed = Failure("broken", "permanent")
+        plan = complete(own, fence, b"result", "", "op")
+        if held.record is not None and self._luck.random() < 0.3:
+            plan = fail(held.record, fence, failed, 1.0, "op")
+        self.trace.append(("end", told(await backend.apply([plan]))))
+        await self._settle()
+
+    async def _cancel_in_steps(self) -> None:
+        flow_id = self._one(sorted(self._known.flows))
+        if flow_id is not None:
+            policy = self._luck.choice(("cancel_all", "cancel_pending", "flow_only"))
+            plan = cancel_flow(flow_id, policy, "enough")  # type: ignore[arg-type]
+            answers = await self._side.backend.apply_flows([plan])
+            self.trace.append(("cancel in steps", told(answers)))
+            await self._settle()
+
+    async def _settle(self) -> None:
+        """Step by step what flows have left to do, and how they are after each."""
+        backend, flows = self._side.backend, sorted(self._known.flows)
+        for _ in range(_MOST_STEPS):
+            self.trace.append(("flows", await backend.flows(flows)))
+            more = await backend.settle(flows)
+            self.trace.append(("settle", told(more)))
+            if not any(one is True for one in more):
+                break
+
     async def _hand_back(self) -> None:
         held = self._one(self._held)
         if held is not None:
@@ -212,6 +271,30 @@ class Day:
             plan = Plan(target=own, rule="resume", guard=guard, set={"state": "waiting"})
             self.trace.append(("resume", told(await self._side.backend.apply([plan]))))
 
+    async def _note(self) -> None:
+        """A plan that changes little, if its flow is not cancelled."""
+        own = self._one(self._executions)
+        if own is not None:
+            guard = Guard(frozenset[str](STATES), uncancelled=True)
+            plan = Plan(target=own, rule="note", guard=guard, set={"detail": "noted"})
+            self.trace.append(("note", told(await self._side.backend.apply([plan]))))
+
+    async def _stand_by(self) -> None:
+        """Park without anything to wait for."""
+        held = self._one(self._held[-4:])
+        if held is not None:
+            fence = Fence(held.lease_id, held.lease_epoch, held.attempt_id)
+            plan = Plan(
+                target=held.execution_id,
+                rule="park",
+                guard=Guard(frozenset({"active"}), fence),
+                op="park",
+                set={"state": "blocked", "reason": "dependencies", "next": "resume"},
+                attempt=PauseAttempt("waiting_children"),
+                graph=self._luck.choice((None, GraphEdit())),
+            )
+            self.trace.append(("stand by", told(await self._side.backend.apply([plan, plan]))))
+
     async def _ended(self) -> list[str]:
         seen = await self._side.backend.read(self._executions, frozenset())
         return [one.record.execution_id for one in seen if one and one.record.state in FINAL]
@@ -240,10 +323,28 @@ async def _day(side: Side, clock: VirtualClock, seed: int) -> Trace:
     return await Day(side, clock, Random(seed)).spend(80)
 
 
+async def _graphs(side: Side, clock: VirtualClock, seed: int) -> Trace:
+    return await Day(side, clock, Random(seed), _GRAPH_ACTS).spend(80)
+
+
+def _quotas(calls: LimitCalls) -> list[DefineQuota]:
+    return [
+        DefineQuota(
+            Quota(
+                quota_policy_id=own,
+                window_seconds=4,
+                max_requests_per_window=(1, 2, 3)[place],
+                max_concurrent=(1, 0, 2)[place],
+            )
+        )
+        for place, own in enumerate(calls.quotas)
+    ]
+
+
 async def _limits(side: Side, clock: VirtualClock, seed: int) -> Trace:
     """Batches about budgets and gates, and both as they are seen after each."""
     calls, trace, backend = LimitCalls(seed, COUNTS), Trace(), side.backend
-    for name, items in calls.define():
+    for name, items in (*calls.define(), ("define", _quotas(calls))):
         trace.append((name, await made(backend, name, items)))
     for _ in range(120):
         name, items = calls.next()
@@ -283,8 +384,10 @@ class Scenario(NamedTuple):
 
 
 SCENARIOS: Final = (
-    *(Scenario("a day", _day, seed) for seed in range(5)),
-    *(Scenario("a day in small steps", _day, seed, _SMALL) for seed in range(5, 17)),
+    *(Scenario("a day", _day, seed) for seed in range(4)),
+    *(Scenario("a day in small steps", _day, seed, _SMALL) for seed in range(4, 9)),
+    *(Scenario("graphs", _graphs, seed) for seed in range(3)),
+    *(Scenario("graphs in small steps", _graphs, seed, _SMALL) for seed in range(3, 12)),
     *(Scenario("output", mechanisms.output, seed) for seed in range(1)),
     *(Scenario("small output", mechanisms.output, seed, SMALL_OUTPUT) for seed in range(3)),
     Scenario("reservations", mechanisms.reservations, 0),

@@ -16,7 +16,7 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parents[2]
 TEXT: Final = (ROOT / "README.md").read_text()
 BIN: Final = Path(sys.executable).parent
-SECONDS: Final = 60
+SECONDS: Final = 150
 _SLOWLY: Final = """\
     print("fetching", flush=True)
     await asyncio.sleep(60)

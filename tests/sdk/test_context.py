@@ -395,7 +395,7 @@ async def test_progress_is_told_with_the_next_renewal(fabric: FlowFabric) -> Non
 
     async def renew(found: Any, args: tuple[Any, ...]) -> Any:
         answers = await found(*args)
-        if any(one.progress_pct is not None for one in args[1]):
+        if any(one.progress_pct is not None for one in args[2]):
             is_told.set()
         return answers
 

@@ -1,5 +1,6 @@
 """For those who run it: migrate, verify, doctor, rotate-key, backup."""
 
+import os
 import secrets
 import sqlite3
 import time
@@ -231,12 +232,14 @@ def backup(
 def _copied(source: str, target: Path) -> Awaitable[None]:
     async def copy() -> None:
         try:
+            # For its owner only from the first byte: it holds payloads and the signing key.
+            os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
             with (
                 closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as reading,
                 closing(sqlite3.connect(target)) as writing,
             ):
                 reading.backup(writing)
-        except sqlite3.Error as fault:
+        except (sqlite3.Error, OSError) as fault:
             fail(f"backup: {fault}")
 
     return copy()

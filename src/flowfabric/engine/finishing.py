@@ -81,8 +81,10 @@ class Finishing:
             for one in items
             if isinstance(one.outcome, _TOGETHER)
         ]
-        others = [one for one in items if not isinstance(one.outcome, _TOGETHER)]
-        apart = await asyncio.gather(*map(self._finish_alone, others)) if others else []
+        apart: list[Done | FlowFabricError] = []
+        if len(finishes) < len(items):
+            others = (one for one in items if not isinstance(one.outcome, _TOGETHER))
+            apart = await asyncio.gather(*map(self._finish_alone, others))
         together, claimed = await self._finish_together(finishes, order)
         return await self._reply(_in_order(items, together, apart), claimed, order)
 
@@ -92,7 +94,7 @@ class Finishing:
         claimed: Sequence[Claimed],
         order: ClaimTerms | None,
     ) -> FinishReply:
-        now = max((one.now for one in done if isinstance(one, Done)), default=0)
+        now = next((one.now for one in done if isinstance(one, Done)), 0)
         return FinishReply(
             items=[_finished(one) if isinstance(one, Done) else one for one in done],
             claimed=[claim_from(one) for one in claimed],

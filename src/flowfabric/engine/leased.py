@@ -55,7 +55,8 @@ def held_by(record: Record) -> Held:
         record.lease_id,
         record.lease_epoch,
         record.attempt_id,
-        record=record,
+        "",
+        record,
     )
 
 
@@ -80,13 +81,12 @@ class LeasedRecords:
         not the one that was handed out finds none."""
         lease_id, epoch, attempt_id = proof.lease_id, proof.lease_epoch, proof.attempt_id
         record = self._records.get(lease_id) if isinstance(lease_id, str) else None
-        if record is not None:
-            if (
-                record.lease_epoch == epoch
-                and record.attempt_id == attempt_id
-                and record.execution_id == proof.execution_id
-            ):
-                self._records.move_to_end(lease_id)
-            else:
-                record = None
-        return Held(proof.execution_id, lease_id, epoch, attempt_id, record=record)
+        if (
+            record is None
+            or record.lease_epoch != epoch
+            or record.attempt_id != attempt_id
+            or record.execution_id != proof.execution_id
+        ):
+            return Held(proof.execution_id, lease_id, epoch, attempt_id)
+        self._records.move_to_end(lease_id)
+        return held_by(record)

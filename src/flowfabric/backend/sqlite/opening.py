@@ -16,6 +16,7 @@ from flowfabric.backend.sqlite.connection import (
     connect,
 )
 from flowfabric.backend.sqlite.faults import error_for
+from flowfabric.backend.sqlite.privacy import make_private
 from flowfabric.backend.sqlite.tables import SqliteTables
 from flowfabric.backend.sqlite.tags import prepare_tags
 from flowfabric.errors import Unavailable
@@ -61,6 +62,7 @@ def open_file(opening: Opening, undo: ExitStack) -> Opened:
 
 def _open(opening: Opening, undo: ExitStack) -> Opened:
     path = opening.path
+    make_private(path)
     writing = undo.enter_context(closing(connect(path, opening.busy_ms)))
     # Before anything else: even the journal mode is a change of the file.
     schema.check_ours(writing, path)

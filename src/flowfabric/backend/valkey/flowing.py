@@ -20,6 +20,14 @@ from flowfabric.backend.valkey.calls import Calls, Reply, side_by_side
 from flowfabric.backend.valkey.committing import Commits, Place
 from flowfabric.backend.valkey.edge_lists import flat_lists
 from flowfabric.backend.valkey.fanning import ask_all
+from flowfabric.backend.valkey.flow_requests import (
+    AgeFlows,
+    ListEdges,
+    ListFlows,
+    ListMembers,
+    NewGraph,
+    OneFlow,
+)
 from flowfabric.backend.valkey.graph_packing import (
     Members,
     pack_cancel,
@@ -35,14 +43,6 @@ from flowfabric.backend.valkey.graph_rows import (
 from flowfabric.backend.valkey.keys import execution_partition_key, partition_key
 from flowfabric.backend.valkey.limit_upkeep import attach
 from flowfabric.backend.valkey.packing import Args
-from flowfabric.backend.valkey.requests import (
-    AgeFlows,
-    ListEdges,
-    ListFlows,
-    ListMembers,
-    NewGraph,
-    OneFlow,
-)
 from flowfabric.backend.valkey.stored_flows import tables_of
 from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.flow_plan import FlowAnswer, FlowApplied, FlowPlan, FlowRefused

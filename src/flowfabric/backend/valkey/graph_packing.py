@@ -5,6 +5,7 @@ from typing import Any
 
 from flowfabric.backend.valkey.calls import Reply
 from flowfabric.backend.valkey.creating import pack_shape
+from flowfabric.backend.valkey.flow_requests import CancelFlow, Member
 from flowfabric.backend.valkey.graph_rows import (
     Searchable,
     pack_edge,
@@ -17,7 +18,7 @@ from flowfabric.backend.valkey.packing import (
     static_rest,
     static_text,
 )
-from flowfabric.backend.valkey.requests import CancelFlow, Member, Shape
+from flowfabric.backend.valkey.requests import Shape
 from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.flow_plan import FlowPlan
 from flowfabric.core.graph import Edge

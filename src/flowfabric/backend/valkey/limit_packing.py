@@ -6,7 +6,7 @@ from typing import Any, Final
 from msgspec.structs import astuple
 
 from flowfabric.backend.valkey.limit_places import Places
-from flowfabric.backend.valkey.requests import ACTS, Act, AskLimit
+from flowfabric.backend.valkey.limit_requests import ACTS, Act, AskLimit
 from flowfabric.core.limits.asks import (
     Admission,
     Cancel,

@@ -27,8 +27,8 @@ from flowfabric.backend.valkey.limit_packing import (
     pack_gate_act,
 )
 from flowfabric.backend.valkey.limit_places import Places, places_in
+from flowfabric.backend.valkey.limit_requests import Act, Admitting, ListAttached, ReadLimit
 from flowfabric.backend.valkey.packing import Args
-from flowfabric.backend.valkey.requests import Act, Admitting, ListAttached, ReadLimit
 from flowfabric.backend.valkey.stored_limits import StoredLimits
 from flowfabric.core.limits.asks import (
     Admission,

@@ -8,12 +8,13 @@ from flowfabric.backend.reference.work import Work
 from flowfabric.backend.valkey.calls import Reply
 from flowfabric.backend.valkey.committing import Commits, Place, all_answered
 from flowfabric.backend.valkey.fanning import ask_all, ask_each
+from flowfabric.backend.valkey.flow_requests import FindPurgeable
 from flowfabric.backend.valkey.flowing import FlowMechanism
 from flowfabric.backend.valkey.keys import execution_partition_key, key_of, partition_key, tag_of
 from flowfabric.backend.valkey.limit_upkeep import drop_ended, forget
 from flowfabric.backend.valkey.logs import log_numbers, log_tag
 from flowfabric.backend.valkey.packing import Args, record_from
-from flowfabric.backend.valkey.requests import FindFullLogs, FindPurgeable, TrimLog
+from flowfabric.backend.valkey.requests import FindFullLogs, TrimLog
 from flowfabric.backend.valkey.searching import SearchMechanism, Shelves, Spot
 from flowfabric.backend.valkey.stored_flows import tables_of
 from flowfabric.core.duty_filter import EVERYBODY, DutyFilter

@@ -13,7 +13,7 @@ from typing import Final, get_args
 from flowfabric.backend import base, types
 from flowfabric.backend.valkey import edge_lists, keys, layout, limit_layout
 from flowfabric.backend.valkey.graph_tables import GRAPH_PLACES
-from flowfabric.backend.valkey.requests import REQUESTS
+from flowfabric.backend.valkey.request_places import REQUESTS
 from flowfabric.core import (
     birth,
     documents,

@@ -3,7 +3,7 @@
 --
 -- ff1_snapshot: request {read, ...}; a read is a command and its words, or one of `READS`. Answers the digest of each reply; the
 --   replies are raw elements in the same order. A reply that is an error has the digest '!' and its text.
--- ff1_commit: request @commit. A put is {kind, ...} as `WRITERS`
+-- ff1_commit: request @commit_rows. A put is {kind, ...} as `WRITERS`
 --   reads it; the log is groups as ff1_log answers them.
 -- ff1_commit_freeing: the same for what makes room, which a server without memory to spare lets pass.
 -- answers: {true}, or {false, digests} when something that was read has changed meanwhile, or the decision

@@ -1,0 +1,60 @@
+"""The names that Lua files use for the structs of requests, and the order of their members."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from flowfabric.backend.valkey import flow_requests, limit_requests, requests
+from flowfabric.core.limits.asks import Admission
+
+_STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
+    **{name: struct for struct, name in limit_requests.ACTS.items()},
+    "call": requests.Call,
+    "claim": requests.Claim,
+    "new": requests.NewExecution,
+    "shape": requests.Shape,
+    "order": requests.ClaimOrder,
+    "named": requests.NamedLease,
+    "applying": requests.Applying,
+    "append": requests.AppendFrames,
+    "summary": requests.PutSummary,
+    "steps": requests.AppendSteps,
+    "step_page": requests.ReadSteps,
+    "frames": requests.ReadFrames,
+    "of_attempt": requests.ReadSummary,
+    "read": requests.ReadRecords,
+    "trim": requests.TrimLog,
+    "full": requests.FindFullLogs,
+    "lane": requests.OfLane,
+    "count": requests.CountLane,
+    "depths": requests.ReadDepths,
+    "ready": requests.FindReady,
+    "peek": requests.PeekQueues,
+    "list": requests.ListView,
+    "due": requests.FindDue,
+    "log": requests.ReadLog,
+    "graph": flow_requests.NewGraph,
+    "cancel_flow": flow_requests.CancelFlow,
+    "flow": flow_requests.OneFlow,
+    "flows": flow_requests.ListFlows,
+    "ages": flow_requests.AgeFlows,
+    "members": flow_requests.ListMembers,
+    "edges": flow_requests.ListEdges,
+    "purgeable": flow_requests.FindPurgeable,
+    "act": limit_requests.Act,
+    "admitting": limit_requests.Admitting,
+    "admit": Admission,
+    "ask": limit_requests.AskLimit,
+    "restore": limit_requests.Restoring,
+    "limit": limit_requests.ReadLimit,
+    "attached": limit_requests.ListAttached,
+    "attach": limit_requests.Attaching,
+    "heartbeat": requests.Heartbeat,
+    "commit_rows": requests.Committing,
+}
+REQUESTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "own": requests.OwnOfPlan._fields,
+    "member": flow_requests.Member._fields,
+    **{name: struct.__struct_fields__ for name, struct in _STRUCTS.items()},
+}
