@@ -40,8 +40,8 @@ ACTS: Final[Mapping[type[msgspec.Struct], str]] = {
 
 
 class Admitting(Request):
-    """ff1_admit. Items are admissions as arrays; one with the rank False does not wait. Promised is {gate, slots, entries}, ...: what dry items were shown by earlier
-    calls of the same batch."""
+    """ff1_admit. Items are admissions as arrays; one with the rank False does not wait. Promised is
+    {gate, slots, entries}, ...: what dry items were shown by earlier calls of the same batch."""
 
     items: list[list[Any]]
     promised: Sequence[Any]
