@@ -1,1 +1,1 @@
-"""FlowFabric over HTTP: the two ports of a program, spoken to a server instead of a store."""
+"""The declared operations over HTTP."""

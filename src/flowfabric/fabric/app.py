@@ -85,7 +85,7 @@ class FlowFabric(Home):
 
     @classmethod
     def over(cls, connect: Connect, *, namespace: str = "default") -> "FlowFabric":
-        """A fabric whose ports come from elsewhere: a test's own engine, another transport."""
+        """A fabric with another connection: to a test's own engine, or over another transport."""
         fabric = cls(settings=Settings(), namespace=namespace)
         fabric._connect = connect
         return fabric

@@ -1,4 +1,4 @@
-"""From an address to the two ports a program speaks to."""
+"""From an address to the calls of a program: those of a submitter and those of a worker."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -21,8 +21,8 @@ from flowfabric.worker.observing import observed_worker
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """Both ports, and how to let go of what is behind them. An engine in this process is shown to
-    those who want more of it than the ports offer."""
+    """The calls of submitter and worker, and how to close what is behind them. An engine in this
+    process is here for those who need more of it."""
 
     submitter: Submitter
     worker: WorkerCalls
@@ -109,7 +109,7 @@ async def _nothing_to_close() -> None:
 
 
 def connection_on(engine: Engine) -> Connection:
-    """The ports over an engine that somebody else opened and will close."""
+    """The calls to an engine that somebody else opened and will close."""
     submitter = Submitter(engine.use_case, EngineWaiter(engine))
     worker = WorkerCalls(engine.use_case, EngineReads(engine))
     return Connection(submitter, worker, _nothing_to_close, engine)

@@ -65,17 +65,17 @@ class Home:
         self._observer = observer
 
     def layer(self, *hooks: Hook) -> None:
-        """Wrap both ports; the hook given last is outermost."""
+        """Wrap the calls of submitter and worker; the hook given last is outermost."""
         self._hooks += hooks
         self._layered = None
 
     async def submitter(self) -> Submitter:
-        return (await self._ports())[0]
+        return (await self._calls())[0]
 
     async def _worker_calls(self) -> WorkerCalls:
-        return (await self._ports())[1]
+        return (await self._calls())[1]
 
-    async def _ports(self) -> tuple[Submitter, WorkerCalls]:
+    async def _calls(self) -> tuple[Submitter, WorkerCalls]:
         if self._layered is None:
             connection = await self.open()
             submitter = layered(traced(connection.submitter), *self._hooks)

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from flowfabric.backend.valkey import requests as wire
+from flowfabric.backend.valkey import requests
 from flowfabric.backend.valkey.connection import Late
 from flowfabric.backend.valkey.keys import CONFIG, SHELF
 from flowfabric.backend.valkey.loading import Functions
@@ -80,7 +80,7 @@ class Calls:
         patience: float | None = None,
         late: Late | None = None,
     ) -> Reply:
-        packed = encode(wire.Call(self.now(), self.partition(key), request))
+        packed = encode(requests.Call(self.now(), self.partition(key), request))
         bodies = args.bodies if args else ()
         call = self.functions.call
         return self.reply_in(
