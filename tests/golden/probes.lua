@@ -353,7 +353,7 @@ end
 -- {tag, gate, look ms}: until when a waiter is listed
 function probes.listed_until(now, a)
   local item = {
-    [@admit.execution_id] = 'one', [@admit.rank] = 1, [@admit.needs_entry] = 1, [@admit.grant_id] = '',
+    [@admit.execution_id] = 'one', [@admit.rank] = 1, [@admit.rate] = 1, [@admit.grant_id] = '',
   }
   probed['admit.line_up']({ c = open(now), lines = {} }, item, a[1], a[2], a[3], 0, {})
   return ff.waiter(a[1], a[2], 'one')[2]

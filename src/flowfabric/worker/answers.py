@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from flowfabric.core.conditions import Condition, signal_set
+from flowfabric.core.rules.attempts import Failure
 from flowfabric.errors import (
     BudgetExceeded,
     ConfigError,
@@ -56,12 +57,10 @@ class Delay(msgspec.Struct, frozen=True):
     duration: Duration
 
 
-class Fail(msgspec.Struct, frozen=True):
+class Fail(Failure, frozen=True):
     """Return it to fail without raising."""
 
-    reason: str
     category: str = "handler_error"
-    retryable: bool | None = None
 
 
 Answer = workers.Ending | SuspendOrder

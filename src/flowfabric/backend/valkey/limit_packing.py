@@ -1,22 +1,12 @@
-"""What is asked of the functions about limits, as they read it."""
+"""What is asked of the functions about limits, as they read it: the structs of `core` as arrays."""
 
 from collections.abc import Iterable
-from typing import Any, Final, assert_never
+from typing import Any, Final
+
+from msgspec.structs import astuple
 
 from flowfabric.backend.valkey.limit_places import Places
-from flowfabric.backend.valkey.limit_requests import (
-    Act,
-    AdmitItem,
-    AskLimit,
-    CancelAct,
-    CommitAct,
-    ExtendAct,
-    ReleaseAct,
-    ReserveAct,
-    ResetAct,
-    SpendAct,
-    VacateAct,
-)
+from flowfabric.backend.valkey.limit_requests import ACTS, Act, AskLimit
 from flowfabric.core.limits.asks import (
     Admission,
     Cancel,
@@ -33,81 +23,33 @@ from flowfabric.core.limits.budgets import Amounts
 BudgetAct = Spend | Release | Reset | Reserve | Commit | Cancel
 GateAct = Extend | Vacate
 _NOTHING: Final[Amounts] = {}
+_AMOUNTS: Final = {
+    kind: kind.__struct_fields__.index("amounts") for kind in (Spend, Reserve, Commit)
+}
+_ASKS, _RANK, _RATE = map(Admission.__struct_fields__.index, ("asks", "rank", "rate"))
 
 
 def pack_budget_act(places: Places, item: BudgetAct) -> Act:
-    own = item.budget_id
-    tag = places.budget(own)
-    match item:
-        case Spend():
-            what = SpendAct(
-                budget_id=own,
-                amounts=_flat(item.amounts),
-                dedup_key=item.dedup_key,
-                execution_id=item.execution_id,
-            )
-            return Act("spend", tag, what)
-        case Release():
-            return Act("release", tag, ReleaseAct(own, item.execution_id))
-        case Reset():
-            return Act("reset", tag, ResetAct(own, item.only_if_due))
-        case Reserve():
-            held = ReserveAct(
-                budget_id=own,
-                amounts=_flat(item.amounts),
-                reservation_id=item.reservation_id,
-                execution_id=item.execution_id,
-                ttl_ms=item.ttl_ms,
-            )
-            return Act("reserve", tag, held)
-        case Commit():
-            return Act("commit", tag, CommitAct(own, _flat(item.amounts), item.reservation_id))
-        case Cancel():
-            return Act("cancel", tag, CancelAct(own, item.reservation_id))
-        case _:
-            assert_never(item)
+    values = list(astuple(item))
+    if isinstance(item, Spend | Reserve | Commit):
+        values[_AMOUNTS[type(item)]] = _flat(item.amounts)
+    return Act(ACTS[type(item)], places.budget(item.budget_id), values)
 
 
 def pack_gate_act(places: Places, item: GateAct) -> Act:
-    gate = item.gate
-    match item:
-        case Extend():
-            held = ExtendAct(
-                gate=gate,
-                execution_id=item.execution_id,
-                holder=item.holder,
-                hold_ms=item.hold_ms,
-            )
-            return Act("extend", places.gate(gate), held)
-        case Vacate():
-            left = VacateAct(
-                gate=gate,
-                execution_id=item.execution_id,
-                holder=item.holder,
-                slot=item.slot,
-                entry=item.entry,
-            )
-            return Act("vacate", places.gate(gate), left)
-        case _:
-            assert_never(item)
+    return Act(ACTS[type(item)], places.gate(item.gate), list(astuple(item)))
 
 
 def amounts_of(item: BudgetAct) -> Amounts:
     return item.amounts if isinstance(item, Spend | Reserve | Commit) else _NOTHING
 
 
-def pack_admission(item: Admission, asks: Iterable[AskLimit]) -> AdmitItem:
-    return AdmitItem(
-        execution_id=item.execution_id,
-        asks=list(asks),
-        holder=item.holder,
-        hold_ms=item.hold_ms,
-        rank=False if item.rank is None else item.rank,
-        needs_entry=int(item.rate),
-        look_ms=item.look_ms,
-        grant_id=item.grant_id,
-        dry=item.dry,
-    )
+def pack_admission(item: Admission, asks: Iterable[AskLimit]) -> list[Any]:
+    values = list(astuple(item))
+    values[_ASKS] = list(asks)
+    values[_RANK] = False if item.rank is None else item.rank
+    values[_RATE] = int(item.rate)
+    return values
 
 
 def _flat(amounts: Amounts) -> list[Any]:

@@ -1,92 +1,51 @@
 """What functions are asked about limits; see `requests`."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
 
 from flowfabric.backend.valkey.requests import Request
+from flowfabric.core.limits.asks import (
+    Cancel,
+    Commit,
+    Extend,
+    Release,
+    Reserve,
+    Reset,
+    Spend,
+    Vacate,
+)
 
 
 class Act(Request):
-    """ff1_spend, ff1_slots: what to do, where, and with what (the structs below)."""
+    """ff1_spend, ff1_slots: what to do, where, and with what (a struct of `ACTS` as an array)."""
 
     name: str
     tag: str
-    what: Request
+    what: list[Any]
 
 
-class SpendAct(Request):
-    budget_id: str
-    amounts: list[Any]
-    dedup_key: str
-    execution_id: str
-
-
-class ReleaseAct(Request):
-    budget_id: str
-    execution_id: str
-
-
-class ResetAct(Request):
-    budget_id: str
-    only_if_due: bool
-
-
-class ReserveAct(Request):
-    budget_id: str
-    amounts: list[Any]
-    reservation_id: str
-    execution_id: str
-    ttl_ms: int
-
-
-class CommitAct(Request):
-    budget_id: str
-    amounts: list[Any]
-    reservation_id: str
-
-
-class CancelAct(Request):
-    budget_id: str
-    reservation_id: str
-
-
-class ExtendAct(Request):
-    gate: str
-    execution_id: str
-    holder: str
-    hold_ms: int
-
-
-class VacateAct(Request):
-    gate: str
-    execution_id: str
-    holder: str
-    slot: bool
-    entry: bool
+# What acts on limits: the structs of `core` themselves, each by its name in a Lua file.
+ACTS: Final[Mapping[type[msgspec.Struct], str]] = {
+    Spend: "spend",
+    Release: "release",
+    Reset: "reset",
+    Reserve: "reserve",
+    Commit: "commit",
+    Cancel: "cancel",
+    Extend: "extend",
+    Vacate: "vacate",
+}
 
 
 class Admitting(Request):
-    """ff1_admit. Promised is {gate, slots, entries}, ...: what dry items were shown by earlier
-    calls of the same batch."""
+    """ff1_admit. Items are admissions as arrays; one with the rank False does not wait. Promised is
+    {gate, slots, entries}, ...: what dry items were shown by earlier calls of the same batch."""
 
-    items: list["AdmitItem"]
+    items: list[list[Any]]
     promised: Sequence[Any]
     restorable: bool
-
-
-class AdmitItem(Request):
-    """One execution that wants in. It waits by its rank, unless that is False, and needs an entry
-    (1) or none (0)."""
-
-    execution_id: str
-    asks: list["AskLimit"]
-    holder: str
-    hold_ms: int
-    rank: int | bool
-    needs_entry: int
-    look_ms: int
-    grant_id: str
-    dry: bool
 
 
 class AskLimit(Request):

@@ -46,7 +46,7 @@ local function line_up(limits, item, tag, limit, look_ms, cap, changes)
   end
   limits.lines[limit] = true
   local ends_at = limits.c.now + $gates.LOOKS_LISTED * (look_ms > 1 and look_ms or 1)
-  ff.list_waiter(tag, limit, item[@admit.execution_id], { item[@admit.rank], ends_at, item[@admit.needs_entry], cap, item[@admit.grant_id] })
+  ff.list_waiter(tag, limit, item[@admit.execution_id], { item[@admit.rank], ends_at, item[@admit.rate], cap, item[@admit.grant_id] })
 end
 
 local function ask_budget(limits, item, ask, changes)
@@ -98,7 +98,7 @@ local function ask_gate(limits, item, ask, passed, changes)
   end
   if gate.quota then
     cap = gate.quota[@q.max_concurrent]
-    rate = item[@admit.needs_entry] == 1 and gate.quota[@q.max_requests_per_window] or 0
+    rate = item[@admit.rate] == 1 and gate.quota[@q.max_requests_per_window] or 0
   end
   if cap == 0 and rate == 0 then return nil end
   local pass, denied = enter(limits, item, state, gate, cap, rate)

@@ -3,7 +3,7 @@
 --
 -- ff1_snapshot: request {read, ...}; a read is a command and its words, or one of `READS`. Answers the digest of each reply; the
 --   replies are raw elements in the same order. A reply that is an error has the digest '!' and its text.
--- ff1_commit: request @commit. A put is {kind, ...} as `WRITERS`
+-- ff1_commit: request @commit_rows. A put is {kind, ...} as `WRITERS`
 --   reads it; the log is groups as ff1_log answers them.
 -- ff1_commit_freeing: the same for what makes room, which a server without memory to spare lets pass.
 -- answers: {true}, or {false, digests} when something that was read has changed meanwhile, or the decision
@@ -132,7 +132,7 @@ function WRITERS.fairness(_, tag, put)
 end
 
 local function write_all(c, tag, request)
-  local puts, log, topics = request[@commit.puts], request[@commit.log], request[@commit.topics]
+  local puts, log, topics = request[@commit_rows.puts], request[@commit_rows.log], request[@commit_rows.topics]
   for i = 1, #puts do WRITERS[puts[i][1]](c, tag, puts[i]) end
   if c.budgets then ff.write_budgets(c.budgets) end
   for i = 1, #log do ff.log(c, c.shelf or tag, log[i]) end
@@ -142,13 +142,13 @@ end
 local function commit(_, args)
   local c = ff.open(args)
   local request = c.request
-  local decided_at, reads = request[@commit.decided_at], request[@commit.reads]
-  if c.now - decided_at > DECISION_MS or not is_unchanged(reads, request[@commit.digests]) then
+  local decided_at, reads = request[@commit_rows.decided_at], request[@commit_rows.reads]
+  if c.now - decided_at > DECISION_MS or not is_unchanged(reads, request[@commit_rows.digests]) then
     return ff.answer(c, { false, read_all(c, reads) })
   end
   -- What was decided for an instant happens at that instant.
   c.now = decided_at
-  write_all(c, request[@commit.tag], request)
+  write_all(c, request[@commit_rows.tag], request)
   return ff.close(c, { true })
 end
 

@@ -219,7 +219,7 @@ end
 
 -- A hold that ended, or never was, sets nothing aside: what was spent still counts.
 function acts.commit(state, item)
-  local id, amounts, name = item[@commit_hold.budget_id], item[@commit_hold.amounts], item[@commit_hold.reservation_id]
+  local id, amounts, name = item[@commit.budget_id], item[@commit.amounts], item[@commit.reservation_id]
   local chain, fault = ff.needed_chain(state, id)
   if not chain then return fault end
   local hold = hold_of(state, id, name)
@@ -231,11 +231,11 @@ function acts.commit(state, item)
 end
 
 function acts.cancel(state, item)
-  local chain, fault = ff.needed_chain(state, item[@cancel_hold.budget_id])
+  local chain, fault = ff.needed_chain(state, item[@cancel.budget_id])
   if not chain then return fault end
-  local hold = hold_of(state, item[@cancel_hold.budget_id], item[@cancel_hold.reservation_id])
+  local hold = hold_of(state, item[@cancel.budget_id], item[@cancel.reservation_id])
   if not hold or hold[5] ~= $hold.open then return { 'again' } end
-  finish_hold(state, chain, item[@cancel_hold.reservation_id], hold, $hold.cancelled)
+  finish_hold(state, chain, item[@cancel.reservation_id], hold, $hold.cancelled)
   return { 'spent', {} }
 end
 
