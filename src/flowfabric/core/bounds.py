@@ -23,6 +23,9 @@ MAX_LANES: Final = 64
 # Executions named in one call.
 MAX_NAMED: Final = 1_000
 
+# Frames that one attempt appends in one call.
+MAX_FRAMES: Final = 5_000
+
 # A suspend. All keys together are bounded by the condition, which names each of them.
 MAX_WAITPOINTS: Final = 256
 MAX_CONDITION_BYTES: Final = 64 * 1024

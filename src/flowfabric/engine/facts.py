@@ -35,6 +35,7 @@ _LIMITS: Final[dict[str, int]] = {
     "waitpoints_per_suspension": bounds.MAX_WAITPOINTS,
     "condition_bytes": bounds.MAX_CONDITION_BYTES,
     "executions_per_call": bounds.MAX_NAMED,
+    "frames_per_call": bounds.MAX_FRAMES,
     "wait_ms": MOST_WAIT_MS,
     "dimensions": MOST_DIMENSIONS,
     "graph_nodes": MOST_NODES,

@@ -7,6 +7,7 @@ from typing import Final, assert_never, get_args
 import msgspec
 
 from flowfabric.backend.types import Trim
+from flowfabric.core.bounds import MAX_FRAMES, check_number
 from flowfabric.core.ids import check_text
 from flowfabric.core.merge_patch import PATCH_KIND, Object, read_patch
 from flowfabric.core.streams import (
@@ -69,6 +70,7 @@ def outgoing(frames: Sequence[AnyFrame]) -> Outgoing:
     """The frames as they are sent to the store, or the first thing that is wrong with them."""
     if not frames:
         raise InvalidInput("frames: expected at least one")
+    check_number(frames, "frames", MAX_FRAMES)
     checked = tuple(map(_checked, frames))
     if len(checked) > _ALWAYS_FIT and sum(len(frame.payload) for frame in checked) > _CALL_BYTES:
         raise PayloadTooLarge(f"frames: at most {_CALL_BYTES} bytes in one call")

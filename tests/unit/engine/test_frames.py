@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from flowfabric.backend.types import Trim
+from flowfabric.core.bounds import MAX_FRAMES
 from flowfabric.engine.frames import AnyFrame, outgoing
 from flowfabric.engine.leased import Held
 from flowfabric.engine.streams import Streams
@@ -134,3 +135,9 @@ def test_fields_are_sorted_and_optional_ones_appear_when_set() -> None:
     shown = fields(full)
     assert list(shown) == sorted(shown)
     assert {"correlation_id", "summary_version", "ttl_ms"} <= set(shown)
+
+
+def test_one_call_has_a_bounded_number_of_frames() -> None:
+    assert len(outgoing([frame()] * MAX_FRAMES).frames) == MAX_FRAMES
+    with pytest.raises(InvalidInput, match=f"frames: at most {MAX_FRAMES}"):
+        outgoing([frame()] * (MAX_FRAMES + 1))
