@@ -30,6 +30,7 @@ def _memory(_: Path) -> str:
 def _sqlite(directory: Path) -> str:
     file = directory / SQLITE_FILE
     if not file.exists():
+        file.touch(mode=0o600)
         file.write_bytes(_empty_file())
     return f"sqlite:///{file}"
 

@@ -16,6 +16,8 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parents[2]
 TEXT: Final = (ROOT / "README.md").read_text()
 BIN: Final = Path(sys.executable).parent
+# A shell in which Ctrl-C works, though the tests may run in the background.
+_SHELL: Final = ("env", "--default-signal=INT", "bash", "-c")
 SECONDS: Final = 150
 _SLOWLY: Final = """\
     print("fetching", flush=True)
@@ -185,7 +187,7 @@ def test_top_shows_the_lanes(server: tuple[Path, str]) -> None:
     directory, url = server
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        ["bash", "-c", "flowfabric top"],
+        [*_SHELL, "flowfabric top"],
         cwd=directory,
         env=_environment(FF_URL=url, TERM="xterm"),
         stdin=theirs,
@@ -209,7 +211,7 @@ def test_top_shows_the_lanes(server: tuple[Path, str]) -> None:
 def _open(line: str, directory: Path, url: str) -> Iterator["subprocess.Popen[str]"]:
     """A command that stays open until Ctrl-C, and complains of nothing."""
     process = subprocess.Popen(
-        ["bash", "-c", line],
+        [*_SHELL, line],
         cwd=directory,
         env=_environment(FF_URL=url),
         stdout=subprocess.PIPE,

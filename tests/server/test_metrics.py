@@ -116,16 +116,16 @@ async def a_store_that_fails(served: Served) -> None:
 
 @moves("ff_shutdown_timeout_total")
 async def a_drain_that_takes_too_long(served: Served) -> None:
-    async def at_once() -> None:
-        return
+    async def at_once() -> bool:
+        return True
 
-    async def too_long() -> None:
-        raise TimeoutError
+    async def too_long() -> bool:
+        return False
 
     easy = SimpleNamespace(close=at_once, drain=at_once, stop=at_once)
     stuck: Any = SimpleNamespace(
         streams=SimpleNamespace(close=too_long),
-        settling=easy,
+        drain=at_once,
         close=at_once,
         deps=SimpleNamespace(store=SimpleNamespace(backend=easy)),
     )
