@@ -47,7 +47,11 @@ class Owners:
                 things.append((owned, name))
             elif name not in visible:
                 raise Forbidden(f"namespace {name}")
-        await asyncio.gather(*(self._check(owned, name, visible) for owned, name in things))
+        checks = (self._check(owned, name, visible) for owned, name in things)
+        # Of several faults the first by the order of the request, whichever read ends first.
+        for fault in await asyncio.gather(*checks, return_exceptions=True):
+            if fault is not None:
+                raise fault
 
     async def _check(self, owned: Owned, name: str, visible: frozenset[str]) -> None:
         namespace = await self._namespace_of[owned.kind](name)
