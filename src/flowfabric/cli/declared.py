@@ -5,13 +5,13 @@ What a call must be given are arguments, the rest are options.
 
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any
 
 import typer
 
 from flowfabric.cli import show
 from flowfabric.cli.target import DEFAULT_URL, Json, Url, ask
-from flowfabric.operations.declaration import Operation
+from flowfabric.operations.declaration import Operation, plain_type
 from flowfabric.operations.nouns import DECLARED
 from flowfabric.operations.types import Outcome
 
@@ -39,15 +39,11 @@ def _parameters(declared: Operation[..., Any]) -> Iterator[inspect.Parameter]:
     for name, kind in declared.parameters.items():
         default = declared.signature.parameters[name].default
         info = typer.Argument() if default is inspect.Parameter.empty else typer.Option()
-        yield _keyword(name, Annotated[_plain(kind), info], default)
+        yield _keyword(name, Annotated[plain_type(kind), info], default)
 
 
 def _keyword(name: str, kind: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-
-
-def _plain(kind: Any) -> Any:
-    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def _line(declared: Operation[..., Any], answer: Any, arguments: dict[str, Any]) -> str:

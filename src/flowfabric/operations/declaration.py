@@ -136,7 +136,9 @@ class Operation(Generic[P, A]):
         """The body as the server reads it: also accepts `now` and the ids of the path."""
         if self.method in READS:
             return None
-        repeated = [(name, _plain(self.parameters[name]) | None, None) for name in self.path_names]
+        repeated = [
+            (name, plain_type(self.parameters[name]) | None, None) for name in self.path_names
+        ]
         name = _title(self.name) + "Body"
         if not self.whole:
             return _struct(name, [*self._fields, *repeated], Body)
@@ -262,7 +264,8 @@ def _is_part(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Part | Params)
 
 
-def _plain(kind: Any) -> Any:
+def plain_type(kind: Any) -> Any:
+    """The type without what `Annotated` adds."""
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
