@@ -8,7 +8,7 @@ import pytest
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.leased import LeasedRecords
 from flowfabric.errors import LeaseExpired, StaleLease
-from flowfabric.operations.workers import Complete, Fail, Finished
+from flowfabric.operations.workers import Claim, Complete, Fail, Finished
 from tests.conformance.driver import RETRIES, Driver, stranger
 from tests.conformance.limiting import Watched
 from tests.conformance.worker_calls import calls_on, claimed, fence, finish
@@ -137,17 +137,26 @@ async def test_an_execution_that_joined_a_flow_meanwhile_moves_its_flow_on(
     assert flow.members["completed"] == 1
 
 
-async def test_only_so_many_are_remembered_and_the_used_ones_longest(driver: Driver) -> None:
-    claims = []
-    for _ in range(3):
-        await driver.submit()
-        claims.append(await claimed(driver.engine))
+async def test_the_oldest_of_too_many_is_forgotten(driver: Driver) -> None:
+    claims = [await _claim(driver) for _ in range(3)]
     records = [await driver.record(one.execution_id) for one in claims]
     leased = LeasedRecords(most=2)
-    leased.remember(records[0])
-    leased.remember(records[1])
-    assert leased.held(finish(claims[0])).record == records[0]
-    leased.remember(records[2])
-    known = [leased.held(finish(one)).record is not None for one in claims]
-    assert known == [True, False, True]
+    for record in records:
+        leased.remember(record)
+    known = [leased.held(finish(one)).record for one in claims]
+    assert known == [None, *records[1:]]
     assert fence(claims[0])["lease_id"] == records[0].lease_id
+
+
+async def test_what_was_ended_is_forgotten(driver: Driver) -> None:
+    claim = await _claim(driver)
+    record = await driver.record(claim.execution_id)
+    leased = LeasedRecords()
+    leased.remember(record)
+    assert leased.ended(finish(claim)).record == record
+    assert leased.held(finish(claim)).record is None
+
+
+async def _claim(driver: Driver) -> Claim:
+    await driver.submit()
+    return await claimed(driver.engine)

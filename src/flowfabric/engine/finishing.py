@@ -77,7 +77,7 @@ class Finishing:
         if not may_claim:
             order = None
         finishes = [
-            Finish(self._deps.leased.held(one), one.outcome, one.op)
+            Finish(self._deps.leased.ended(one), one.outcome, one.op)
             for one in items
             if isinstance(one.outcome, _TOGETHER)
         ]
@@ -115,7 +115,7 @@ class Finishing:
         return reply.done, reply.claimed
 
     async def _finish_alone(self, item: declared.Finish) -> Done | FlowFabricError:
-        held, outcomes, op = self._deps.leased.held(item), self._outcomes, item.op
+        held, outcomes, op = self._deps.leased.ended(item), self._outcomes, item.op
         try:
             match item.outcome:
                 case Cancel(reason):

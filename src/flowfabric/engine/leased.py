@@ -77,16 +77,21 @@ class LeasedRecords:
             self._records.popitem(last=False)
 
     def held(self, proof: Proof) -> Held:
-        """The holding that a request shows, with its record if that is known here. A fence that is
-        not the one that was handed out finds none."""
-        lease_id, epoch, attempt_id = proof.lease_id, proof.lease_epoch, proof.attempt_id
-        record = self._records.get(lease_id) if isinstance(lease_id, str) else None
-        if (
-            record is None
-            or record.lease_epoch != epoch
-            or record.attempt_id != attempt_id
-            or record.execution_id != proof.execution_id
-        ):
-            return Held(proof.execution_id, lease_id, epoch, attempt_id)
-        self._records.move_to_end(lease_id)
-        return held_by(record)
+        """The holding that a request shows, with its record if that is known here."""
+        return _held(self._records.get(proof.lease_id), proof)
+
+    def ended(self, proof: Proof) -> Held:
+        """The holding that a request shows and ends: its record is not needed again."""
+        return _held(self._records.pop(proof.lease_id, None), proof)
+
+
+def _held(record: Record | None, proof: Proof) -> Held:
+    """A fence that is not the one that was handed out finds no record."""
+    if (
+        record is None
+        or record.lease_epoch != proof.lease_epoch
+        or record.attempt_id != proof.attempt_id
+        or record.execution_id != proof.execution_id
+    ):
+        return Held(proof.execution_id, proof.lease_id, proof.lease_epoch, proof.attempt_id)
+    return held_by(record)

@@ -259,16 +259,9 @@ def flat_plan(plan: Plan, args: Args, searchable: frozenset[str]) -> OwnOfPlan:
     result, body = _body(plan, "result", args), _body(plan, "input", args)
     if fence is None:
         return OwnOfPlan(shape, plan.target, "", 0, "", "", result, body)
-    return OwnOfPlan(
-        shape_argument=shape,
-        target=plan.target,
-        lease_id=fence.lease_id,
-        lease_epoch=fence.lease_epoch,
-        attempt_id=fence.attempt_id,
-        op=op_key(plan),
-        result_argument=result,
-        input_argument=body,
-    )
+    lease, epoch, attempt = fence.lease_id, fence.lease_epoch, fence.attempt_id
+    # By position: names would cost every completion a tenth more here.
+    return OwnOfPlan(shape, plan.target, lease, epoch, attempt, op_key(plan), result, body)
 
 
 def _shape_number(plan: Plan, args: Args, searchable: frozenset[str]) -> int:

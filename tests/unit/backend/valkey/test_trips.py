@@ -8,6 +8,7 @@ import pytest
 
 from flowfabric.app import backend_of
 from flowfabric.backend.valkey.cluster_calls import ClusterCalls
+from flowfabric.backend.valkey.keys import CONFIG
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
 from flowfabric.duties.sweep import TimerSweep
@@ -25,11 +26,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     counted: Asked = Counter()
     run = ClusterCalls.run
 
-    async def counting(self: ClusterCalls, function: str, *args: Any, **options: Any) -> Any:
-        # Bells that have just been connected make everybody look at the configuration again.
-        if function != "snapshot":
+    async def counting(
+        self: ClusterCalls, function: str, key: str, *args: Any, **options: Any
+    ) -> Any:
+        # Doorbells that have just been connected make the engine read the lanes again, and
+        # register those that got work meanwhile.
+        if key != CONFIG:
             counted[function] += 1
-        return await run(self, function, *args, **options)
+        return await run(self, function, key, *args, **options)
 
     monkeypatch.setattr(ClusterCalls, "run", counting)
     return counted
