@@ -28,7 +28,9 @@ class Sums(Collector):
         yield _family("ff_quota_hit", "Starts a quota held", "reason", _of(hits, "quota"))
         yield _family("ff_sibling_cancel_dispatched", "Siblings cut", "reason", cuts)
         yield _family("ff_sibling_cancel_disposition", "Fates of siblings", "disposition", ends)
-        yield _sum("ff_doorbell_reconnects", "Doorbells connected again", counted.reconnects)
+        yield _sum(
+            "ff_doorbell_reconnects", "Subscriber connections opened again", counted.reconnects
+        )
         yield _sum("ff_function_reload", "Missing functions loaded again", counted.reloads)
 
 
