@@ -35,7 +35,7 @@ class Caller(msgspec.Struct, frozen=True):
 
 _EVERYBODY: Final = Caller()
 # Who calls a route that is open to everybody.
-STRANGER: Final = Caller(scopes=frozenset())
+ANONYMOUS: Final = Caller(scopes=frozenset())
 
 
 class Tokens:

@@ -20,8 +20,8 @@ from flowfabric.errors import (
     Unavailable,
 )
 from flowfabric.operations.types import Params
-from flowfabric.server.auth import STRANGER
-from flowfabric.server.browsers import Cors, Doorkeeper
+from flowfabric.server.auth import ANONYMOUS
+from flowfabric.server.browsers import Cors, OriginCheck
 from flowfabric.server.call import Call
 from flowfabric.server.deadlines import Deadlines
 from flowfabric.server.faults import CLOSE, bug, reply_of
@@ -70,7 +70,7 @@ class Http:
         self.services = services
         services.describe = partial(document_of, listed)
         self._router = Router(listed)
-        self._door = Doorkeeper(services.settings)
+        self._origin_check = OriginCheck(services.settings)
         self._cors = Cors(services.settings)
         self._deadlines = Deadlines()
         self._ids = count(1)
@@ -94,7 +94,7 @@ class Http:
         if self.services.drain.has_begun:
             out.headers += (CLOSE,)
         try:
-            self._door.check(method, headers, (scope.get("server") or ("",))[0])
+            self._origin_check.check(method, headers, (scope.get("server") or ("",))[0])
         except FlowFabricError as fault:
             await out.write(reply_of(fault))
             return
@@ -140,7 +140,7 @@ class Http:
     async def _answer(self, request: "_Request", match: Match) -> Reply | EventStream:
         route = match.route
         if match.is_open:
-            caller = STRANGER
+            caller = ANONYMOUS
         else:
             caller = self.services.tokens.caller_of(request.headers.get(b"authorization"))
             CALLER.set(caller.name)
