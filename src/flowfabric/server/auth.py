@@ -20,12 +20,12 @@ class Caller(msgspec.Struct, frozen=True):
     scopes: frozenset[Scope] = SCOPES
     namespaces: frozenset[str] | None = None
 
-    def need(self, wanted: frozenset[Scope]) -> None:
+    def require_scope(self, wanted: frozenset[Scope]) -> None:
         """One of the scopes is enough."""
         if wanted and self.scopes.isdisjoint(wanted):
             raise Forbidden(f"scope {' or '.join(sorted(wanted))}")
 
-    def need_namespace(self, namespace: str) -> None:
+    def require_namespace(self, namespace: str) -> None:
         if not self.may_see(namespace):
             raise Forbidden(f"namespace {namespace}")
 

@@ -28,7 +28,7 @@ from flowfabric.server.faults import CLOSE, bug, reply_of
 from flowfabric.server.openapi import document_of
 from flowfabric.server.paths import read_path
 from flowfabric.server.reading import (
-    ClientGone,
+    ClientDisconnected,
     Receive,
     check_content_type,
     decode_body,
@@ -117,7 +117,7 @@ class Http:
                 await out.write(await self._answer(request, match))
         except FlowFabricError as fault:
             await out.write(reply_of(fault))
-        except ClientGone:
+        except ClientDisconnected:
             return
         except Exception as fault:
             await out.write(bug(fault))
@@ -149,7 +149,7 @@ class Http:
         if self.services.drain.has_begun and not route.is_served_while_draining:
             raise Unavailable(f"backend op unavailable: {route.name}")
         if route.scopes:
-            caller.need(route.scopes)
+            caller.require_scope(route.scopes)
         call: Call[Any, Any] = Call(self.services, route, caller, request.receive)
         call.headers = request.headers
         task: asyncio.Task[Any] | None = asyncio.current_task()

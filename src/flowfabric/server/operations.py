@@ -97,7 +97,7 @@ def _reader(declared: Operation[..., Any]) -> Callable[[Call[Any, Any]], dict[st
 
     def arguments(call: Call[Any, Any]) -> dict[str, Any]:
         for name in path_names:
-            call.require_same(name, getattr(call.body, name))
+            call.require_same_id(name, getattr(call.body, name))
         return {**call.path, **_taken(call.body, whole, members)}
 
     return arguments
@@ -132,8 +132,8 @@ def _use_case(declared: Operation[..., Any]) -> _Run:
         work = call.engine.use_case(declared)(**arguments, **given)
         if not waits or not declared.member(arguments, waits):
             return await work
-        async with call.leaving() as leaving:
-            return await leaving.wait_for(work)
+        async with call.cancellable_wait() as wait:
+            return await wait.run(work)
 
     return run
 

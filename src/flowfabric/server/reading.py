@@ -30,7 +30,7 @@ _MOST_PARAMETERS: Final = 100
 _JSON: Final = b"application/json"
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
     """Nobody is left to answer."""
 
 
@@ -44,7 +44,7 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], route: Route)
         raise too_large(route)
     message = await receive()
     if message["type"] == "http.disconnect":
-        raise ClientGone
+        raise ClientDisconnected
     body: bytes = message.get("body", b"")
     if not message.get("more_body", False):
         return _within(body, route)
@@ -53,7 +53,7 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], route: Route)
     while message.get("more_body", False):
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ClientGone
+            raise ClientDisconnected
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > route.limit:
