@@ -79,7 +79,7 @@ async def reached(url: str) -> AsyncIterator[Place]:
 
 def own_settings() -> Settings:
     """Somebody sits and waits, so a store that is away is soon given up."""
-    return msgspec.structs.replace(settings_from(), boot_patience_s=PATIENCE_S)
+    return msgspec.structs.replace(settings_from(), boot_timeout_s=PATIENCE_S)
 
 
 def shown(url: str) -> str:

@@ -75,7 +75,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lanes: tuple[str, ...] = ("default",)
     searchable_tags: frozenset[str] = frozenset()
     # How long a store that is away is waited for when it is opened.
-    boot_patience_s: float = 60.0
+    boot_timeout_s: float = 60.0
     timer_sweep_interval_ms: int = 250
     retention_trimmer_interval_s: float = 60
     scanner_filter: DutyFilter = DutyFilter()

@@ -15,7 +15,7 @@ from flowfabric.fabric.submitter import Submitter
 from flowfabric.fabric.waiting import EngineWaiter
 from flowfabric.fabric.worker_reads import EngineReads
 from flowfabric.operations.declaration import Call, Operation, Transport
-from flowfabric.telemetry.observer import NOBODY, Observer
+from flowfabric.telemetry.observer import NO_OBSERVER, Observer
 from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.observing import observed_worker
 
@@ -49,7 +49,7 @@ def connector(
     url: str | None,
     token: str | None,
     settings: Settings | None,
-    observer: Callable[[], Observer] = lambda: NOBODY,
+    observer: Callable[[], Observer] = lambda: NO_OBSERVER,
     *,
     duties: bool,
 ) -> Connect:
@@ -67,7 +67,7 @@ def connector(
     return connect
 
 
-async def connect_http(url: str, token: Secret, observer: Observer = NOBODY) -> Connection:
+async def connect_http(url: str, token: Secret, observer: Observer = NO_OBSERVER) -> Connection:
     """Reach a server, which must answer and know the token."""
     try:
         from flowfabric.client.connecting import connect
@@ -87,7 +87,7 @@ async def connect_http(url: str, token: Secret, observer: Observer = NOBODY) -> 
 
 
 async def connect_embedded(
-    settings: Settings, observer: Observer = NOBODY, *, duties: bool
+    settings: Settings, observer: Observer = NO_OBSERVER, *, duties: bool
 ) -> Connection:
     """Open a store in this process; with duties it is also looked after while it is open."""
     engine = await open_engine(settings, observer=observer)

@@ -9,7 +9,7 @@ from flowfabric.engine.permits import Permits
 from flowfabric.server.auth import Tokens
 from flowfabric.server.replies import encode
 from flowfabric.server.waiting import ClaimWaits, Drain
-from flowfabric.telemetry.observer import NOBODY, Observer
+from flowfabric.telemetry.observer import NO_OBSERVER, Observer
 from flowfabric.telemetry.traces import Traces
 
 Exposition = Callable[[], Awaitable[bytes | None]]
@@ -26,7 +26,7 @@ class Services:
     wants to see them.
     """
 
-    def __init__(self, engine: Engine, settings: Settings, observer: Observer = NOBODY) -> None:
+    def __init__(self, engine: Engine, settings: Settings, observer: Observer = NO_OBSERVER) -> None:
         self.engine = engine
         self.settings = settings
         self.tokens = Tokens(settings.tokens)

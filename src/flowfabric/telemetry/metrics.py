@@ -6,7 +6,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from flowfabric.telemetry.observer import Counted, Observer
+from flowfabric.telemetry.observer import CounterTotals, Observer
 from flowfabric.telemetry.sums import Sums
 
 BUCKETS: Final = (
@@ -53,7 +53,7 @@ class Metrics(Observer):
         self._rejected = count("ff_stream_ops_rejected", "Calls that found a pool full", "pool")
         self._faults = count("ff_backend_errors", "Failed calls of the store", "op", "kind")
         self._overruns = self._sum("ff_shutdown_timeout", "Drains that took too long")
-        self._sums = Sums()
+        self._sums = CallbackCounters()
         self.registry.register(self._sums)
 
     def render(self) -> bytes:
@@ -66,7 +66,7 @@ class Metrics(Observer):
         self._requests(method, path, status).inc()
         self._request_s(method, path, status).observe(seconds)
 
-    def called(self, op: str, kind: str) -> None:
+    def store_call_failed(self, op: str, kind: str) -> None:
         self._faults(op, kind).inc()
 
     def claimed(self, lane: str, seconds: float) -> None:
@@ -94,16 +94,16 @@ class Metrics(Observer):
         self._cycles(duty).inc()
         self._cycle_s(duty).observe(seconds)
 
-    def looked_at(self, duty: str, result: str, n: int) -> None:
+    def processed(self, duty: str, result: str, n: int) -> None:
         self._items(duty, result).inc(n)
 
     def restarted(self, duty: str) -> None:
         self._restarts(duty).inc()
 
-    def left_alone(self, duty: str, n: int) -> None:
+    def backed_off(self, duty: str, n: int) -> None:
         self._backoff.labels(duty).set(n)
 
-    def cancels_left(self, n: int) -> None:
+    def cancel_backlog(self, n: int) -> None:
         self._backlog.set(n)
 
     def grouped(self, policy: str, n: int) -> None:
@@ -121,7 +121,7 @@ class Metrics(Observer):
     def overran_shutdown(self) -> None:
         self._overruns.inc()
 
-    def follow(self, counted: Callable[[], Counted]) -> None:
+    def read_totals_from(self, counted: Callable[[], CounterTotals]) -> None:
         self._sums.counted = counted
 
     # ---- set when somebody looks

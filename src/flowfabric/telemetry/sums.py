@@ -6,16 +6,16 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from flowfabric.telemetry.observer import Counted
+from flowfabric.telemetry.observer import CounterTotals
 
 _NOT_CUT: Final = ("already_terminal", "not_found")
 
 
-class Sums(Collector):
+class CallbackCounters(Collector):
     """May be asked by another thread, so it looks at copies."""
 
     def __init__(self) -> None:
-        self.counted: Callable[[], Counted] = Counted
+        self.counted: Callable[[], CounterTotals] = CounterTotals
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         counted = self.counted()

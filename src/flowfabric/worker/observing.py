@@ -20,7 +20,7 @@ from flowfabric.operations.workers import (
     Renewal,
     RenewReply,
 )
-from flowfabric.telemetry.observer import NOBODY, Observer
+from flowfabric.telemetry.observer import NO_OBSERVER, Observer
 from flowfabric.worker.calls import WorkerCalls
 
 # By public state. An attempt that failed and is not over is tried again.
@@ -29,7 +29,7 @@ _REMEMBERED: Final = 4_096
 
 
 def observed_worker(calls: WorkerCalls, observer: Observer) -> WorkerCalls:
-    if observer is NOBODY:
+    if observer is NO_OBSERVER:
         return calls
     return cast(WorkerCalls, _Observed(calls, observer))
 
