@@ -12,7 +12,7 @@ from flowfabric.client.rest import Rest
 from flowfabric.errors import MalformedResponse
 from flowfabric.operations.answers import encode
 from flowfabric.operations.declaration import READS, Call, Operation, Transport
-from flowfabric.operations.types import MOST_BATCHED
+from flowfabric.operations.types import MAX_BATCH_ITEMS
 
 # Leaves room for the rest of a body below the server's limit for batches.
 _MOST_BYTES: Final = 7 * 1024 * 1024
@@ -105,7 +105,7 @@ def _pieces(items: Sequence[Any]) -> Iterator[list[msgspec.Raw]]:
     size = 0
     for item in items:
         encoded = encode(as_sent(item))
-        if piece and (len(piece) == MOST_BATCHED or size + len(encoded) > _MOST_BYTES):
+        if piece and (len(piece) == MAX_BATCH_ITEMS or size + len(encoded) > _MOST_BYTES):
             yield piece
             piece, size = [], 0
         piece.append(msgspec.Raw(encoded))

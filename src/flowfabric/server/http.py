@@ -53,7 +53,7 @@ _access = logging.getLogger("flowfabric.http")
 METRICS_PATH: Final = "/metrics"
 _METRICS: Final = METRICS_PATH.encode()
 _BODY_METHODS: Final = frozenset({"POST", "PUT", "DELETE", "PATCH"})
-_LONGEST_ID: Final = 128
+_MAX_ID: Final = 128
 
 
 def _opened(route: Route) -> Route:
@@ -188,7 +188,7 @@ class Http:
 
     def _request_id(self, headers: dict[bytes, bytes]) -> str:
         given = headers.get(b"x-request-id", b"").decode("latin-1")
-        if given and len(given) <= _LONGEST_ID and given.isascii() and given.isprintable():
+        if given and len(given) <= _MAX_ID and given.isascii() and given.isprintable():
             return given
         return f"{self._prefix}-{next(self._ids):x}"
 

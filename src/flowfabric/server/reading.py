@@ -26,7 +26,7 @@ from flowfabric.server.route import Route
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 _PLACES: Final = re.compile(r"[^.\[\]]+").findall
-_MOST_PARAMETERS: Final = 100
+_MAX_PARAMETERS: Final = 100
 _JSON: Final = b"application/json"
 
 
@@ -210,7 +210,7 @@ def decode_query(kind: type[Params], query_string: bytes) -> Params:
     """The parameters; an empty value is the same as none."""
     try:
         pairs = parse_qsl(
-            query_string.decode("ascii"), errors="strict", max_num_fields=_MOST_PARAMETERS
+            query_string.decode("ascii"), errors="strict", max_num_fields=_MAX_PARAMETERS
         )
     except (UnicodeDecodeError, ValueError):
         raise InvalidParameter("query: cannot be read") from None

@@ -12,7 +12,7 @@ from flowfabric.server.reading import ClientDisconnected, Receive
 T = TypeVar("T")
 Why = Literal["gone", "draining"]
 
-MOST_CLAIM_WAITS: Final = 10_000
+MAX_CLAIM_WAITS: Final = 10_000
 
 
 class Drain:
@@ -100,7 +100,7 @@ class ClaimWaits:
     """Claims that wait: one per worker process, and so many in all."""
 
     def __init__(
-        self, most: int = MOST_CLAIM_WAITS, on_refusal: Callable[[], None] = lambda: None
+        self, most: int = MAX_CLAIM_WAITS, on_refusal: Callable[[], None] = lambda: None
     ) -> None:
         self._most = most
         self._on_refusal = on_refusal

@@ -15,7 +15,7 @@ BUCKETS: Final = (
 )
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 # Labels must stay few: further lanes share one.
-MOST_LANES: Final = 16
+MAX_LANES: Final = 16
 OTHER: Final = "other"
 _METHODS: Final = frozenset(
     {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"}
@@ -144,7 +144,7 @@ class Metrics(Observer):
 
     def _lane(self, lane: str) -> str:
         if lane not in self._lanes:
-            if len(self._lanes) >= MOST_LANES:
+            if len(self._lanes) >= MAX_LANES:
                 return OTHER
             self._lanes.add(lane)
         return lane
