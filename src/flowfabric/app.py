@@ -176,8 +176,10 @@ async def close_engine(engine: Engine) -> None:
     await engine.deps.store.backend.close()
 
 
-async def engine_over(backend: Backend, settings: Settings, observer: Observer = NO_OBSERVER) -> Engine:
-    """The engine over a store that is not open yet, told of to whoever watches."""
+async def engine_over(
+    backend: Backend, settings: Settings, observer: Observer = NO_OBSERVER
+) -> Engine:
+    """The engine over a store that is not open yet; the observer sees the store's errors."""
     backend = observed(backend, observer)
     try:
         await backend.prepare()

@@ -1,4 +1,4 @@
-"""What a process can be told: one object, with a default for everything."""
+"""Settings of a process: one object, with a default for everything."""
 
 import hashlib
 from collections.abc import Mapping
@@ -86,7 +86,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     waitpoint_grace_ms: int = 86_400_000
     # How often a waiting claim looks for work while notifications are down.
     claim_poll_interval_ms: int = 1_000
-    # SQLite: threads that read, beside the one that writes.
+    # SQLite: threads that read; one more writes.
     sqlite_readers: int = 3
     # Valkey: accept another kind of server; load the functions without asking for their version,
     # or leave loading them to others and refuse to work without them.

@@ -50,15 +50,15 @@ class Tokens:
 
     def caller_of(self, authorization: bytes | None) -> Caller:
         """The caller behind a header. Every digest is compared, whichever fits: how long it takes
-        tells nothing."""
+        reveals nothing."""
         if not self._known:
             return _EVERYBODY
         if authorization is None or not authorization.startswith(_SCHEME):
             raise _unauthorized()
-        shown = token_digest(authorization[len(_SCHEME) :].decode("latin-1"))
+        presented = token_digest(authorization[len(_SCHEME) :].decode("latin-1"))
         found: Caller | None = None
         for digest, caller in self._known:
-            if same_text(digest, shown):
+            if same_text(digest, presented):
                 found = caller
         if found is None:
             raise _unauthorized()

@@ -72,7 +72,7 @@ class Follower:
                     yield BEAT
                 continue
             if page.frames:
-                # What came between the last frame and the close is read before the end is told.
+                # What came between the last frame and the close is read before the end is sent.
                 continue
             if self._follows and await self._went_on(wait):
                 yield await self._attempt()
@@ -128,8 +128,8 @@ class Follower:
     async def _attempt(self) -> bytes:
         found = await self._call.engine.reads.attempts(self._call.execution_id)
         kind = next((one.type for one in found.attempts if one.index == self._index), "")
-        told = _AttemptBegan(attempt_index=self._index, attempt_type=kind or "initial")
-        return event("attempt", told)
+        began = _AttemptBegan(attempt_index=self._index, attempt_type=kind or "initial")
+        return event("attempt", began)
 
     async def _summary(self) -> bytes | None:
         streams, own = self._call.engine.streams, self._call.execution_id

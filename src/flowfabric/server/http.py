@@ -128,8 +128,8 @@ class Http:
         """As without a trace, in a span below the caller's."""
         name = f"ff.{match.route.name}" if match.route else "ff.unknown"
         header = request.headers.get(b"traceparent", b"").decode("latin-1")
-        told = {"http.request.method": request.method, "http.route": match.template}
-        with self.services.traces.span(name, given_parent(header), told) as span:
+        attributes = {"http.request.method": request.method, "http.route": match.template}
+        with self.services.traces.span(name, given_parent(header), attributes) as span:
             try:
                 await out.write(await self._answer(request, match))
             except FlowFabricError as fault:
@@ -168,7 +168,7 @@ class Http:
             self._deadlines.end(task)
 
     async def _fill(self, call: Call[Any, Any], request: "_Request", match: Match) -> None:
-        """Body size, then path, then query, then body: what is wrong first is told."""
+        """Body size, then path, then query, then body: the first fault is reported."""
         route, headers = call.route, call.headers
         has_body = request.method in _BODY_METHODS
         body = await read_body(call.receive, headers, route) if has_body else b""

@@ -149,10 +149,10 @@ def _struct_in(kind: object) -> type[msgspec.Struct] | None:
 
 
 def _refuse(message: str, value: object) -> Part:
-    raise InvalidBody(_told(message, value)) from None
+    raise InvalidBody(_detail_of(message, value)) from None
 
 
-def _told(message: str, value: object) -> str:
+def _detail_of(message: str, value: object) -> str:
     """A text that is no id says why; everything else says what was expected."""
     for pattern, check in _ID_CHECKS.items():
         if repr(pattern)[1:-1] in message or pattern in message:

@@ -26,7 +26,9 @@ class Services:
     wants to see them.
     """
 
-    def __init__(self, engine: Engine, settings: Settings, observer: Observer = NO_OBSERVER) -> None:
+    def __init__(
+        self, engine: Engine, settings: Settings, observer: Observer = NO_OBSERVER
+    ) -> None:
         self.engine = engine
         self.settings = settings
         self.tokens = Tokens(settings.tokens)
@@ -37,7 +39,7 @@ class Services:
         self.traces = Traces()
         for pool in (self.sse, engine.keys.rotations, engine.streams.permits):
             pool.on_refusal = observer.rejected
-        # The names of what runs beside the requests.
+        # Names of the background duties.
         self.duties: tuple[str, ...] = ()
         self.exposition: Exposition = _no_metrics
         self.describe: Callable[[], object] = dict

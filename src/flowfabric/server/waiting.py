@@ -16,7 +16,7 @@ MAX_CLAIM_WAITS: Final = 10_000
 
 
 class Drain:
-    """Whether the server is about to stop, and who has to be told."""
+    """Whether the server is about to stop, and the waits to end when it does."""
 
     def __init__(self) -> None:
         self.has_begun = False

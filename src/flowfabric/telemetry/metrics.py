@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: what the observer is told, as counters, gauges and histograms."""
+"""Metrics for Prometheus: events of the observer as counters, gauges and histograms."""
 
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -7,7 +7,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from flowfabric.telemetry.observer import CounterTotals, Observer
-from flowfabric.telemetry.sums import Sums
+from flowfabric.telemetry.sums import CallbackCounters
 
 BUCKETS: Final = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25),
@@ -59,7 +59,7 @@ class Metrics(Observer):
     def render(self) -> bytes:
         return generate_latest(self.registry)
 
-    # ---- told by the observer's callers
+    # ---- events
 
     def served(self, method: str, path: str, status: int, seconds: float) -> None:
         method = method if method in _METHODS else "OTHER"
@@ -149,15 +149,15 @@ class Metrics(Observer):
             self._lanes.add(lane)
         return lane
 
-    def _counter(self, name: str, told: str, *labels: str) -> Callable[..., Counter]:
+    def _counter(self, name: str, text: str, *labels: str) -> Callable[..., Counter]:
         # Finding the one with the labels takes longer than counting; there are few.
-        return cache(self._sum(name, told, *labels).labels)
+        return cache(self._sum(name, text, *labels).labels)
 
-    def _sum(self, name: str, told: str, *labels: str) -> Counter:
-        return Counter(name, told, labels, registry=self.registry)
+    def _sum(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
 
-    def _gauge(self, name: str, told: str, *labels: str) -> Gauge:
-        return Gauge(name, told, labels, registry=self.registry)
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
 
     def _histogram(self, name: str, *labels: str) -> Callable[..., Histogram]:
         times = Histogram(name, "Seconds", labels, registry=self.registry, buckets=BUCKETS)

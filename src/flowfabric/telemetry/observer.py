@@ -1,4 +1,4 @@
-"""What the parts of the system tell whoever watches: by default nobody."""
+"""Events that the parts of the system report; the default observer ignores them."""
 
 from collections.abc import Callable, Mapping
 
@@ -17,7 +17,7 @@ class CounterTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observer:
-    """Every method is told once something has happened, returns at once and never raises."""
+    """Each method is called after its event; it returns at once and never raises."""
 
     def served(self, method: str, path: str, status: int, seconds: float) -> None:
         """A request was answered; `path` is its route's template."""
