@@ -22,7 +22,7 @@ from flowfabric.fabric.runs import Run
 
 T = TypeVar("T")
 
-PATIENCE_S: Final = 2.0
+BOOT_TIMEOUT_S: Final = 2.0
 DEFAULT_URL: Final = "http://127.0.0.1:9090"
 
 Url = Annotated[
@@ -79,7 +79,7 @@ async def reached(url: str) -> AsyncIterator[Place]:
 
 def own_settings() -> Settings:
     """Somebody sits and waits, so a store that is away is soon given up."""
-    return msgspec.structs.replace(settings_from(), boot_patience_s=PATIENCE_S)
+    return msgspec.structs.replace(settings_from(), boot_patience_s=BOOT_TIMEOUT_S)
 
 
 def shown(url: str) -> str:

@@ -22,7 +22,7 @@ from flowfabric.errors import ConfigError, FlowFabricError, InvalidInput
 from flowfabric.fabric.admin import Admin
 from flowfabric.fabric.connecting import Connect, connector, lazy
 from flowfabric.fabric.flows import Flow
-from flowfabric.fabric.home import Home
+from flowfabric.fabric.lazy_connection import LazyConnection
 from flowfabric.fabric.limits import Budget, BudgetTerms, Quota, quota_of
 from flowfabric.fabric.options import Options, names_in, settled
 from flowfabric.fabric.runs import Run, result_of
@@ -54,7 +54,7 @@ R = TypeVar("R")
 _COMPLETIONS: Final = frozenset[Family]({"completion"})
 
 
-class FlowFabric(Home):
+class FlowFabric(LazyConnection):
     """Opens on first use; close it with `await fabric.close()` or use it in `async with`."""
 
     def __init__(

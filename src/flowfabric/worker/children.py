@@ -41,13 +41,13 @@ class Callee(Protocol[P, R]):
 class Child(Generic[R]):
     """A child that was submitted. Awaiting its result parks the parent until it has ended."""
 
-    def __init__(self, family: "Family", execution_id: str, call: BoundCall[R]) -> None:
-        self._family = family
+    def __init__(self, children: "Children", execution_id: str, call: BoundCall[R]) -> None:
+        self._children = children
         self._call = call
         self.id = execution_id
 
     async def result(self) -> R:
-        (value,) = await self._family.results([self])
+        (value,) = await self._children.results([self])
         return value
 
     def decode(self, ended: Any) -> R:
@@ -58,12 +58,12 @@ class Child(Generic[R]):
 class Call(Generic[R]):
     """A call of a child that has not begun: await it, or hand several to `gather`."""
 
-    def __init__(self, family: "Family", call: BoundCall[R]) -> None:
-        self._family = family
+    def __init__(self, children: "Children", call: BoundCall[R]) -> None:
+        self._children = children
         self.bound = call
 
     async def begin(self) -> Child[R]:
-        return await self._family.submit(self.bound)
+        return await self._children.submit(self.bound)
 
     def __await__(self) -> Generator[Any, None, R]:
         return self._result().__await__()
@@ -72,7 +72,7 @@ class Call(Generic[R]):
         return await (await self.begin()).result()
 
 
-class Family:
+class Children:
     def __init__(self, session: Session) -> None:
         self._session = session
 

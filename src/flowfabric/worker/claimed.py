@@ -41,9 +41,9 @@ from flowfabric.operations.workers import (
     Renewal,
     WaitChildren,
 )
+from flowfabric.worker.attempts import ClaimedAttempt
 from flowfabric.worker.calls import WorkerCalls, fence_of, finish_of, only, spend, suspend_of
 from flowfabric.worker.durations import Duration, instant_ms, milliseconds
-from flowfabric.worker.jobs import Job
 from flowfabric.worker.session import LEASE_IS_GONE, Session, append, policy_of
 
 _log = logging.getLogger("flowfabric.worker")
@@ -85,7 +85,7 @@ class ClaimedTask:
         self._calls = calls
         self._keeping = keeping
         self._session = Session(claim, calls)
-        self.job = Job(claim, self._session)
+        self.attempt = ClaimedAttempt(claim, self._session)
         self._is_consumed = False
 
     # ---- what it is

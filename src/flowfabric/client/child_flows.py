@@ -61,7 +61,7 @@ class ChildFlows:
             return self._known[execution_id]
 
     async def _make(self, claim: Claim) -> str:
-        flow_id = _id_beside(claim.execution_id, await self._counts.read())
+        flow_id = _flow_id_in_partition_of(claim.execution_id, await self._counts.read())
         await self._calls.create_flow(flow_id, CHILDREN, claim.namespace)
         try:
             await self._calls.add_member(flow_id, claim.execution_id)
@@ -76,7 +76,7 @@ class ChildFlows:
         return shown.flow_id
 
 
-def _id_beside(execution_id: str, counts: PartitionCounts) -> str:
+def _flow_id_in_partition_of(execution_id: str, counts: PartitionCounts) -> str:
     """The first id made of the execution's that lives in its partition."""
     home, number = partition_of(execution_id), 0
     while True:
