@@ -6,7 +6,7 @@ from typing import Any
 
 from flowfabric.client.child_flows import ChildFlows
 from flowfabric.client.ends import Ends
-from flowfabric.client.questions import execution, get
+from flowfabric.client.requests import execution, get
 from flowfabric.client.rest import Rest
 from flowfabric.errors import ExecutionNotFound, TimedOut, Unavailable, Unreachable
 from flowfabric.operations.declaration import Call, Operation, Transport

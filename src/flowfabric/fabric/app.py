@@ -24,7 +24,7 @@ from flowfabric.fabric.connecting import Connect, connector, lazy
 from flowfabric.fabric.flows import Flow
 from flowfabric.fabric.lazy_connection import LazyConnection
 from flowfabric.fabric.limits import Budget, BudgetTerms, Quota, quota_of
-from flowfabric.fabric.options import Options, names_in, settled
+from flowfabric.fabric.options import Options, names_in, prepared
 from flowfabric.fabric.runs import Run, result_of
 from flowfabric.fabric.schedules import ScheduleTerms, TaskSchedule, new_schedule
 from flowfabric.fabric.signalling import SignalCall, deliver
@@ -202,7 +202,7 @@ class FlowFabric(LazyConnection):
         self, kind: str, payload: object = None, **options: Unpack[Options]
     ) -> Run[Any]:
         """Submit work by the name of its kind; the payload is bytes or anything encodable."""
-        ready = settled(options, self.namespace)
+        ready = prepared(options, self.namespace)
         body, encoding = (b"", "") if payload is None else codecs.encode(payload)
         submission = Submission(
             kind=kind,

@@ -23,8 +23,8 @@ from flowfabric.worker.answers import (
 from flowfabric.worker.calls import finish_of, suspend_of
 from flowfabric.worker.context import info_of
 from flowfabric.worker.ends import TRACEBACK
-from flowfabric.worker.handlers import Handler, Middleware, Surroundings
-from flowfabric.worker.session import Paused, Session, again
+from flowfabric.worker.handlers import Handler, HandlerEnvironment, Middleware
+from flowfabric.worker.session import Paused, Session, retried
 
 _log = logging.getLogger("flowfabric.worker")
 
@@ -73,11 +73,11 @@ class HandlerRunner:
     def __init__(
         self,
         handlers: Mapping[str, Handler],
-        around: Surroundings,
+        environment: HandlerEnvironment,
         middleware: Sequence[Middleware] = (),
     ) -> None:
         self._handlers = handlers
-        self._around = around
+        self._environment = environment
         self._middleware = tuple(middleware)
 
     async def finish_of(self, attempt: ClaimedAttempt) -> Finish | None:
@@ -90,7 +90,7 @@ class HandlerRunner:
             for one in (timer, attempt.reminder):
                 if one is not None:
                     one.cancel()
-        if answer is None or attempt.session.has_left:
+        if answer is None or attempt.session.is_released:
             return None
         if isinstance(answer, SuspendOrder):
             return await self._suspended(attempt, answer)
@@ -110,18 +110,18 @@ class HandlerRunner:
         if handler is None:
             return failed(self._unknown(attempt.claim.execution_kind), "runtime_no_handler")
         try:
-            if attempt.session.is_past:
-                await attempt.session.prove()
+            if attempt.session.is_lease_over:
+                await attempt.session.confirm_lease()
             if self._middleware:
                 value = await self._within_middleware(handler, attempt)
             else:
-                value = await handler.call(attempt.session, self._around)
+                value = await handler.call(attempt.session, self._environment)
             if attempt.session.pausing is not None:
                 raise attempt.session.pausing
             if attempt.why in _TOO_LATE:
                 return None
             if attempt.session.is_putting_out:
-                await attempt.session.held(attempt.session.output.flush())
+                await attempt.session.under_lease(attempt.session.output.flush())
             return answer_to(value)
         except GeneratorExit as fault:
             # By the handler, or by whoever closes this coroutine: then nothing may be awaited.
@@ -135,14 +135,16 @@ class HandlerRunner:
         return f"this worker has no handler for {kind!r}{meant}"
 
     async def _within_middleware(self, handler: Handler, attempt: ClaimedAttempt) -> Any:
-        go_on: Callable[[], Awaitable[Any]] = partial(handler.call, attempt.session, self._around)
+        go_on: Callable[[], Awaitable[Any]] = partial(
+            handler.call, attempt.session, self._environment
+        )
         info = info_of(attempt.claim)
         for one in reversed(self._middleware):
             go_on = partial(one, info, go_on)
         return await go_on()
 
     async def _ended_by(self, attempt: ClaimedAttempt, fault: BaseException) -> Answer | None:
-        if attempt.why == "lost" or attempt.session.has_left:
+        if attempt.why == "lost" or attempt.session.is_released:
             return None
         pause = pause_in(fault)
         if pause is not None:
@@ -160,7 +162,7 @@ class HandlerRunner:
     async def _paused(self, attempt: ClaimedAttempt, pause: Paused) -> Ending | None:
         """What the handler asked to wait for, once its other steps are done."""
         try:
-            await attempt.session.land()
+            await attempt.session.drain_steps()
         except Paused:
             return None
         return pause.leave
@@ -168,7 +170,7 @@ class HandlerRunner:
     async def _suspended(self, attempt: ClaimedAttempt, order: SuspendOrder) -> Finish | None:
         session, suspend = attempt.session, suspend_of(attempt.claim, order)
         try:
-            outcome = await session.held(again(lambda: session.calls.suspend(suspend)))
+            outcome = await session.under_lease(retried(lambda: session.calls.suspend(suspend)))
         except Paused:
             return None
         except FlowFabricError as fault:

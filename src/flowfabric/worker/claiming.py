@@ -29,7 +29,7 @@ from flowfabric.operations.workers import (
 )
 from flowfabric.worker.attempts import ClaimedAttempt
 from flowfabric.worker.calls import WorkerCalls
-from flowfabric.worker.claimed import ClaimedTask, Keeping
+from flowfabric.worker.claimed import ClaimedTask, LeaseTerms
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.grants import AnyGrant, GrantNotFound, check_grant
 from flowfabric.worker.renewals import Renewals
@@ -85,7 +85,7 @@ class Claimer:
         self._renewing = asyncio.ensure_future(renewals.run())
 
     async def close(self) -> None:
-        """Stop keeping leases and leave the list of workers; tasks that are held run out."""
+        """Stop renewing leases and leave the list of workers; the leases of held tasks run out."""
         if self._renewing is None:
             return
         self._renewing.cancel()
@@ -217,8 +217,8 @@ class Claimer:
         return self._asking(1)
 
     def _held(self, claim: Claim) -> ClaimedTask:
-        keeping = Keeping(self._registration, self.options.lease_ms)
-        task = _Permitted(claim, self._calls, keeping, self._leases)
+        terms = LeaseTerms(self._registration, self.options.lease_ms)
+        task = _Permitted(claim, self._calls, terms, self._leases)
         self._leases[claim.lease_id] = task.attempt
         # A task nobody holds any more must not keep its lease for ever.
         weakref.finalize(task, _collected, self._leases, claim)
@@ -232,12 +232,12 @@ class _Permitted(ClaimedTask):
     """Gives its permit back when it lands."""
 
     def __init__(
-        self, claim: Claim, calls: WorkerCalls, keeping: Keeping, leases: dict[str, ClaimedAttempt]
+        self, claim: Claim, calls: WorkerCalls, terms: LeaseTerms, leases: dict[str, ClaimedAttempt]
     ) -> None:
-        super().__init__(claim, calls, keeping)
+        super().__init__(claim, calls, terms)
         self._leases = leases
 
-    def landed(self) -> None:
+    def on_consumed(self) -> None:
         self._leases.pop(self.claim.lease_id, None)
 
 

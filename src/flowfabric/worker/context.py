@@ -212,13 +212,13 @@ class Context:
             ttl_ms = 0 if ttl is None else milliseconds(ttl, "ttl")
             frame = msgspec.structs.replace(frame, mode=mode, ttl_ms=ttl_ms)
         self._session.check()
-        await self._session.held(self._session.output.put(frame))
+        await self._session.under_lease(self._session.output.put(frame))
 
     async def summary(self, patch: Mapping[str, Any]) -> None:
         """Merge a JSON patch into the attempt's rolling document."""
         frame = frame_of(patch, "summary")
         self._session.check()
-        await self._session.held(
+        await self._session.under_lease(
             self._session.output.put(msgspec.structs.replace(frame, mode="summary"))
         )
 
@@ -272,7 +272,7 @@ class Context:
     def lease_healthy(self) -> bool:
         """False once the lease is lost; look before an effect that cannot be undone."""
         session = self._session
-        return not session.has_left and not session.is_overdue
+        return not session.is_released and not session.is_overdue
 
     @property
     def lease_lost(self) -> asyncio.Event:

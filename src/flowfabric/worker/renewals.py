@@ -66,7 +66,7 @@ class Renewals:
 
     async def renew(self) -> None:
         """One round; without work it is only the worker's heartbeat."""
-        attempts = [attempt for attempt in self._attempts() if not attempt.session.has_left]
+        attempts = [attempt for attempt in self._attempts() if not attempt.session.is_released]
         if not attempts:
             await self._beat()
         for start in range(0, len(attempts), _MOST):
@@ -112,7 +112,7 @@ class Renewals:
         session = attempt.session
         if isinstance(answer, Renewed):
             session.lease_until, session.failures = answer.lease_expires_at, 0
-        elif session.has_left:
+        elif session.is_released:
             # It ended or paused while the renewal was under way.
             return
         elif isinstance(answer, LEASE_IS_GONE):

@@ -14,7 +14,7 @@ from flowfabric.operations.workers import Claim, ClaimOrder, Delay, Finish, Fini
 from flowfabric.worker.answers import unacceptable
 from flowfabric.worker.attempts import CANCEL_GRACE_S, ClaimedAttempt, HandlerRunner
 from flowfabric.worker.calls import WorkerCalls, finish_of
-from flowfabric.worker.handlers import Handler, Surroundings
+from flowfabric.worker.handlers import Handler, HandlerEnvironment
 from flowfabric.worker.hearing import hearing
 from flowfabric.worker.renewals import Renewals
 from flowfabric.worker.reporting import MOST_FINISHED, Ending, Reporting
@@ -28,7 +28,7 @@ _log = logging.getLogger("flowfabric.worker")
 _LEAST_ASKED: Final = 8
 _MOST_ASKED: Final = 64
 _WAIT_MS: Final = 20_000
-_TOLD_EVERY_S: Final = 30.0
+_WARN_EVERY_S: Final = 30.0
 # Work shorter than this on average is claimed ahead: waiting for it would cost more than it does.
 _SHORT_S: Final = 0.05
 _LAST_S: Final = 0.5
@@ -112,11 +112,11 @@ class Worker:
             return
         self._calls = await self._connect()
         self._threads = ThreadPoolExecutor(self.options.concurrency, "flowfabric")
-        around = Surroundings(self._calls, self._resources, self._threads)
+        environment = HandlerEnvironment(self._calls, self._resources, self._threads)
         self._spans = WorkSpans()
-        runner = HandlerRunner(self._handlers, around, self.options.middleware)
+        runner = HandlerRunner(self._handlers, environment, self.options.middleware)
         self._perform = self._spans.attempts(runner.finish_of)
-        self._tell = self._spans.reports(self._told)
+        self._send_finishes = self._spans.reports(self._call_finish)
         self._loop = asyncio.get_running_loop()
         self._reporting = Reporting(self._finish, self._has_room.set)
         await self._calls.register_worker(self._registration)
@@ -148,10 +148,10 @@ class Worker:
         for task in left:
             task.cancel()
         await asyncio.wait(left)
-        await self._depart()
+        await self._leave()
         self._is_over.set()
 
-    async def _depart(self) -> None:
+    async def _leave(self) -> None:
         try:
             await self._calls.leave(self.options.instance_id, "stopped", self.options.namespace)
         except FlowFabricError as fault:
@@ -228,7 +228,7 @@ class Worker:
         )
 
     async def _claim_forever(self) -> None:
-        failures, told_at = 0, -_TOLD_EVERY_S
+        failures, warned_at = 0, -_WARN_EVERY_S
         loop = asyncio.get_running_loop()
         while True:
             n = min(self._room(), self._appetite)
@@ -245,8 +245,8 @@ class Worker:
             except FlowFabricError as fault:
                 if not fault.retryable:
                     raise
-                if loop.time() - told_at >= _TOLD_EVERY_S:
-                    told_at = loop.time()
+                if loop.time() - warned_at >= _WARN_EVERY_S:
+                    warned_at = loop.time()
                     _log.warning("claiming failed, trying again: %s", fault)
                 failures += 1
                 await asyncio.sleep(BACKOFF.pause_s(failures, random.random()))
@@ -349,14 +349,14 @@ class Worker:
         order = self._order(n) if n > 0 and not self._is_stopping else None
         self._asked += n if order else 0
         try:
-            reply = await self._tell(batch, order)
+            reply = await self._send_finishes(batch, order)
         finally:
             self._asked -= n if order else 0
         if order is not None:
             self._learn(n, len(reply.claimed))
         self._answered(batch, reply)
 
-    async def _told(self, batch: Sequence[Ending], order: ClaimOrder | None) -> FinishReply:
+    async def _call_finish(self, batch: Sequence[Ending], order: ClaimOrder | None) -> FinishReply:
         return await self._calls.finish([finish for _, finish in batch], order)
 
     async def _spoilt(self, batch: list[Ending], fault: Exception) -> None:
@@ -367,11 +367,11 @@ class Worker:
             return
         ((attempt, _),) = batch
         _log.error("%s is left to its lease", attempt.claim.execution_id, exc_info=fault)
-        attempt.session.left()
+        attempt.session.release()
         self._forget(attempt)
 
     def _is_lost(self, attempt: ClaimedAttempt) -> bool:
-        if attempt.session.has_left:
+        if attempt.session.is_released:
             self._forget(attempt)
             return True
         return False
@@ -388,7 +388,7 @@ class Worker:
                     continue
                 level = logging.INFO if isinstance(answer, LEASE_IS_GONE) else logging.ERROR
                 _log.log(level, "%s was not finished: %s", attempt.claim.execution_id, answer)
-            attempt.session.left()
+            attempt.session.release()
             self._attempts.pop(attempt.claim.lease_id, None)
         if self._is_stopping:
             for claim in reply.claimed:
