@@ -10,9 +10,9 @@ from typing import Any, Final, TypeVar, cast
 from flowfabric.backend.base import Answered, Backend
 from flowfabric.backend.flowing import GraphCreated, GraphRefused
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, Finished, NamedClaim, Offer
-from flowfabric.core.birth import GraphBirth
 from flowfabric.core.flow_plan import FlowAnswer, FlowApplied, FlowPlan
 from flowfabric.core.graph import Group
+from flowfabric.core.new_execution import NewGraph
 from flowfabric.core.plan import Answer, Applied, EndAttempt, Plan, Refused
 from flowfabric.core.states import FINAL
 from flowfabric.errors import FlowFabricError
@@ -90,7 +90,7 @@ class _Observed:
         return answers
 
     async def create_graph(
-        self, items: Sequence[GraphBirth]
+        self, items: Sequence[NewGraph]
     ) -> list[Answered[GraphCreated | GraphRefused]]:
         answers = await self._call("create_graph", self._backend.create_graph(items))
         for item, answer in zip(items, answers, strict=True):
