@@ -54,13 +54,13 @@ def connector(
     duties: bool,
 ) -> Connect:
     """How to reach what the address names, once somebody wants to, and whom to tell then."""
-    shown = None if token is None else checked_token(token)
+    checked = None if token is None else checked_token(token)
 
     async def connect() -> Connection:
         chosen = settings_for(url, settings)
         if chosen.store.scheme in SERVER_SCHEMES:
-            return await connect_http(chosen.store.path, shown or chosen.api_token, observer())
-        if shown is not None:
+            return await connect_http(chosen.store.path, checked or chosen.api_token, observer())
+        if checked is not None:
             raise ConfigError("token: a store needs none; only a server asks for one")
         return await connect_embedded(chosen, observer(), duties=duties)
 
@@ -71,16 +71,16 @@ async def connect_http(url: str, token: Secret, observer: Observer = NO_OBSERVER
     """Reach a server, which must answer and know the token."""
     try:
         from flowfabric.client.connecting import connect
-        from flowfabric.client.operations import over
+        from flowfabric.client.operations import http_transport
         from flowfabric.client.reads import persistent
     except ModuleNotFoundError as fault:
         raise ConfigError(
             f"url: a server is reached with the package {fault.name}: install flowfabric[http]"
         ) from None
     client = await connect(url, token)
-    worker = WorkerCalls(persistent(over(client.rest)), client.worker_reads)
+    worker = WorkerCalls(persistent(http_transport(client.rest)), client.worker_reads)
     return Connection(
-        Submitter(over(client.rest), client.waiter),
+        Submitter(http_transport(client.rest), client.waiter),
         observed_worker(worker, observer),
         client.rest.close,
     )

@@ -13,7 +13,7 @@ from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.layers import Hook, layered
 
 
-class Home:
+class LazyConnection:
     """Opens on first use; close it with `await fabric.close()` or use it in `async with`."""
 
     def __init__(self, connect: Connect) -> None:
