@@ -48,7 +48,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settle, "PAGE", 3)
     monkeypatch.setattr(flow_cancel, "MEMBERS_PER_STEP", 3)
     tiny = (Size(2, 2, 1_000), Size(2, 3, 1_000))
-    monkeypatch.setattr(graph_chunks.births_of, "__defaults__", tiny)
+    monkeypatch.setattr(graph_chunks.chunks_of, "__defaults__", tiny)
 
 
 class World:

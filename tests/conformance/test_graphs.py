@@ -432,7 +432,7 @@ async def test_concurrent_submits_with_one_key_make_one_flow(driver: Driver) -> 
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs of a handful of members already go in chunks."""
     tiny = (Size(3, 4, 1_000), Size(2, 3, 1_000))
-    monkeypatch.setattr(graph_chunks.births_of, "__defaults__", tiny)
+    monkeypatch.setattr(graph_chunks.chunks_of, "__defaults__", tiny)
 
 
 @pytest.mark.usefixtures("small_steps")

@@ -32,17 +32,17 @@ local function ended_of(id, index)
   return row and unpack_message(row) or false
 end
 
--- ---- births
+-- ---- new executions
 
 -- {id, shape, instant of the last record of its fairness key or 0}
-function probes.born(now, a)
+function probes.initial_record(now, a)
   local c, tag = open(now), ff.tag_of(a[1])
   local row = record(a[2][@shape.record])
   call('DEL', ff.fairness(tag, row[@namespace]))
   if a[3] ~= 0 then
     call('HSET', ff.fairness(tag, row[@namespace]), row[@lane] .. ',' .. a[2][@shape.fairness_key], a[3])
   end
-  return probed['create.born'](c, tag, a[2])
+  return probed['create.initial_record'](c, tag, a[2])
 end
 
 -- {tag, row, key, id, window, when it is asked again}: whom the key stands for then

@@ -44,8 +44,8 @@ from flowfabric.backend.types import (
     With,
     Worker,
 )
-from flowfabric.core.birth import Birth
 from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
+from flowfabric.core.new_execution import NewExecution
 from flowfabric.core.plan import Answer, Plan, Refused
 from flowfabric.operations.streams import FramePage
 
@@ -82,7 +82,7 @@ class Backend(Flowing, Limiting, Protocol):
 
     # changes
 
-    async def create(self, items: Sequence[Birth]) -> list[Answered[CreateAnswer]]: ...
+    async def create(self, items: Sequence[NewExecution]) -> list[Answered[CreateAnswer]]: ...
 
     async def apply(self, plans: Sequence[Plan]) -> list[Answered[Answer]]: ...
 

@@ -108,7 +108,7 @@ class Events:
         return await self.subscribe(frozenset[Family]({"signal"}), scope, cursor)
 
     async def subscribe_instance_tags(self) -> Subscription:
-        """Reserved. To find what bears a tag, search for it."""
+        """Reserved. To find what has a tag, search for it."""
         raise Unavailable("subscribe_instance_tags: no store offers it; search by tag instead")
 
     async def _position(self, cursor: Cursor) -> bytes:

@@ -36,11 +36,11 @@ class Waits:
     async def call(self, submission: Submission, beside: frozenset[With] = frozenset()) -> Seen:
         """Create an execution and wait for its end. Who listens before it exists hears the end
         and need not look before."""
-        birth = await self._executions.prepare(submission)
-        execution_id = birth.execution_id
+        new = await self._executions.prepare(submission)
+        execution_id = new.execution_id
         subscription = self._subscribe(execution_id)
         try:
-            submitted = await self._executions.bear(birth)
+            submitted = await self._executions.insert(new)
             if submitted.is_new:
                 await subscription.wait_before_read(_FIRST_LOOK_S)
                 return await self._ended(execution_id, None, beside, subscription)

@@ -57,8 +57,8 @@ from flowfabric.backend.types import (
     With,
     Worker,
 )
-from flowfabric.core.birth import Birth
 from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
+from flowfabric.core.new_execution import NewExecution
 from flowfabric.core.plan import Answer, Plan, Refused
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.streams import FramePage
@@ -97,7 +97,7 @@ class ReferenceBackend(FlowMechanisms, LimitMechanisms):
 
     # ---- changes
 
-    async def create(self, items: Sequence[Birth]) -> list[Answered[CreateAnswer]]:
+    async def create(self, items: Sequence[NewExecution]) -> list[Answered[CreateAnswer]]:
         return await self._runner.write(Work("create", creating.start_create, items))
 
     async def apply(self, plans: Sequence[Plan]) -> list[Answered[Answer]]:

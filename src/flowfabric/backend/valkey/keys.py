@@ -139,5 +139,5 @@ def state_view(bucket: str, namespace: str, lane: str) -> str:
 
 
 def tag_view(namespace: str, name: str, value: str) -> str:
-    """The name, in its partition, of the records of a namespace that bear a tag."""
+    """The name, in its partition, of the records of a namespace that have a tag."""
     return f"tag:{namespace}:{len(name.encode())}:{name}:{value}"

@@ -67,7 +67,7 @@ def test_a_document_that_is_not_there_cannot_be_removed(world: World) -> None:
     assert world.tables.config_revision() == 2
 
 
-def test_a_document_that_comes_back_never_bears_an_old_version(world: World) -> None:
+def test_a_document_that_comes_back_never_has_an_old_version(world: World) -> None:
     world.answers(start_put, ConfigPut("a", 0, b"1"), ConfigPut("a", 1, b""))
     back = world.do(start_put, ConfigPut("a", 0, b"2"))
     assert back == PutAnswer(True, ConfigDocument("a", 3, b"2"))

@@ -305,5 +305,5 @@ CREATE TABLE log (
 CREATE TABLE process (
     token TEXT    NOT NULL PRIMARY KEY,
     pid   INTEGER NOT NULL,
-    birth TEXT    NOT NULL
+    start TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;

@@ -145,7 +145,7 @@ function ff.unknown_dimension(level, amounts)
   end
 end
 
--- The first level that cannot bear this much more, and the breach. What a hold has set aside is no
+-- The first level that cannot take this much more, and the breach. What a hold has set aside is no
 -- more: it frees as much as it holds, and within that nothing is refused.
 -- mirrors core.limits.budgets.refusal
 function ff.refusal(chain, amounts, held)
