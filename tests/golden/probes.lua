@@ -346,7 +346,7 @@ end
 function probes.choose(now, a)
   local _, state, gate = gate_in(now, a)
   for i = 1, #a[6], 2 do ff.list_waiter(a[1], a[2], a[6][i], a[6][i + 1]) end
-  local told = ff.woken_at_gate(state, gate)
+  local told = ff.admissible_at_gate(state, gate)
   return { told, call('ZRANGE', $key.waiter_ranks .. a[1] .. ':' .. a[2], 0, -1) }
 end
 

@@ -164,7 +164,7 @@ _LIMITED: Final = [
 
 
 @pytest.mark.parametrize("situation", _LIMITED, ids=str)
-def test_work_is_let_go_when_its_limit_has_room(situation: Situation) -> None:
+def test_work_is_unblocked_when_its_limit_has_room(situation: Situation) -> None:
     duty, plan, after = act(due_record(situation, wake_at=NOW), Beside(admissible=True))
     assert (duty, plan.rule) == ("unblock", "unblock")
     assert (after.state, after.reason, after.next) == ("waiting", "", situation.next)

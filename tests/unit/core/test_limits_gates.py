@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowfabric.core.limits.gates import (
+    Admissible,
     Bid,
     Entry,
     Full,
@@ -18,7 +19,7 @@ from flowfabric.core.limits.gates import (
     Standing,
     TooFast,
     Waiter,
-    Woken,
+    admissible,
     bid_of,
     budget_list,
     choose,
@@ -26,7 +27,6 @@ from flowfabric.core.limits.gates import (
     extend,
     key_gate,
     quota_gate,
-    woken,
 )
 
 NOW = 1_000_000
@@ -220,6 +220,6 @@ def test_whoever_is_told_would_be_let_in(
     [(quota_gate("x"), "quota"), (key_gate("n", "x"), "concurrency"), (budget_list("x"), "budget")],
 )
 def test_a_waiter_is_told_for_what_reason_it_waited(name: str, reason: str) -> None:
-    told = woken(name, "e", waiter(grant_id="g"))
+    told = admissible(name, "e", waiter(grant_id="g"))
     assert (told.execution_id, told.reason, told.grant_id) == ("e", reason, "g")
-    assert isinstance(told, Woken)
+    assert isinstance(told, Admissible)

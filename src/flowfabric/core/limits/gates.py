@@ -15,7 +15,7 @@ from flowfabric.errors import NotFound
 _replace = msgspec.structs.replace
 
 # A raised limit or a reset wakes no more than this many at once.
-MOST_WOKEN: Final = 100
+MOST_ADMISSIBLE: Final = 100
 # How many of a line are looked at to find those that fit.
 MOST_LOOKS: Final = 200
 # One step drops no more slots, entries or holds that have ended than this; what is left still
@@ -76,7 +76,7 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     grant_id: str = ""
 
 
-class Woken(msgspec.Struct, frozen=True):
+class Admissible(msgspec.Struct, frozen=True):
     """A waiter that may try again, and for what reason it was turned away."""
 
     execution_id: str
@@ -161,9 +161,9 @@ def reason_of_limit(name: str) -> Literal["budget", "quota", "concurrency"]:
     return REASONS[name[: len(BUDGET)]]
 
 
-def woken(limit: str, execution_id: str, waiter: Waiter) -> Woken:
+def admissible(limit: str, execution_id: str, waiter: Waiter) -> Admissible:
     """Tell a waiter of this list that it may try again."""
-    return Woken(execution_id, reason_of_limit(limit), waiter.grant_id)
+    return Admissible(execution_id, reason_of_limit(limit), waiter.grant_id)
 
 
 def listed_until(look_ms: int, now: int) -> int:

@@ -170,7 +170,7 @@ end
 -- The best waiters that fit in now, one per free slot and entry; they, and those whose time is over,
 -- are taken off the line.
 -- mirrors core.limits.gates.choose
-function ff.woken_at_gate(state, gate)
+function ff.admissible_at_gate(state, gate)
   local chosen, slots, entries = {}, gate.slots, gate.entries
   local waiting = ff.first_waiters(state.tag, gate.name, $gates.MOST_LOOKS)
   for i = 1, #waiting do
@@ -179,7 +179,7 @@ function ff.woken_at_gate(state, gate)
       ff.unlist_waiter(state.tag, gate.name, waiting[i][1])
     elseif fits(gate.quota, waiter, slots, entries) then
       slots, entries = slots + 1, entries + waiter[3]
-      if #chosen < $gates.MOST_WOKEN then chosen[#chosen + 1] = waiting[i] end
+      if #chosen < $gates.MOST_ADMISSIBLE then chosen[#chosen + 1] = waiting[i] end
     end
   end
   local told = {}

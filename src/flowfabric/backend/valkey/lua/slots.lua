@@ -2,8 +2,8 @@
 -- request: {act, tag, what}, ...; what, by act:
 --   extend   {gate, execution, holder, hold ms}
 --   vacate   {gate, execution, holder or '', slot, entry}
--- answers: {'held', whether a slot is held now}; {'freed', woken, true, 0}; or {'unreadable', what, id}.
---   `woken` is {execution, grant, ...}.
+-- answers: {'held', whether a slot is held now}; {'freed', admissible, true, 0}; or {'unreadable', what, id}.
+--   `admissible` is {execution, grant, ...}.
 
 local acts = {}
 
@@ -38,7 +38,7 @@ function acts.vacate(state, item)
   if slots + entries == 0 and not gate.relieved then return { 'freed', {}, true, 0 } end
   -- What ended by itself makes room too, and nobody else would tell.
   gate.relieved = false
-  return { 'freed', ff.woken_at_gate(state, gate), true, 0 }
+  return { 'freed', ff.admissible_at_gate(state, gate), true, 0 }
 end
 
 ff.register('slots', function(_, args)
