@@ -191,7 +191,7 @@ async def lost(driver: Driver) -> str:
     return held.execution_id
 
 
-async def woken(driver: Driver) -> str:
+async def timed(driver: Driver) -> str:
     held = await driver.reach("delayed")
     await found_empty(driver)
     due_at = (await driver.record(held.execution_id)).wake_at
@@ -204,7 +204,7 @@ async def found_empty(driver: Driver) -> None:
     assert await driver.claim_all(n=8) == []
 
 
-@pytest.mark.parametrize("way", [submitted, unblocked, lost, woken])
+@pytest.mark.parametrize("way", [submitted, unblocked, lost, timed])
 async def test_work_that_came_while_nobody_waited_is_claimed_at_once(
     driver: Driver, way: Callable[[Driver], Awaitable[str]]
 ) -> None:

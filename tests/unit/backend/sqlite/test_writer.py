@@ -251,12 +251,12 @@ async def test_a_group_waits_for_the_lock_of_another_process(
 ) -> None:
     pauses: list[float] = []
 
-    def let_go(seconds: float) -> None:
+    def release_lock(seconds: float) -> None:
         pauses.append(seconds)
         if len(pauses) == 2:
             rival.execute("ROLLBACK")
 
-    monkeypatch.setattr(groups, "_pause", let_go)
+    monkeypatch.setattr(groups, "_pause", release_lock)
     rival.execute("BEGIN IMMEDIATE")
     assert await home.write(work(put("a"))) == [None]
     assert 0.005 <= pauses[0] <= 0.01 <= pauses[1] <= 0.02

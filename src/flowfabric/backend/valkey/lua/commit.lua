@@ -74,8 +74,8 @@ function WRITERS.gate(c, tag, put)
 end
 
 -- {gate, 's' for a slot or 'e' for an entry, execution}: an ended one goes.
-function WRITERS.standing(_, tag, put)
-  ff.drop_place(tag, put[2], put[3], put[4])
+function WRITERS.gate_row(_, tag, put)
+  ff.delete_gate_row(tag, put[2], put[3], put[4])
 end
 
 -- {limit, execution}: it no longer waits.
