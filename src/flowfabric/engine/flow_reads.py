@@ -2,7 +2,7 @@
 
 from typing import Final, Literal
 
-from flowfabric.backend.flowing import EdgeQuery, MemberQuery
+from flowfabric.backend.flow_store import EdgeQuery, MemberQuery
 from flowfabric.backend.types import With
 from flowfabric.core.cursors import Place, read_cursor, write_cursor
 from flowfabric.core.edge_policies import policy_of

@@ -6,12 +6,12 @@ from uuid import UUID
 
 from flowfabric.backend.memory import MemoryTables
 from flowfabric.backend.reference.applying import start_apply
-from flowfabric.backend.reference.claiming import start_claim
-from flowfabric.backend.reference.creating import start_create
-from flowfabric.backend.reference.growing import start_create_graph
+from flowfabric.backend.reference.claims import start_claim
+from flowfabric.backend.reference.create_graph import start_create_graph
+from flowfabric.backend.reference.creation import start_create
 from flowfabric.backend.reference.tables import RECORDS, Changes
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.verifying import verify
+from flowfabric.backend.reference.verification import verify
 from flowfabric.backend.reference.work import Work, perform
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, Discrepancy
 from flowfabric.core.fence import Fence

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from flowfabric.backend.reference.reading import count, due, queues, read
+from flowfabric.backend.reference.reads import count, due, queues, read
 from flowfabric.backend.reference.tables import FLOWS, KEPT
 from flowfabric.backend.types import DuePage, Queue, Seen, With
 from flowfabric.core.events import LogEntry

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from flowfabric.backend.reference.limit_tables import TIMERS
-from flowfabric.backend.reference.placing import is_flow_among
+from flowfabric.backend.reference.placement import is_flow_among
 from flowfabric.backend.reference.tables import (
     ATTEMPTS,
     BLOBS,
