@@ -141,7 +141,7 @@ class Backend(FlowStore, LimitStore, Protocol):
     # reads
 
     async def read(
-        self, ids: Sequence[str], beside: frozenset[With], documents: Named = NO_DOCUMENTS
+        self, ids: Sequence[str], include: frozenset[With], documents: Named = NO_DOCUMENTS
     ) -> list[Seen | None]: ...
 
     async def search(self, request: ListRequest) -> Page: ...

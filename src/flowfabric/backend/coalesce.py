@@ -221,26 +221,26 @@ class Store:
     def read(
         self,
         execution_id: str,
-        beside: frozenset[With] = frozenset(),
+        include: frozenset[With] = frozenset(),
         documents: Collection[str] = (),
     ) -> asyncio.Future[Seen | None]:
         """A record with what is asked for beside it. Others who ask for the same execution in the
         same turn may have more of its documents read, never fewer."""
-        gatherer = self._reads.get(beside)
+        gatherer = self._reads.get(include)
         if gatherer is None:
-            gatherer = self._reads[beside] = Gatherer(
-                self._read_with(beside), MOST_READS, self._place(lambda wanted: wanted[0])
+            gatherer = self._reads[include] = Gatherer(
+                self._read_with(include), MOST_READS, self._place(lambda wanted: wanted[0])
             )
         return gatherer.submit((execution_id, documents))
 
-    def _read_with(self, beside: frozenset[With]) -> _Run[_Wanted, Seen | None]:
+    def _read_with(self, include: frozenset[With]) -> _Run[_Wanted, Seen | None]:
         async def run(wanted: Sequence[_Wanted]) -> list[Answered[Seen | None]]:
             named: dict[str, set[str]] = {}
             for execution_id, documents in wanted:
                 if documents:
                     named.setdefault(execution_id, set()).update(documents)
             ids = [execution_id for execution_id, _ in wanted]
-            return [*await self.backend.read(ids, beside, named)]
+            return [*await self.backend.read(ids, include, named)]
 
         return run
 

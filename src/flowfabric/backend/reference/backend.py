@@ -165,9 +165,9 @@ class ReferenceBackend(ReferenceFlows, ReferenceLimits):
     # ---- reads
 
     async def read(
-        self, ids: Sequence[str], beside: frozenset[With], documents: Named = NO_DOCUMENTS
+        self, ids: Sequence[str], include: frozenset[With], documents: Named = NO_DOCUMENTS
     ) -> list[Seen | None]:
-        return await self._runner.read(lambda tx: reads.read(tx, ids, beside, documents))
+        return await self._runner.read(lambda tx: reads.read(tx, ids, include, documents))
 
     async def search(self, request: ListRequest) -> Page:
         return await self._runner.read(lambda tx: search.search(tx, request))

@@ -12,8 +12,8 @@ from flowfabric.core.rules.operators import revoke
 from tests.unit.backend.reference.world import FLOW, World
 
 
-def seen(world: World, execution_id: str, *beside: With) -> Seen:
-    (found,) = world.read(read, [execution_id], frozenset(beside))
+def seen(world: World, execution_id: str, *include: With) -> Seen:
+    (found,) = world.read(read, [execution_id], frozenset(include))
     assert found is not None
     return found
 
