@@ -172,24 +172,24 @@ def flow_state(flow: Flow) -> str:
 
 
 # The states in which each policy ends a member, those first that cost nobody anything.
-COVERED: Final[dict[CancelPolicy, tuple[State, ...]]] = {
+CANCELLED_BY_POLICY: Final[dict[CancelPolicy, tuple[State, ...]]] = {
     "cancel_all": ("waiting", "delayed", "blocked", "suspended", "active", "lost"),
     "cancel_pending": ("waiting", "delayed", "blocked", "suspended"),
 }
 
 
-def covered_states(flow: Flow) -> tuple[State, ...]:
-    return COVERED.get(flow.cancel_policy, ()) if flow.cancelled_at else ()
+def states_to_cancel(flow: Flow) -> tuple[State, ...]:
+    return CANCELLED_BY_POLICY.get(flow.cancel_policy, ()) if flow.cancelled_at else ()
 
 
-def is_covered(flow: Flow | None, state: State) -> bool:
+def is_cancelled_by_flow(flow: Flow | None, state: State) -> bool:
     """Whether the flow's cancellation ends a member in this state."""
-    return flow is not None and state in covered_states(flow)
+    return flow is not None and state in states_to_cancel(flow)
 
 
-def covered_members(flow: Flow) -> int:
+def members_to_cancel(flow: Flow) -> int:
     """How many members the flow's cancellation still has to end, by its counters."""
-    if not covered_states(flow):
+    if not states_to_cancel(flow):
         return 0
     spared = flow.counts.get("active", 0) if flow.cancel_policy == "cancel_pending" else 0
     return live_members(flow) - spared
@@ -197,7 +197,7 @@ def covered_members(flow: Flow) -> int:
 
 def has_work(flow: Flow) -> bool:
     """Whether a bounded step left something over that the flow's timer would go on with."""
-    return bool(flow.unsettled) or covered_members(flow) > 0
+    return bool(flow.unsettled) or members_to_cancel(flow) > 0
 
 
 def flow_due_at(flow: Flow, now: int) -> int:

@@ -183,9 +183,9 @@ class Claims:
         leased: list[Offer] = []
         reserved: list[Record] = []
         for offer in answer.offers:
-            if offer.fate == "leased":
+            if offer.disposition == "leased":
                 leased.append(offer)
-            elif offer.fate == "reserved":
+            elif offer.disposition == "reserved":
                 reserved.append(offer.record)
             else:
                 await end_unclaimable(self._deps, offer)
@@ -316,7 +316,7 @@ class Claims:
         except FlowFabricError:
             await self._admissions.give_back(let)
             raise
-        if isinstance(answer, Offer) and answer.fate == "leased":
+        if isinstance(answer, Offer) and answer.disposition == "leased":
             return answer
         await self._admissions.give_back(let)
         if isinstance(answer, Offer):

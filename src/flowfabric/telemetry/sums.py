@@ -19,15 +19,15 @@ class Sums(Collector):
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         counted = self.counted()
-        hits, fates = dict(counted.hits), dict(counted.siblings)
-        cuts = {fate: n for fate, n in fates.items() if fate not in _NOT_CUT}
-        ends = {fate: n for fate, n in fates.items() if fate in _NOT_CUT}
+        hits, siblings = dict(counted.hits), dict(counted.siblings)
+        cuts = {name: n for name, n in siblings.items() if name not in _NOT_CUT}
+        ends = {name: n for name, n in siblings.items() if name in _NOT_CUT}
         if cuts:
             ends["cancelled"] = sum(cuts.values())
         yield _family("ff_budget_hit", "Starts a budget held", "dimension", _of(hits, "budget"))
         yield _family("ff_quota_hit", "Starts a quota held", "reason", _of(hits, "quota"))
         yield _family("ff_sibling_cancel_dispatched", "Siblings cut", "reason", cuts)
-        yield _family("ff_sibling_cancel_disposition", "Fates of siblings", "disposition", ends)
+        yield _family("ff_sibling_cancel_disposition", "Ends of siblings", "disposition", ends)
         yield _sum("ff_doorbell_reconnects", "Doorbells connected again", counted.reconnects)
         yield _sum("ff_function_reload", "Missing functions loaded again", counted.reloads)
 

@@ -76,8 +76,8 @@ def test_three_of_five(outcomes: list[Outcome], state: str, on_satisfied: OnSati
     for number, outcome in enumerate(outcomes):
         graph.end(number, outcome)
     assert group_of(graph, target).state == state
-    fates = {"pending": "blocked", "satisfied": "waiting", "impossible": "skipped"}
-    assert graph.state(target) == fates[state]
+    states = {"pending": "blocked", "satisfied": "waiting", "impossible": "skipped"}
+    assert graph.state(target) == states[state]
     left = [graph.state(i) for i in range(len(outcomes), 5)]
     cut = state != "pending" and on_satisfied == "cancel_remaining"
     assert left == ["cancelled" if cut else "waiting"] * len(left)

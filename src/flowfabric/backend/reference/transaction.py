@@ -298,5 +298,5 @@ class Transaction:
         self.rows_written += 1
         self.rings.add(LOG_BELL)
 
-    def count_sibling(self, fate: str) -> None:
-        self.siblings.append(fate)
+    def count_sibling(self, disposition: str) -> None:
+        self.siblings.append(disposition)

@@ -56,5 +56,5 @@ def graph_tables() -> dict[str, Any]:
         "FLOW_RANGES": FLOW_RANGES,
         "LIVE_PLACES": _places(graph.LIVE_PUBLIC),
         "UNHAPPY_PLACES": _places(graph.UNHAPPY),
-        "COVERED": graph.COVERED,
+        "CANCELLED_BY_POLICY": graph.CANCELLED_BY_POLICY,
     }
