@@ -13,7 +13,7 @@ EdgeState = Literal["staged", "open", "satisfied", "impossible"]
 GroupState = Literal["pending", "satisfied", "impossible"]
 GroupPolicy = Literal["all_of", "any_of", "quorum"]
 OnSatisfied = Literal["", "cancel_remaining", "let_run"]
-Work = Literal["settle", "gather", "cut"]
+Work = Literal["settle", "gather", "cancel_siblings"]
 CancelPolicy = Literal["", "cancel_all", "cancel_pending", "flow_only"]
 
 # Edges made by a parent that parks on its children: every outcome satisfies one.
@@ -74,16 +74,16 @@ class Group(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=T
 class Unsettled(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Work a bounded step left over: which list to go on with, and behind which edge.
 
-    `settle` the edges that leave a member that ended; `gather` those that lead to a member and
-    whose source ended before (with `note` "replayed" the member waits again for those that did not
-    succeed); `cut` the live sources of a member whose group fired, for the reason in `note`.
-    `within` is how far the edges of the next source to cut have been looked at.
+    `settle`: the edges that leave a member that ended. `gather`: those that lead to a member and
+    whose source ended before; with the reason "replayed" the member waits again for those that did
+    not succeed. `cancel_siblings`: the live sources of a member whose group fired; `within` is how
+    far the edges of the next source have been looked at.
     """
 
     work: Work
     execution_id: str
     after: str = ""
-    note: str = ""
+    reason: str = ""
     within: str = ""
 
 

@@ -67,5 +67,5 @@ class Rows(Protocol):
     def log(self, entry: LogEntry) -> None: ...
 
     def count_sibling(self, disposition: str) -> None:
-        """Count, for whoever watches, what became of a sibling that was to be cut."""
+        """Count, for whoever watches, what became of a sibling that was to be cancelled."""
         ...

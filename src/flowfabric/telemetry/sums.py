@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 
 from flowfabric.telemetry.observer import Counted
 
-_NOT_CUT: Final = ("already_terminal", "not_found")
+_NOT_CANCELLED: Final = ("already_terminal", "not_found")
 
 
 class Sums(Collector):
@@ -20,13 +20,13 @@ class Sums(Collector):
     def collect(self) -> Iterator[CounterMetricFamily]:
         counted = self.counted()
         hits, siblings = dict(counted.hits), dict(counted.siblings)
-        cuts = {name: n for name, n in siblings.items() if name not in _NOT_CUT}
-        ends = {name: n for name, n in siblings.items() if name in _NOT_CUT}
-        if cuts:
-            ends["cancelled"] = sum(cuts.values())
+        cancelled = {name: n for name, n in siblings.items() if name not in _NOT_CANCELLED}
+        ends = {name: n for name, n in siblings.items() if name in _NOT_CANCELLED}
+        if cancelled:
+            ends["cancelled"] = sum(cancelled.values())
         yield _family("ff_budget_hit", "Starts a budget held", "dimension", _of(hits, "budget"))
         yield _family("ff_quota_hit", "Starts a quota held", "reason", _of(hits, "quota"))
-        yield _family("ff_sibling_cancel_dispatched", "Siblings cut", "reason", cuts)
+        yield _family("ff_sibling_cancel_dispatched", "Siblings cancelled", "reason", cancelled)
         yield _family("ff_sibling_cancel_disposition", "Ends of siblings", "disposition", ends)
         yield _sum("ff_doorbell_reconnects", "Doorbells connected again", counted.reconnects)
         yield _sum("ff_function_reload", "Missing functions loaded again", counted.reloads)

@@ -49,7 +49,7 @@ class Transaction:
         self.searchable = searchable
         self.rings: set[str] = set()
         self.rows_written = 0
-        # What became of siblings that were to be cut.
+        # What became of siblings that were to be cancelled.
         self.siblings: list[str] = []
         self._seen: dict[Table[Any, Any], dict[Any, Any]] = {}
         self._dirty: dict[Table[Any, Any], dict[Any, Any]] = {}

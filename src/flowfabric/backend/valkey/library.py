@@ -49,7 +49,7 @@ FILES: Final = (
     "graph",
     "members",
     "walk",
-    "cut",
+    "cancel_siblings",
     "settle",
     "foresight",
     "settle_plan",
@@ -84,15 +84,15 @@ FILES: Final = (
 
 # After so many seconds of processor a call leaves further items, the rest of a claim behind them,
 # and the rest of a walk through a flow to another one; so many are done in any case. What is looked
-# at before a walk is part of it, and the losers of a race of fifty are cut in one step. Far below
-# what a call may take: it still has to write what it gathered, and may have to share its core.
+# at before a walk is part of it, and the losers of a race of fifty are cancelled in one step. Far
+# below what a call may take: it still has to write what it gathered, and may have to share its core.
 LONG: Final = {
     "items": (0.001, 2),
     "claim": (0.0015, 4),
     "flows": (0.001, 1),
     "foresight": (0.0005, 16),
     "walk": (0.0015, 16),
-    "cut": (0.0015, 50),
+    "cancel_siblings": (0.0015, 50),
 }
 # A decision that is older when it arrives is made again, by a newer clock.
 DECISION_MS: Final = 1_000

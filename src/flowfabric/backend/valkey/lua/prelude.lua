@@ -151,7 +151,7 @@ function ff.close(c, head)
   return c.out
 end
 
--- Count what became of a sibling that was to be cut; told beside the answer, if there was one.
+-- Count what became of a sibling that was to be cancelled; told beside the answer, if there was one.
 function ff.count_sibling(c, disposition)
   local siblings = c.siblings or {}
   siblings[disposition] = (siblings[disposition] or 0) + 1
