@@ -28,7 +28,7 @@ def pair() -> Iterator[WatchedPair]:
 def settings_for(*ports: int, name: str = NAME, **options: str) -> Settings:
     places = tuple(("127.0.0.1", port) for port in ports)
     store = StoreUrl("valkey", name, options, password=Secret("open"), sentinels=places)
-    return Settings(store=store, waitpoint_secret=Secret("5e" * 32), boot_patience_s=0.0)
+    return Settings(store=store, waitpoint_secret=Secret("5e" * 32), boot_timeout_s=0.0)
 
 
 @pytest.mark.parametrize(
