@@ -1,8 +1,8 @@
 """Settling: what the end of a member does to the graph behind it, in the same step.
 
 Edges are settled first, breadth first, and siblings are cancelled when no edge is left: only then
-is it known whom nobody needs any more, and the end is the same however small the steps were. Work is
-bounded; what a step leaves over is remembered on the flow by position, never edge by edge, and
+is it known whom nobody needs any more, and the end is the same however small the steps were. Work
+is bounded; what a step leaves over is remembered on the flow by position, never edge by edge, and
 taken up again newest first, which keeps that list short.
 """
 

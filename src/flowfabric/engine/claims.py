@@ -52,7 +52,7 @@ MOST_LOOKS: Final = 32
 # A ring most often stands for little work, and so does the end of few: then so many are asked for,
 # and the rest only if there are as many. Every execution asked for costs two identifiers, whether
 # it comes or not.
-FEW: Final = 4
+FIRST_CLAIMS: Final = 4
 
 Leaving = asyncio.Future[Any]
 T = TypeVar("T", bound=ClaimTerms)
@@ -212,7 +212,7 @@ class Claims:
         loop = asyncio.get_running_loop()
         end = loop.time() + order.wait_ms / 1000
         claimed, is_everything = await self._first_look(order)
-        few = msgspec.structs.replace(order, n=min(order.n, FEW))
+        few = msgspec.structs.replace(order, n=min(order.n, FIRST_CLAIMS))
         while not claimed and (left := end - loop.time()) > 0:
             if is_everything:
                 await listening.wait(min(left, self._nap_s()))

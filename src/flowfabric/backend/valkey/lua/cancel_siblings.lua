@@ -63,7 +63,7 @@ function ff.cancel_next(c, w)
   local ids, edges, size = ff.page_of(w, ff.incoming(work[@u.execution_id]), work, w.edges)
   local after, within = work[@u.after], work[@u.within]
   for i = 1, size do
-    if not ff.has_room(c, w, LONG.cancel_siblings) then break end
+    if not ff.has_room(c, w, CPU_LIMITS.cancel_siblings) then break end
     w.edges = w.edges - 1
     local looked = ff.cancel_source(c, w, edges[i], work[@u.reason], within)
     if looked then

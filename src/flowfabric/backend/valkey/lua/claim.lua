@@ -327,7 +327,7 @@ function ff.claim(c, request)
     while #offers < asked and looks > 0 do
       looks = looks - 1
       -- In a cluster a claim has divided what it wants among partitions, by rank.
-      if not c.cluster and ff.is_long(c, LONG.claim, #offers) then break end
+      if not c.cluster and ff.is_long(c, CPU_LIMITS.claim, #offers) then break end
       local queue = next_queue(c, order, at)
       if not queue or bound and queue.best > bound then break end
       local id = queue.id
@@ -348,7 +348,7 @@ end
 ff.register('claim', function(_, args)
   local c = ff.open(args)
   ff.open_claims(c, c.request)
-  return ff.close(c, ff.each(c, c.request, ff.claim, LONG.items))
+  return ff.close(c, ff.each(c, c.request, ff.claim, CPU_LIMITS.items))
 end)
 
 -- mirrors core.lease.may_lease, core.lease.has_live_grant

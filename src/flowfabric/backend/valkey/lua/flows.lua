@@ -38,7 +38,7 @@ local function cancel_in(c, tag, flow_id, state, most, plan)
     local places = ff.members_behind(tag, flow_id, state, after_at, after, most - ended)
     for i = 1, #places, 2 do
       ended = ended + cancel_member(c, tag, places[i], state, plan)
-      if ff.is_full(c, LONG.walk, ended) then return ended, true end
+      if ff.is_full(c, CPU_LIMITS.walk, ended) then return ended, true end
     end
     if ended >= most or #places == 0 then break end
     after, after_at = places[#places - 1], places[#places]
@@ -88,7 +88,7 @@ end
 
 ff.register('cancel_flow', function(_, args)
   local c = ff.open(args)
-  return ff.close(c, ff.each(c, c.request, cancel_flow, LONG.flows))
+  return ff.close(c, ff.each(c, c.request, cancel_flow, CPU_LIMITS.flows))
 end)
 
 -- One more bounded step of what a flow has left to do. A cancel comes first: what it ends, nothing
@@ -112,5 +112,5 @@ end
 
 ff.register('settle', function(_, args)
   local c = ff.open(args)
-  return ff.close(c, ff.each(c, c.request, go_on, LONG.flows))
+  return ff.close(c, ff.each(c, c.request, go_on, CPU_LIMITS.flows))
 end)

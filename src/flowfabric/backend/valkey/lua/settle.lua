@@ -119,7 +119,7 @@ local function settle_member(c, w, work)
   local ids, edges, size = outgoing_page(c, w, work)
   local after, changed = work[@u.after], {}
   for i = 1, size do
-    if not ff.has_room(c, w, LONG.walk) then break end
+    if not ff.has_room(c, w, CPU_LIMITS.walk) then break end
     w.looks = w.looks - 1
     after = ids[i]
     local edge = edges[i]
@@ -161,7 +161,7 @@ local function gather(c, w, work)
   local ids, edges, size = ff.page_of(w, ff.incoming(work[@u.execution_id]), work, w.looks)
   local after, changed = work[@u.after], {}
   for i = 1, size do
-    if not ff.has_room(c, w, LONG.walk) then break end
+    if not ff.has_room(c, w, CPU_LIMITS.walk) then break end
     w.looks = w.looks - 1
     after = ids[i]
     if gather_edge(c, w, edges[i], replayed) then
@@ -203,7 +203,7 @@ local function run(c, w)
   local may_cancel = true
   local unsettled = flow[@f.unsettled]
   for i = 1, #unsettled do may_cancel = may_cancel and unsettled[i][@u.work] == $work.cancel_siblings end
-  while ff.has_room(c, w, LONG.walk) do
+  while ff.has_room(c, w, CPU_LIMITS.walk) do
     if #w.left > 0 or w.first <= #w.fresh then
       settle_next(c, w)
     elseif #w.cancels > 0 and may_cancel then
