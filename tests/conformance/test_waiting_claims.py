@@ -1,4 +1,4 @@
-"""Idle claims: they wait for a doorbell and are woken when there is something for them."""
+"""Idle claims: they wait for a notification and are woken when there is something for them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ MANY = 20
 
 @pytest.fixture(autouse=True)
 def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the bell wakes a claim here."""
+    """Only a notification wakes a claim here."""
     monkeypatch.setattr(claims_module, "SAFETY_NET_S", 600.0)
 
 
@@ -32,7 +32,7 @@ def ids(claimed: list[Claimed]) -> list[str]:
 
 
 async def waiting_claim(driver: Driver, **fields: Any) -> asyncio.Task[list[Claimed]]:
-    """A claim that found nothing and waits for a bell: it had time for more than two looks."""
+    """A claim that found nothing and waits: it had time for more than two looks."""
     order = {"wait_ms": PATIENT_MS} | fields
     task = asyncio.create_task(driver.claim_all(**order))
     for _ in range(3):

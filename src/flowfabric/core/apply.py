@@ -1,7 +1,7 @@
 """`apply`: one plan, wholly or not at all. Every store does exactly this, in this order.
 
 1. guard  2. record  3. attempt, blobs, documents, stream  4. views  5. settle
-6. flow counters  7. event. Doorbells ring after the batch, outside of here.
+6. flow counters  7. event. Notifications go out after the batch, outside of here.
 """
 
 import msgspec
