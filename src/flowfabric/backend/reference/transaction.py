@@ -49,7 +49,7 @@ class Transaction:
         self.searchable = searchable
         self.topics: set[str] = set()
         self.rows_written = 0
-        # What became of siblings that were to be cut.
+        # What became of siblings that were to be cancelled.
         self.siblings: list[str] = []
         self._seen: dict[Table[Any, Any], dict[Any, Any]] = {}
         self._dirty: dict[Table[Any, Any], dict[Any, Any]] = {}
@@ -298,5 +298,5 @@ class Transaction:
         self.rows_written += 1
         self.topics.add(LOG_TOPIC)
 
-    def count_sibling(self, fate: str) -> None:
-        self.siblings.append(fate)
+    def count_sibling(self, disposition: str) -> None:
+        self.siblings.append(disposition)

@@ -48,7 +48,7 @@ class Writer:
         self._connection = connection
         self._committer = committer
         self._token = token
-        self._listeners = listeners
+        self._subscribers = listeners
         self._upkeep = upkeep
         self._watch = Watch(connection)
         self._is_blind = False
@@ -97,7 +97,7 @@ class Writer:
             for call in group:
                 call.error = Bug(f"sqlite: {type(fault).__name__}")
         self._upkeep.note_commit()
-        deliver(group, partial(self._listeners.on_commit, topics) if topics else None)
+        deliver(group, partial(self._subscribers.on_commit, topics) if topics else None)
 
     def _look_around(self) -> None:
         try:
@@ -108,8 +108,8 @@ class Writer:
             self._is_blind = True
             return
         self._is_blind = False
-        if changed and self._listeners.loop is not None:
-            post(self._listeners.loop, self._listeners.on_foreign_change)
+        if changed and self._subscribers.loop is not None:
+            post(self._subscribers.loop, self._subscribers.on_foreign_change)
 
     def _shut(self) -> None:
         self._upkeep.stop()
