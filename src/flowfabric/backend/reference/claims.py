@@ -24,7 +24,7 @@ from flowfabric.core.members import move_member
 from flowfabric.core.plan import Refused
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import grant
-from flowfabric.core.step import Step, step
+from flowfabric.core.transition import Transition, transition
 
 
 class Queues:
@@ -172,7 +172,7 @@ class _Reply:
         request = self._request
         length = request.lease_for if request.mode == "reserve" else RESERVATION_MS
         terms = GrantTerms(request.worker_id, request.worker_instance_id, grant_id, length)
-        done = step(record, grant(record, terms), self._tx.now)
+        done = transition(record, grant(record, terms), self._tx.now)
         _write(self._tx, done)
         return done.after
 
@@ -240,7 +240,7 @@ def journal_length(tx: Transaction, record: Record) -> int:
     return tx.tables.journal_length(record.execution_id)
 
 
-def _write(tx: Transaction, done: Step) -> None:
+def _write(tx: Transaction, done: Transition) -> None:
     tx.write(done)
     if done.after.flow_id:
         move_member(tx, done)
