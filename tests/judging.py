@@ -11,9 +11,9 @@ from flowfabric.core.conditions import (
     Count,
     Matcher,
     Node,
+    SignalFacts,
     Single,
 )
-from flowfabric.core.evaluation import SignalFacts
 
 
 def is_met(condition: Condition, history: Sequence[SignalFacts]) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flowfabric.core.version import VERSION
 
 if TYPE_CHECKING:
-    from flowfabric.core.policy_types import ExponentialBackoff, FixedBackoff
+    from flowfabric.core.policy import ExponentialBackoff, FixedBackoff
     from flowfabric.errors import (
         BudgetExceeded,
         ConfigError,
@@ -81,7 +81,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "flowfabric.core.policy_types": ("ExponentialBackoff", "FixedBackoff"),
+    "flowfabric.core.policy": ("ExponentialBackoff", "FixedBackoff"),
     "flowfabric.errors": (
         "BudgetExceeded",
         "ConfigError",

@@ -12,9 +12,8 @@ from flowfabric.backend.base import Backend
 from flowfabric.backend.types import EventFilter, Filter, ListRequest
 from flowfabric.core.conditions import signal_set
 from flowfabric.core.events import HistoryEntry, LogEntry
-from flowfabric.core.fence import Fence
 from flowfabric.core.ids import compose
-from flowfabric.core.plan import Family
+from flowfabric.core.plan import Family, Fence
 from flowfabric.core.record import RELEASED, Attempt, Record
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.duties.result import DutyResult

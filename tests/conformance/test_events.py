@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import pytest
 
-from flowfabric.core.cursors import to_text
+from flowfabric.core.pages import to_text
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import events as events_module
 from flowfabric.errors import InvalidInput

@@ -11,8 +11,8 @@ import pytest
 
 from flowfabric.backend.base import Backend
 from flowfabric.backend.flow_store import MemberQuery
-from flowfabric.core import flow_cancel, graph_chunks, settle
-from flowfabric.core.graph_chunks import Size
+from flowfabric.core import flow_apply, new_execution, settle
+from flowfabric.core.new_execution import Size
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
@@ -46,9 +46,9 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few things fit a step, so that small graphs need many."""
     monkeypatch.setattr(settle, "EDGES_PER_STEP", 3)
     monkeypatch.setattr(settle, "PAGE", 3)
-    monkeypatch.setattr(flow_cancel, "MEMBERS_PER_STEP", 3)
+    monkeypatch.setattr(flow_apply, "MEMBERS_PER_STEP", 3)
     tiny = (Size(2, 2, 1_000), Size(2, 3, 1_000))
-    monkeypatch.setattr(graph_chunks.chunks_of, "__defaults__", tiny)
+    monkeypatch.setattr(new_execution.chunks_of, "__defaults__", tiny)
 
 
 class World:

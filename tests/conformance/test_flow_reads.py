@@ -6,8 +6,8 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from flowfabric.core.cursors import write_cursor
 from flowfabric.core.edge_policies import EdgePolicy
+from flowfabric.core.pages import write_cursor
 from flowfabric.core.states import PUBLIC_STATES
 from flowfabric.errors import Corruption, ExecutionNotFound, FlowNotFound, InvalidInput
 from flowfabric.operations.executions import Executions

@@ -15,7 +15,7 @@ from flowfabric.core.conditions import composite, signal_set
 from flowfabric.core.plan import Answer, Plan
 from flowfabric.core.rules.signals import Accepted, Duplicate
 from flowfabric.core.suspend_outcomes import Issued, Satisfied, Suspended
-from flowfabric.core.suspension_documents import waitpoint_in
+from flowfabric.core.suspensions import waitpoint_in
 from flowfabric.core.tokens import KeyRing
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on

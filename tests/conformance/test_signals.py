@@ -17,10 +17,9 @@ from flowfabric.core.conditions import (
     single,
     timeout_only,
 )
+from flowfabric.core.members import skip_plan
 from flowfabric.core.rules.signals import Accepted, Duplicate
-from flowfabric.core.suspension_documents import waitpoint_in
-from flowfabric.core.suspensions import ResumePolicy, as_closed
-from flowfabric.core.templates import skip_plan
+from flowfabric.core.suspensions import ResumePolicy, as_closed, waitpoint_in
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.signals import TokenMismatch, UnknownWaitpoint
 from flowfabric.errors import (

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from flowfabric.core.cursors import to_text
+from flowfabric.core.pages import to_text
 from flowfabric.core.plan import Family
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import events as events_module

@@ -8,8 +8,7 @@ from flowfabric.core.conditions import composite, signal_set
 from flowfabric.core.documents import SUSPENSION
 from flowfabric.core.facets import facets
 from flowfabric.core.plan import Guard, Plan
-from flowfabric.core.suspension_documents import write_document
-from flowfabric.core.suspensions import ResumePolicy
+from flowfabric.core.suspensions import ResumePolicy, write_document
 from flowfabric.engine.resumes import TimedOut
 from flowfabric.errors import (
     ExecutionNotFound,

@@ -18,8 +18,7 @@ from flowfabric.core.documents import waitpoint_name
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.rules.signals import Accepted, Duplicate
 from flowfabric.core.suspend_outcomes import Issued, Satisfied, Suspended
-from flowfabric.core.suspension_documents import waitpoint_in, write_document
-from flowfabric.core.suspensions import Waitpoint
+from flowfabric.core.suspensions import Waitpoint, waitpoint_in, write_document
 from flowfabric.engine.leased import Held
 from flowfabric.errors import (
     AlreadySatisfied,

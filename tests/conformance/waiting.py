@@ -10,8 +10,7 @@ from flowfabric.core.conditions import single as one_signal
 from flowfabric.core.documents import SUSPENSION, Document
 from flowfabric.core.rules.signals import Accepted, Duplicate
 from flowfabric.core.suspend_outcomes import Details, Issued, Satisfied, Suspended
-from flowfabric.core.suspension_documents import read_signal, suspension_in
-from flowfabric.core.suspensions import Signal, Suspension
+from flowfabric.core.suspensions import Signal, Suspension, read_signal, suspension_in
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.claims import Claimed
 from flowfabric.engine.leased import Held

@@ -33,7 +33,7 @@ _REASONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "core.transition.changed_record": ("instant < due_at -> instant <= due_at",)
     },
     "no key is never asked for, and one whose window is over is free": {
-        "core.idempotency.new_entry": (
+        "core.new_execution.new_entry": (
             f"{_NO_KEY} or {_NO_WINDOW} <= 0 -> {_NO_KEY} and {_NO_WINDOW} <= 0",
             f"{_NO_WINDOW} <= 0 -> {_NO_WINDOW} < 0",
         )
@@ -54,13 +54,13 @@ _REASONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         )
     },
     "a view shows members in its state, and a flow is there while it has work": {
-        "core.flow_cancel._cancel": (
+        "core.flow_apply._cancel": (
             f"record is None or {_NOT_CANCELLED} -> record is None and {_NOT_CANCELLED}",
             "False -> True",
             "False -> True",
         ),
-        "core.flow_cancel.cancel_members": ("0 -> 1",),
-        "core.flow_cancel.go_on_with": (
+        "core.flow_apply.cancel_members": ("0 -> 1",),
+        "core.flow_apply.go_on_with": (
             "rows.flow(flow.flow_id) or flow -> rows.flow(flow.flow_id) and flow",
         ),
     },

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Final, TypeVar, get_args
 
-from flowfabric.core.fence import Fence
 from flowfabric.core.graph import CancelPolicy, Edge, Flow, Group, Unsettled
 from flowfabric.core.lease import GrantTerms, LeaseTerms
-from flowfabric.core.limits.budgets import Budget
+from flowfabric.core.limits.budgets import Budget, Ledger, Share
 from flowfabric.core.limits.gates import Quota, Waiter
-from flowfabric.core.limits.ledgers import Ledger, Share
 from flowfabric.core.new_execution import NewExecution
-from flowfabric.core.plan import EndAttempt, Event, Guard, PauseAttempt, Plan, Timer
+from flowfabric.core.plan import EndAttempt, Event, Fence, Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.states import AttemptState, Next, State
 

@@ -6,7 +6,7 @@ import msgspec
 
 from flowfabric.backend.valkey.limit_answers import fault_of
 from flowfabric.backend.valkey.limit_layout import budget_of, budget_row, quota_row
-from flowfabric.core.limits import budgets, gates, ledgers
+from flowfabric.core.limits import budgets, gates
 from flowfabric.errors import FlowFabricError
 from tests.golden.case import FEW, MANY, SOME, Case, Counted, read_log
 from tests.golden.inputs import NOW, Inputs
@@ -121,14 +121,14 @@ def _spend(draw: Inputs) -> Case:
 
     def expect() -> tuple[Any, ...]:
         spent = budgets.spend(chain, amounts, NOW)
-        shares = ledgers.entered(ledger, chain, amounts).shares
+        shares = budgets.entered(ledger, chain, amounts).shares
         warned = [soft.budget_id for soft in spent.softs if soft.warns]
         return spent.chain, spent.softs, shares, warned
 
     def read(answer: Any) -> tuple[Any, ...]:
         levels, softs, shares, groups = answer
         read_softs = tuple(map(_soft, softs))
-        read_shares = tuple(ledgers.Share(one[0], one[1], one[2] or {}) for one in shares)
+        read_shares = tuple(budgets.Share(one[0], one[1], one[2] or {}) for one in shares)
         warned = [entry.details["budget_id"] for entry in read_log(groups)]
         return _read_chain(levels), read_softs, read_shares, warned
 
@@ -141,7 +141,7 @@ def _taken_back(draw: Inputs) -> Case:
     packed = [list(msgspec.structs.astuple(share)) for share in ledger.shares]
 
     def expect() -> budgets.Chain:
-        lowered = {level.budget_id: level for level in ledgers.taken_back(chain, ledger, NOW)}
+        lowered = {level.budget_id: level for level in budgets.taken_back(chain, ledger, NOW)}
         return tuple(lowered.get(level.budget_id, level) for level in chain)
 
     return Case("taken_back", _chain_given(chain, "worker", packed), expect, _read_chain)

@@ -15,11 +15,11 @@ from flowfabric.backend.types import (
     Trim,
 )
 from flowfabric.core.capabilities import set_id
-from flowfabric.core.fence import Fence
 from flowfabric.core.graph import Flow
 from flowfabric.core.ids import for_flow
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.new_execution import NewExecution, NewGraph
+from flowfabric.core.plan import Fence
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import complete
 from flowfabric.operations.streams import Frame

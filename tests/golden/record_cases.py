@@ -21,7 +21,6 @@ from flowfabric.backend.valkey.packing import (
 from flowfabric.backend.valkey.verifying.places import _name, _score
 from flowfabric.core import (
     events,
-    idempotency,
     lease,
     new_execution,
     record,
@@ -71,8 +70,8 @@ def _known_execution(draw: Inputs) -> Case:
     tag = one.execution_id.partition(":00")[0]
 
     def expect() -> list[str]:
-        scope, key = idempotency.scoped_key(one.record)
-        known = idempotency.known_execution(idempotency.new_entry(one, NOW), later)
+        scope, key = new_execution.scoped_key(one.record)
+        known = new_execution.known_execution(new_execution.new_entry(one, NOW), later)
         return [f"ff:i:{tag}:{scope}:{key}", known]
 
     given = [tag, row(one.record), "key", one.execution_id, one.dedup_window_ms, later]

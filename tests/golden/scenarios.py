@@ -11,11 +11,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from flowfabric.backend.valkey.library import CPU_LIMITS
 from flowfabric.core.documents import SUSPENSION
-from flowfabric.core.fence import Fence
 from flowfabric.core.graph import GraphEdit
 from flowfabric.core.limits.asks import DefineQuota
 from flowfabric.core.limits.gates import Quota
-from flowfabric.core.plan import Guard, PauseAttempt, Plan
+from flowfabric.core.plan import Fence, Guard, PauseAttempt, Plan
 from flowfabric.core.rules.attempts import Failure, complete, fail
 from flowfabric.core.rules.flows import cancel_flow
 from flowfabric.core.states import FINAL, STATES
@@ -361,8 +360,8 @@ _SMALL: Final = {
     "settle.LOOKS_PER_STEP": 5,
     "settle.PAGE": 2,
     "settle.BYTES_PER_STEP": 9,
-    "flow_cancel.MEMBERS_PER_STEP": 2,
-    "flow_cancel.LOOKS_PER_STEP": 4,
+    "flow_apply.MEMBERS_PER_STEP": 2,
+    "flow_apply.LOOKS_PER_STEP": 4,
     "graph.UPSTREAM_BYTES": 7,
     "gates.MOST_ADMISSIBLE": 2,
     "gates.MOST_LOOKS": 3,

@@ -14,7 +14,7 @@ from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.conditions import Count, composite
 from flowfabric.core.suspend_outcomes import Issued
-from flowfabric.core.suspension_documents import read_signal
+from flowfabric.core.suspensions import read_signal
 from flowfabric.engine import Engine
 from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.executions import Submission

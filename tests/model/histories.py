@@ -14,12 +14,11 @@ from flowfabric.backend.types import (
     NamedClaim,
     Worker,
 )
-from flowfabric.core.fence import Fence
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.ids import for_flow
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.new_execution import NewExecution, NewGraph
-from flowfabric.core.plan import Plan, Timer
+from flowfabric.core.plan import Fence, Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import complete, delay, renew
 from flowfabric.core.rules.operators import Block, block, cancel, unblock

@@ -5,8 +5,7 @@ from typing import Final
 from hypothesis import strategies as st
 
 from flowfabric.backend.types import ClaimAnswer
-from flowfabric.core.fence import Fence
-from flowfabric.core.plan import Guard, PauseAttempt, Plan, Timer
+from flowfabric.core.plan import Fence, Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure, complete, delay, fail, park, progress, renew
 from flowfabric.core.rules.operators import cancel

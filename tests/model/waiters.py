@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from flowfabric.core.condition_checks import Binding, Fresh, UsePending
 from flowfabric.core.conditions import (
+    SATISFIED,
     Condition,
+    SignalFacts,
     composite,
     keys_of,
     leaves,
@@ -20,7 +22,6 @@ from flowfabric.core.conditions import (
     single,
     timeout_only,
 )
-from flowfabric.core.evaluation import SATISFIED, SignalFacts
 from flowfabric.core.rules.signals import Accepted, Duplicate
 from flowfabric.core.suspend_outcomes import Details, Issued, Satisfied, Suspended
 from flowfabric.core.suspensions import ReceivedSignal, ResumePolicy

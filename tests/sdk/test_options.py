@@ -8,8 +8,7 @@ import pytest
 
 from flowfabric import Context, ExecutionExpired, ExecutionFailed, ExponentialBackoff, FlowFabric
 from flowfabric.core.ids import limit_id
-from flowfabric.core.policy import read_policy
-from flowfabric.core.policy_types import FixedBackoff, StreamPolicy
+from flowfabric.core.policy import FixedBackoff, StreamPolicy, read_policy
 from flowfabric.errors import MaxReplaysExhausted
 from flowfabric.fabric.options import Options
 

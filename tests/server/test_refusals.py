@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from flowfabric.core.cycles import CycleSearch
+from flowfabric.core.flow_checks import CycleSearch
 from flowfabric.engine import edges
 from tests.clock import VirtualClock
 from tests.server.conftest import Serve

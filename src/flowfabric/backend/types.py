@@ -5,17 +5,14 @@ from typing import Final, Literal
 
 import msgspec
 
-from flowfabric.core.documents import Document
+from flowfabric.core.documents import Document, Redacted
 from flowfabric.core.events import HistoryEntry, LogEntry
-from flowfabric.core.fence import Fence
 from flowfabric.core.flow_plan import FlowRefused
-from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.graph import Edge, Flow, Group, Upstream
 from flowfabric.core.journal import JournalEntry
-from flowfabric.core.plan import Answer, Family
+from flowfabric.core.plan import Answer, Family, Fence
 from flowfabric.core.record import Attempt, Record
-from flowfabric.core.redaction import Redacted
 from flowfabric.core.states import State
-from flowfabric.core.upstreams import Upstream
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.streams import Frame, Mode
 

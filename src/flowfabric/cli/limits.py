@@ -7,7 +7,7 @@ import typer
 from flowfabric.cli import show
 from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask
 from flowfabric.core.ids import limit_id
-from flowfabric.core.lanes import LaneState
+from flowfabric.core.states import LaneState
 from flowfabric.fabric.admin import Admin
 from flowfabric.operations.lanes import LaneInfo
 

@@ -5,8 +5,7 @@ from typing import Final
 
 from flowfabric.config.settings import Address
 from flowfabric.core.ids import check_lane
-from flowfabric.core.key_ring import check_secret
-from flowfabric.core.tokens import Secret
+from flowfabric.core.tokens import Secret, check_secret
 
 MIN_SWEEP_MS: Final = 100
 MAX_INTERVAL_S: Final = 86_400

@@ -1,13 +1,14 @@
 """The order of checks of each operation on a record that exists. Each rule lives here once: a
-decision asks before it plans, and `explain` asks after a store refused."""
+decision asks before it plans, and `explain` asks after a store refused. `proven_repeat` finds out
+whether the refused plan had been applied before and only its answer was lost."""
 
 from collections.abc import Iterable
 
 from flowfabric.core.capabilities import check_bounds, missing
 from flowfabric.core.facets import facets
-from flowfabric.core.fence import Fence
 from flowfabric.core.flow_checks import flow_cancelled
 from flowfabric.core.lease import has_live_grant
+from flowfabric.core.plan import Applied, Brief, Fence, Plan
 from flowfabric.core.policy import read_policy
 from flowfabric.core.record import Record
 from flowfabric.core.states import FINAL, HELD, HOLD_REASONS, LIMIT_REASONS, RUNNABLE
@@ -16,10 +17,12 @@ from flowfabric.errors import (
     ClaimGrantExpired,
     ExecutionNotActive,
     ExecutionNotEligible,
+    ExecutionNotFound,
     ExecutionNotLeaseable,
     ExecutionNotReclaimable,
     ExecutionNotTerminal,
     FenceRequired,
+    FlowFabricError,
     GrantAlreadyExists,
     InvalidBlockingReason,
     InvalidClaimGrant,
@@ -182,3 +185,77 @@ def check_grant(
     if record.grant_until <= now:
         raise ClaimGrantExpired(f"the grant on {record.execution_id} ended")
     _check_not_cancelled_by_flow(record, cancelled_by_flow=cancelled_by_flow)
+
+
+# ---- after a refusal
+
+
+def explain(plan: Plan, seen: Record | None, now: int) -> FlowFabricError | None:
+    """Why the plan was refused; None when the record would fit by now, so that it lost a race."""
+    if seen is None:
+        return ExecutionNotFound(plan.target)
+    try:
+        _check(plan, seen, now)
+    except FlowFabricError as refusal:
+        return refusal
+    return None
+
+
+def _check(plan: Plan, seen: Record, now: int) -> None:
+    fence = plan.guard.fence
+    match plan.rule:
+        case "cancel":
+            check_cancel(seen, str(plan.set["cancelled_by"]), fence, now)
+        case "block":
+            check_block(seen, "paused_by_operator")
+        case "unblock":
+            check_unblock(seen, _reasons(plan))
+        case _ if fence is not None:
+            check_lease(seen, fence, now)
+        case _:
+            check_override(seen, now)
+
+
+def _reasons(plan: Plan) -> tuple[str, ...]:
+    narrowed = (state.partition("/")[2] for state in plan.guard.states)
+    return tuple(sorted(reason for reason in narrowed if reason))
+
+
+def proven_repeat(plan: Plan, seen: Record, now: int) -> Applied | None:
+    """The answer of the first call, when the refused plan was that call's repeat.
+
+    The epoch outlives the lease and the attempt id is kept at the end and cleared by a retry, so
+    that together they tell "mine, and done" from everything else that may have happened.
+    """
+    fence = plan.guard.fence
+    if fence is None or seen.lease_epoch != fence.lease_epoch:
+        return None
+    if not _was_applied(plan, fence, seen):
+        return None
+    brief = Brief(seen.state, seen.version, seen.wake_at, seen.gated)
+    return Applied(brief, seen.state, now, seen, replayed=True)
+
+
+def _was_applied(plan: Plan, fence: Fence, seen: Record) -> bool:
+    mine = seen.attempt_id == fence.attempt_id
+    match plan.rule:
+        case "complete":
+            return mine and seen.state == "completed"
+        case "cancel":
+            return mine and seen.state == "cancelled"
+        case "fail":
+            retried = seen.state in RUNNABLE and not seen.attempt_id
+            return retried or (mine and seen.state == "failed")
+        case "delay":
+            return mine and seen.state in RUNNABLE and _same_wait(plan, seen)
+        case "park":
+            return mine and seen.state in RUNNABLE
+        case _:
+            return False
+
+
+def _same_wait(plan: Plan, seen: Record) -> bool:
+    """A delay is the same only if it asked for the very instant that is stored."""
+    if plan.timer is None:
+        return seen.state == "waiting"
+    return plan.timer.wake_at is not None and plan.timer.wake_at == seen.wake_at

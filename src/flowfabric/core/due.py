@@ -13,10 +13,10 @@ from flowfabric.core.record import Record, counting_instants
 from flowfabric.core.retry import decide_retry, may_retry_timeout
 from flowfabric.core.rules.attempts import Failure, retry_plan
 from flowfabric.core.rules.operators import SHORTEST_LOOK_MS, at_version, ungrant
-from flowfabric.core.rules.resumes import time_out_suspension
-from flowfabric.core.rules.waitpoints import expire_pending
+from flowfabric.core.rules.signals import time_out_suspension
+from flowfabric.core.rules.suspensions import expire_pending
 from flowfabric.core.states import LIFTED_BY_TIME
-from flowfabric.core.suspension_documents import open_suspension, waitpoints_in
+from flowfabric.core.suspensions import open_suspension, waitpoints_in
 from flowfabric.errors import Bug
 
 # Which of several due instants is acted on first; the others wait for the next look.

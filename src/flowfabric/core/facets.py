@@ -5,9 +5,8 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.core.lanes import not_open, serves_claims
 from flowfabric.core.record import Record
-from flowfabric.core.states import FINAL, OUTCOMES, RUNNABLE, public_state
+from flowfabric.core.states import FINAL, OUTCOMES, RUNNABLE, not_open, public_state, serves_claims
 
 
 class Facets(msgspec.Struct, frozen=True):

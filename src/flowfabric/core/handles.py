@@ -3,9 +3,9 @@
 import struct
 from typing import Final, Literal
 
-from flowfabric.core.fence import Fence
+from flowfabric.core.documents import Redacted
 from flowfabric.core.ids import check_lane, parse_execution_id, parse_uuid
-from flowfabric.core.redaction import Redacted
+from flowfabric.core.plan import Fence
 from flowfabric.errors import Corruption, HandleFromOtherBackend, InvalidInput
 
 Backend = Literal["valkey", "postgres", "sqlite", "memory"]

@@ -1,12 +1,16 @@
-"""A flow's side of its members' moves: counters, timer, and the end."""
+"""A flow and its members: the counters, timer and end that follow from a member's move, and the
+plans that settling writes by itself. These are data, so that every store can carry them along."""
+
+from typing import Final
 
 import msgspec
 
 from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Flow, count_move, flow_due_at, flow_state, is_over
-from flowfabric.core.plan import Event
+from flowfabric.core.plan import EndAttempt, Event, Guard, Plan
+from flowfabric.core.record import Record
 from flowfabric.core.rows import Rows
-from flowfabric.core.states import FINAL
+from flowfabric.core.states import FINAL, LIVE
 from flowfabric.core.transition import Transition
 
 _replace = msgspec.structs.replace
@@ -61,4 +65,53 @@ def flow_entry(flow: Flow, event: Event, now: int) -> LogEntry:
         families=event.families,
         tags=flow.tags,
         details=event.details,
+    )
+
+
+_LIVE: Final = Guard(frozenset[str](LIVE))
+_BLOCKED: Final = Guard(frozenset({"blocked/dependencies"}))
+
+
+def release_plan(record: Record, now: int) -> Plan:
+    """Let a member go whose dependencies are met; a delay that still lies ahead goes on."""
+    ahead = record.wake_at > now
+    return Plan(
+        target=record.execution_id,
+        rule="release",
+        guard=_BLOCKED,
+        set={"state": "delayed", "reason": "delay"} if ahead else {"state": "waiting"},
+    )
+
+
+def skip_plan(execution_id: str) -> Plan:
+    return Plan(
+        target=execution_id,
+        rule="skip",
+        guard=_LIVE,
+        set={"state": "skipped"},
+        attempt=EndAttempt("ended_cancelled", "dependency_impossible"),
+        close_stream="dependency_impossible",
+        event=Event(
+            "released",
+            ("completion", "lease"),
+            {"outcome": "skipped", "reason": "dependency_impossible"},
+        ),
+    )
+
+
+def cancel_sibling_plan(execution_id: str, reason: str) -> Plan:
+    return Plan(
+        target=execution_id,
+        rule="cancel_sibling",
+        guard=_LIVE,
+        set={
+            "state": "cancelled",
+            "cancellation_reason": reason,
+            "cancelled_by": "sibling_cut",
+        },
+        attempt=EndAttempt("ended_cancelled", f"cancelled: {reason}"),
+        close_stream="attempt_cancelled",
+        event=Event(
+            "released", ("completion", "lease"), {"outcome": "cancelled", "reason": "cancelled"}
+        ),
     )

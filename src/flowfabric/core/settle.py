@@ -25,12 +25,18 @@ from flowfabric.core.graph import (
     resolve_edge,
     resolved_edges,
 )
-from flowfabric.core.members import finish_flow, keep_flow, move_member
+from flowfabric.core.members import (
+    cancel_sibling_plan,
+    finish_flow,
+    keep_flow,
+    move_member,
+    release_plan,
+    skip_plan,
+)
 from flowfabric.core.plan import Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rows import Rows
 from flowfabric.core.states import FINAL, OUTCOMES
-from flowfabric.core.templates import cancel_sibling_plan, release_plan, skip_plan
 from flowfabric.core.transition import transition
 
 # Few enough that a step takes a few milliseconds; enough to cancel the losers of a race of fifty.

@@ -1,10 +1,11 @@
 """The one state of an execution, its qualifiers, and the moves between states.
 
 Everything people see (phase, ownership, eligibility, public state, …) is projected from these
-three words by `facets`; nothing else about an execution's situation is stored.
+three words by `facets`; nothing else about an execution's situation is stored. The states of a
+lane say whether it takes new work and whether it hands work out.
 """
 
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from flowfabric.errors import Bug
 
@@ -150,3 +151,26 @@ def is_move(rule: str, source: str, target: str) -> bool:
 
 def not_a_move(rule: str, source: str, target: str) -> Bug:
     return Bug(f"{rule}: {source} -> {target} is not a move")
+
+
+# ---- lanes
+
+LaneState = Literal["active", "paused", "draining", "disabled"]
+
+LANE_STATES: Final[tuple[LaneState, ...]] = get_args(LaneState)
+_ACCEPTING: Final = frozenset[str]({"active", "paused"})
+_SERVING: Final = frozenset[str]({"active", "draining"})
+
+
+def accepts_submissions(state: str) -> bool:
+    return state in _ACCEPTING
+
+
+def serves_claims(state: str) -> bool:
+    """Whether workers are given the work that waits in the lane."""
+    return state in _SERVING
+
+
+def not_open(lane: str, state: str) -> str:
+    """What people are told of a lane that turns them away."""
+    return f"lane {lane} is {state}"

@@ -3,7 +3,7 @@
 import re
 from typing import Final, NamedTuple
 
-from flowfabric.core.fence import Fence
+from flowfabric.core.plan import Fence
 from flowfabric.core.record import Record
 from flowfabric.core.states import HELD
 from flowfabric.errors import (

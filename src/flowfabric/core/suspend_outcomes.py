@@ -4,10 +4,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from flowfabric.core.documents import Document
-from flowfabric.core.evaluation import Satisfier
+from flowfabric.core.conditions import Satisfier
+from flowfabric.core.documents import Document, Redacted
 from flowfabric.core.handles import Backend, Handle
-from flowfabric.core.redaction import Redacted
 from flowfabric.core.suspensions import ReceivedSignal, Suspension, Waitpoint
 from flowfabric.core.tokens import WaitpointToken, token_from_text, token_to_text
 

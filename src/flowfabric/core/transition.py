@@ -9,8 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from flowfabric.core.events import LogEntry, entry_of
-from flowfabric.core.fence import Fence
-from flowfabric.core.plan import EndAttempt, Guard, PauseAttempt, Plan, Timer
+from flowfabric.core.plan import EndAttempt, Fence, Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.record import (
     DUE,
     ENDED,

@@ -26,8 +26,7 @@ from flowfabric.core.limits.asks import (
 from flowfabric.core.limits.budgets import Closed
 from flowfabric.core.plan import Applied
 from flowfabric.core.record import Record
-from flowfabric.core.rules.admission import turn_away
-from flowfabric.core.rules.operators import SHORTEST_LOOK_MS, Block
+from flowfabric.core.rules.operators import SHORTEST_LOOK_MS, Block, turn_away
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.slots import GRACE_MS
 from flowfabric.errors import FlowFabricError

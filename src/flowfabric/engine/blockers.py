@@ -10,7 +10,6 @@ from flowfabric.backend.types import Seen, Worker
 from flowfabric.core.capabilities import missing
 from flowfabric.core.conditions import matchers_of, required_names
 from flowfabric.core.facets import blocking_detail
-from flowfabric.core.lanes import not_open, serves_claims
 from flowfabric.core.limits.asks import (
     Denied,
     GateSeen,
@@ -23,9 +22,8 @@ from flowfabric.core.limits.asks import (
 from flowfabric.core.limits.budgets import Chain, closed
 from flowfabric.core.limits.gates import key_gate, quota_gate
 from flowfabric.core.record import Record, counting_instants
-from flowfabric.core.states import FINAL, LIMIT_REASONS
-from flowfabric.core.suspension_documents import suspension_in
-from flowfabric.core.suspensions import Suspension
+from flowfabric.core.states import FINAL, LIMIT_REASONS, not_open, serves_claims
+from flowfabric.core.suspensions import Suspension, suspension_in
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.explanations import Blocker, Code, NextTimer
 

@@ -12,15 +12,13 @@ from flowfabric.backend.base import TopicSubscription, lane_topic
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offer
 from flowfabric.core.bounds import MAX_LANES
 from flowfabric.core.capabilities import worker_capabilities
-from flowfabric.core.fence import Fence
+from flowfabric.core.graph import Upstream
 from flowfabric.core.handles import BACKEND_TAGS, Backend, Handle, HandleKind
 from flowfabric.core.ids import check_lane, check_namespace, check_worker_id
-from flowfabric.core.plan import Timer
+from flowfabric.core.plan import Fence, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import delay
-from flowfabric.core.suspension_documents import read_suspension
-from flowfabric.core.suspensions import how_ended
-from flowfabric.core.upstreams import Upstream
+from flowfabric.core.suspensions import how_ended, read_suspension
 from flowfabric.engine.admission import Admissions, Let
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps

@@ -15,8 +15,7 @@ from flowfabric.core.documents import (
 from flowfabric.core.plan import Plan
 from flowfabric.core.rules.operators import note
 from flowfabric.core.rules.signals import Target, Terms, deliver, repeat
-from flowfabric.core.suspension_documents import known_signal
-from flowfabric.core.suspensions import Signal, Waitpoint
+from flowfabric.core.suspensions import Signal, Waitpoint, known_signal
 from flowfabric.engine.deciding import decide_with_documents
 from flowfabric.engine.deps import Deps
 from flowfabric.errors import FlowFabricError, InvalidToken, MissingToken, TokenExpired

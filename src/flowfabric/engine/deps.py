@@ -11,12 +11,11 @@ import msgspec
 from flowfabric.backend.coalesce import Store
 from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.backend.types import Seen, With
-from flowfabric.core.explain import explain
+from flowfabric.core.checks import explain, proven_repeat
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.plan import Answer, Applied, Plan, Refused
 from flowfabric.core.record import Record
-from flowfabric.core.repeats import proven_repeat
 from flowfabric.engine.leased import LeasedRecords
 from flowfabric.engine.locks import Locks
 from flowfabric.engine.slots import Slots

@@ -8,9 +8,10 @@ import msgspec
 
 from flowfabric.backend.flow_store import EdgeQuery
 from flowfabric.backend.types import Seen, With
-from flowfabric.core.cycles import MOST_NODES, CycleSearch
 from flowfabric.core.edge_policies import EdgePolicy, policy_of, read_edge_policy
 from flowfabric.core.flow_checks import (
+    MOST_NODES,
+    CycleSearch,
     check_downstream,
     check_edge,
     check_editable,

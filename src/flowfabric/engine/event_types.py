@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from flowfabric.backend.types import StoredEvent
-from flowfabric.core.cursors import to_text
 from flowfabric.core.events import LogEntry
+from flowfabric.core.pages import to_text
 from flowfabric.core.plan import Family
 from flowfabric.operations.events import (
     CompletionEvent,

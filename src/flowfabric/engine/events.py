@@ -7,8 +7,8 @@ from typing import Final, cast
 
 from flowfabric.backend.base import LOG_TOPIC
 from flowfabric.backend.types import EventFilter, EventPage
-from flowfabric.core.cursors import from_text, to_text
 from flowfabric.core.ids import check_namespace
+from flowfabric.core.pages import from_text, to_text
 from flowfabric.core.plan import Family
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps

@@ -21,12 +21,11 @@ from flowfabric.core.ids import (
     partition_of,
     solo,
 )
-from flowfabric.core.lanes import accepts_submissions, not_open
 from flowfabric.core.new_execution import NewExecution
 from flowfabric.core.policy import ExecutionPolicy, RawPolicy, decode_policy, freeze, is_cacheable
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import clamp_priority
-from flowfabric.core.states import public_state
+from flowfabric.core.states import accepts_submissions, not_open, public_state
 from flowfabric.core.tags import submitted_tags
 from flowfabric.engine.checking import MAX_INSTANT, body, integer, whole
 from flowfabric.engine.deps import Deps

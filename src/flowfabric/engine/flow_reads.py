@@ -4,12 +4,11 @@ from typing import Final, Literal
 
 from flowfabric.backend.flow_store import EdgeQuery, MemberQuery
 from flowfabric.backend.types import With
-from flowfabric.core.cursors import Position, read_cursor, write_cursor
 from flowfabric.core.edge_policies import policy_of
-from flowfabric.core.graph import Edge, Flow, Group, flow_state, resolved_edges
+from flowfabric.core.graph import Edge, Flow, Group, Upstream, flow_state, resolved_edges
 from flowfabric.core.ids import parse_execution_id, parse_uuid
+from flowfabric.core.pages import Position, read_cursor, write_cursor
 from flowfabric.core.states import PUBLIC_STATES
-from flowfabric.core.upstreams import Upstream
 from flowfabric.engine.checking import MAX_INSTANT, stored, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.flow_deciding import read_flow

@@ -8,8 +8,7 @@ import msgspec
 
 from flowfabric.backend.flow_store import EdgeQuery, MemberQuery
 from flowfabric.core.bounds import MAX_NAMED, check_number
-from flowfabric.core.cycles import in_order
-from flowfabric.core.flow_checks import check_editable, check_member
+from flowfabric.core.flow_checks import check_editable, check_member, in_order
 from flowfabric.core.ids import parse_execution_id, parse_uuid
 from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.core.states import State

@@ -4,10 +4,17 @@ from typing import Final, get_args
 
 import msgspec
 
-from flowfabric.core.cursors import CreationRange, Position, read_cursor, write_cursor
 from flowfabric.core.graph import Flow, flow_state
 from flowfabric.core.ids import check_namespace, check_text, parse_uuid
-from flowfabric.core.pages import LARGEST_STRETCH, Room, flow_bytes
+from flowfabric.core.pages import (
+    LARGEST_STRETCH,
+    CreationRange,
+    Position,
+    Room,
+    flow_bytes,
+    read_cursor,
+    write_cursor,
+)
 from flowfabric.engine.checking import MAX_INSTANT, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.searches import parse_tag

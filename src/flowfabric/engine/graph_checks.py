@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.core.cycles import find_cycle
 from flowfabric.core.edge_policies import EdgePolicy, read_edge_policy
+from flowfabric.core.flow_checks import find_cycle
 from flowfabric.core.ids import check_text
 from flowfabric.engine.edges import data_ref, edge_kind
 from flowfabric.errors import (

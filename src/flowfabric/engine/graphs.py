@@ -11,9 +11,8 @@ from flowfabric.backend.flow_store import GraphRefused
 from flowfabric.core.edge_policies import EdgePolicy
 from flowfabric.core.flow_checks import edge_exists
 from flowfabric.core.graph import Edge, Flow, Group
-from flowfabric.core.graph_chunks import WholeGraph, chunks_of
 from flowfabric.core.ids import check_namespace, check_text, compose, parse_execution_id, parse_uuid
-from flowfabric.core.new_execution import NewExecution, NewGraph
+from flowfabric.core.new_execution import NewExecution, NewGraph, WholeGraph, chunks_of
 from flowfabric.core.tags import submitted_tags
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.executions import Executions

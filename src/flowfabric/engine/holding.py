@@ -1,8 +1,8 @@
 """Who acts on an attempt: a lease holder with its fence, or an operator without one."""
 
 from flowfabric.core.checks import check_override
-from flowfabric.core.fence import Fence, fence_from
 from flowfabric.core.ids import parse_execution_id
+from flowfabric.core.plan import Fence, fence_from
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.leased import Held
 from flowfabric.errors import FenceRequired, PartialFenceTriple

@@ -12,10 +12,13 @@ from flowfabric.backend.base import CONFIG_TOPIC, Backend
 from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.types import ConfigPut
-from flowfabric.core.key_ring import (
+from flowfabric.core.tokens import (
     FIRST_KID,
+    KeyRing,
+    Secret,
     check_secret,
     first_ring,
+    is_in_grace,
     is_secret,
     read_ring,
     rotate,
@@ -23,7 +26,6 @@ from flowfabric.core.key_ring import (
     without_stale,
     write_ring,
 )
-from flowfabric.core.tokens import KeyRing, Secret, is_in_grace
 from flowfabric.engine.audit import audit
 from flowfabric.engine.permits import Permits
 from flowfabric.errors import (

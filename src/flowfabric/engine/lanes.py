@@ -15,8 +15,8 @@ from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.types import ConfigPut
 from flowfabric.core.capabilities import satisfied
 from flowfabric.core.ids import check_lane, check_namespace, check_text
-from flowfabric.core.lanes import LANE_STATES, serves_claims
 from flowfabric.core.record import Record, queued_since
+from flowfabric.core.states import LANE_STATES, serves_claims
 from flowfabric.engine.checking import stored, whole
 from flowfabric.engine.draining import drain
 from flowfabric.engine.idleness import Sought, sought_in

@@ -5,7 +5,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from flowfabric.core.fence import Fence
+from flowfabric.core.plan import Fence
 from flowfabric.core.record import Record
 
 _REMEMBERED: Final = 4_096

@@ -8,9 +8,8 @@ import msgspec
 
 from flowfabric.core.checks import check_lease
 from flowfabric.core.due import lose
-from flowfabric.core.fence import Fence
 from flowfabric.core.ids import check_text, parse_execution_id
-from flowfabric.core.plan import Applied, Plan
+from flowfabric.core.plan import Applied, Fence, Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import progress, renew
 from flowfabric.core.rules.operators import revoke

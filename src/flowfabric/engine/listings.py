@@ -10,7 +10,7 @@ from flowfabric.core.documents import SUSPENSION
 from flowfabric.core.ids import check_lane, check_namespace, parse_execution_id
 from flowfabric.core.record import Record
 from flowfabric.core.states import BLOCK_REASONS, public_state
-from flowfabric.core.suspension_documents import suspension_in
+from flowfabric.core.suspensions import suspension_in
 from flowfabric.core.views import LAST, sort_of
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps

@@ -7,9 +7,8 @@ import msgspec
 from flowfabric.backend.types import With
 from flowfabric.core.bounds import MAX_NAMED, check_number
 from flowfabric.core.checks import PRIVILEGED, check_lease, not_active
-from flowfabric.core.fence import Fence
 from flowfabric.core.ids import check_text, parse_execution_id, partition_of
-from flowfabric.core.plan import Answer, Applied, Plan, Timer
+from flowfabric.core.plan import Answer, Applied, Fence, Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Children, Failure, complete, delay, fail, park
 from flowfabric.core.rules.operators import cancel

@@ -8,11 +8,10 @@ from flowfabric.backend.types import Seen
 from flowfabric.core.documents import SUSPENSION
 from flowfabric.core.ids import check_lane
 from flowfabric.core.plan import Plan
-from flowfabric.core.rules import resumes as rules
-from flowfabric.core.rules.resumes import behavior_of, time_out_suspension
+from flowfabric.core.rules import signals as rules
+from flowfabric.core.rules.signals import behavior_of, time_out_suspension
 from flowfabric.core.states import public_state
-from flowfabric.core.suspension_documents import open_suspension, suspension_in
-from flowfabric.core.suspensions import Suspension
+from flowfabric.core.suspensions import Suspension, open_suspension, suspension_in
 from flowfabric.engine.audit import audit
 from flowfabric.engine.checking import stored, whole
 from flowfabric.engine.deciding import decide_with_documents

@@ -10,6 +10,7 @@ from flowfabric.core.checks import BLOCKING, check_block, check_priority, check_
 from flowfabric.core.due import expire, promote, time_out
 from flowfabric.core.graph import Group
 from flowfabric.core.ids import check_text, parse_execution_id
+from flowfabric.core.members import release_plan
 from flowfabric.core.plan import Applied, Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import (
@@ -23,7 +24,6 @@ from flowfabric.core.rules.operators import (
     unblock,
 )
 from flowfabric.core.states import FINAL, HOLD_REASONS, LIMIT_REASONS, RUNNABLE
-from flowfabric.core.templates import release_plan
 from flowfabric.engine.checking import integer, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.errors import (

@@ -5,20 +5,22 @@ from typing import Final
 import msgspec
 
 from flowfabric.backend.types import Seen
+from flowfabric.core.conditions import Satisfier
 from flowfabric.core.documents import SUSPENSION, signal_name, waitpoint_name
-from flowfabric.core.evaluation import Satisfier
 from flowfabric.core.ids import check_text, parse_execution_id, parse_uuid
 from flowfabric.core.rules.signals import Terms
-from flowfabric.core.suspension_documents import read_signal, suspension_in, waitpoint_in
 from flowfabric.core.suspensions import (
     NOW,
     ReceivedSignal,
     Signal,
     Waitpoint,
     how_ended,
+    read_signal,
     received,
     satisfiers_of,
     signed_of,
+    suspension_in,
+    waitpoint_in,
 )
 from flowfabric.core.tokens import WaitpointToken, check_token, same_text
 from flowfabric.engine.audit import audit

@@ -15,7 +15,7 @@ from flowfabric.core.limits.asks import Extend, Freed, Obtained, Vacate
 from flowfabric.core.limits.gates import Admissible, key_gate, quota_gate
 from flowfabric.core.plan import Applied, Plan, Refused
 from flowfabric.core.record import Record
-from flowfabric.core.rules.admission import unblock_plan, ungrant_plan
+from flowfabric.core.rules.operators import unblock_plan, ungrant_plan
 from flowfabric.core.states import FINAL
 from flowfabric.engine.draining import drain
 from flowfabric.errors import FlowFabricError

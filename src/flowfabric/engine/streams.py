@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from flowfabric.backend.types import Append, Appended
-from flowfabric.core.fence import Fence
 from flowfabric.core.ids import parse_execution_id
+from flowfabric.core.plan import Fence
 from flowfabric.core.policy import read_policy
 from flowfabric.core.record import Record
 from flowfabric.core.streams import DEFAULT_MAXLEN, explain_append

@@ -15,7 +15,7 @@ from flowfabric.core.condition_checks import (
 )
 from flowfabric.core.conditions import Condition, first_key
 from flowfabric.core.ids import check_text, parse_uuid
-from flowfabric.core.rules.resumes import BEHAVIOR_ALIASES, TIMEOUT_BEHAVIORS
+from flowfabric.core.rules.signals import BEHAVIOR_ALIASES, TIMEOUT_BEHAVIORS
 from flowfabric.core.suspensions import Bound, ResumePolicy, Suspension
 from flowfabric.engine.checking import whole
 from flowfabric.errors import AdditionalWaitpointBindingMalformed, InvalidInput

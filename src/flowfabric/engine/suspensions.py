@@ -12,19 +12,18 @@ from flowfabric.core.documents import (
     suspend_key_name,
     waitpoint_name,
 )
-from flowfabric.core.fence import Fence
 from flowfabric.core.handles import Handle
 from flowfabric.core.ids import check_lane, parse_execution_id
-from flowfabric.core.plan import Plan
+from flowfabric.core.plan import Fence, Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rules.suspensions import (
     Decided,
     Pause,
+    check_usable,
     suspend,
     suspend_on_pending,
     with_policy,
 )
-from flowfabric.core.rules.waitpoints import check_usable
 from flowfabric.core.suspend_outcomes import (
     Details,
     Outcome,
@@ -34,13 +33,15 @@ from flowfabric.core.suspend_outcomes import (
     issued,
     read_outcome,
 )
-from flowfabric.core.suspension_documents import (
+from flowfabric.core.suspensions import (
+    NOW,
+    Suspension,
+    Waitpoint,
     signals_in,
     suspension_in,
     waitpoint_in,
     waitpoints_in,
 )
-from flowfabric.core.suspensions import NOW, Suspension, Waitpoint
 from flowfabric.core.tokens import KeyRing, Signed, mint
 from flowfabric.core.transition import operation_of
 from flowfabric.engine.checking import stored

@@ -9,12 +9,11 @@ from flowfabric.backend.types import Seen
 from flowfabric.core.checks import check_lease
 from flowfabric.core.conditions import required_names
 from flowfabric.core.documents import SUSPENSION, WAITPOINTS, waitpoint_name
-from flowfabric.core.fence import Fence
 from flowfabric.core.ids import check_text, parse_execution_id, parse_uuid
 from flowfabric.core.pages import fitting
-from flowfabric.core.plan import Plan
+from flowfabric.core.plan import Fence, Plan
 from flowfabric.core.rules.operators import at_version
-from flowfabric.core.rules.waitpoints import (
+from flowfabric.core.rules.suspensions import (
     check_unused,
     close,
     closed,
@@ -23,8 +22,14 @@ from flowfabric.core.rules.waitpoints import (
     is_closed,
 )
 from flowfabric.core.suspend_outcomes import Issued, issued
-from flowfabric.core.suspension_documents import suspension_in, waitpoint_in, waitpoints_in
-from flowfabric.core.suspensions import Suspension, Waitpoint, waitpoint_state
+from flowfabric.core.suspensions import (
+    Suspension,
+    Waitpoint,
+    suspension_in,
+    waitpoint_in,
+    waitpoint_state,
+    waitpoints_in,
+)
 from flowfabric.core.tokens import Signed, WaitpointToken, mint
 from flowfabric.engine.audit import audit
 from flowfabric.engine.checking import whole

@@ -8,8 +8,7 @@ from typing import Any, Final, TypedDict
 import msgspec
 
 from flowfabric.core.ids import check_lane, check_namespace, limit_id
-from flowfabric.core.policy import decode_policy, freeze
-from flowfabric.core.policy_types import (
+from flowfabric.core.policy import (
     ExecutionPolicy,
     ExponentialBackoff,
     FixedBackoff,
@@ -18,6 +17,8 @@ from flowfabric.core.policy_types import (
     StreamPolicy,
     SuspensionPolicy,
     TimeoutPolicy,
+    decode_policy,
+    freeze,
 )
 from flowfabric.core.tags import submitted_tags
 from flowfabric.errors import ConfigError, FlowFabricError

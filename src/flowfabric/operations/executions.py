@@ -7,10 +7,10 @@ import msgspec
 
 from flowfabric.core.events import HistoryEntry
 from flowfabric.core.facets import Facets
+from flowfabric.core.graph import Upstream
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.record import NO_ATTEMPT
 from flowfabric.core.suspensions import How, ReceivedSignal
-from flowfabric.core.upstreams import Upstream
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotEligible,

@@ -6,10 +6,10 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from flowfabric.core.graph import Upstream
 from flowfabric.core.lease import GrantKind
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.core.suspensions import How
-from flowfabric.core.upstreams import Upstream
 from flowfabric.errors import (
     ClaimGrantExpired,
     ExecutionNotFound,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from flowfabric.core.policy_types import ExecutionPolicy
+from flowfabric.core.policy import ExecutionPolicy
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.errors import (
     FlowFabricError,

@@ -8,8 +8,8 @@ from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
+from flowfabric.core.graph import Upstream
 from flowfabric.core.suspensions import ReceivedSignal
-from flowfabric.core.upstreams import Upstream
 from flowfabric.errors import ConfigError, NotFound
 from flowfabric.operations.budgets import Usage
 from flowfabric.operations.workers import Claim

@@ -8,11 +8,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 from flowfabric.core.apply import apply
 from flowfabric.core.due import expire
-from flowfabric.core.fence import Fence
 from flowfabric.core.graph import Edge, Flow, Group, GroupPolicy, OnSatisfied
 from flowfabric.core.lease import LeaseTerms, lease
 from flowfabric.core.members import move_member
-from flowfabric.core.plan import Applied, Plan
+from flowfabric.core.plan import Applied, Fence, Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure, complete, fail
 from flowfabric.core.rules.operators import cancel

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from flowfabric.core.due import expire, forget_delay, lose, promote, time_out
 from flowfabric.core.graph import GraphEdit, Group
 from flowfabric.core.lease import GrantTerms
+from flowfabric.core.members import cancel_sibling_plan, release_plan, skip_plan
 from flowfabric.core.plan import Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import (
@@ -34,7 +35,6 @@ from flowfabric.core.rules.operators import (
     unblock,
     ungrant,
 )
-from flowfabric.core.templates import cancel_sibling_plan, release_plan, skip_plan
 from tests.unit.core.records import EXECUTION, FENCE, NOW
 
 _LIVE: Final = "waiting delayed blocked active lost suspended"

@@ -4,7 +4,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from flowfabric.core.fence import Fence
+from flowfabric.core.plan import Fence
 from flowfabric.core.record import NO_ATTEMPT, Attempt, Record, due_at_of, rank_of
 from flowfabric.core.states import FINAL, HELD, AttemptType, Next, State
 

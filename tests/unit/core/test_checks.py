@@ -18,7 +18,7 @@ from flowfabric.core.checks import (
     check_replay,
     check_unblock,
 )
-from flowfabric.core.fence import Fence
+from flowfabric.core.plan import Fence
 from flowfabric.core.record import Record
 from flowfabric.core.states import FINAL, HELD
 from flowfabric.errors import (

@@ -16,12 +16,17 @@ from flowfabric.core.conditions import (
     Condition,
     Count,
     CountKind,
+    Evaluation,
+    Judgement,
     Matcher,
     Node,
+    Satisfier,
+    SignalFacts,
     Single,
     Wildcard,
     completed,
     composite,
+    evaluate,
     first_key,
     operator_only,
     required_names,
@@ -31,7 +36,6 @@ from flowfabric.core.conditions import (
     walk,
     with_paths,
 )
-from flowfabric.core.evaluation import Evaluation, Judgement, Satisfier, SignalFacts, evaluate
 from tests.conditions import trees
 from tests.judging import hears, is_met, met_by
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowfabric.core.cursors import (
+from flowfabric.core.pages import (
     CreationRange,
     check_store,
     from_text,

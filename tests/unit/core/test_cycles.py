@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowfabric.core.cycles import MOST_NODES, CycleSearch, find_cycle, in_order
+from flowfabric.core.flow_checks import MOST_NODES, CycleSearch, find_cycle, in_order
 from flowfabric.errors import CycleDetected, GraphTooLargeForCycleCheck
 
 Edges = list[tuple[int, int]]

@@ -14,8 +14,7 @@ from flowfabric.core.facets import is_legal
 from flowfabric.core.plan import Plan
 from flowfabric.core.record import INSTANTS, Record
 from flowfabric.core.states import is_move
-from flowfabric.core.suspension_documents import read_waitpoint, write_document
-from flowfabric.core.suspensions import Suspension, Waitpoint
+from flowfabric.core.suspensions import Suspension, Waitpoint, read_waitpoint, write_document
 from flowfabric.core.transition import fits, transition
 from tests.unit.core.records import LIVE_SITUATIONS, NOW, Situation, changed, record_in
 

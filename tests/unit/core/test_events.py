@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 
 from flowfabric.core.due import expire, lose, promote
 from flowfabric.core.events import HistoryEntry, LogEntry, entry_of, history_of, is_kept
-from flowfabric.core.fence import Fence
 from flowfabric.core.lease import LeaseTerms, lease
-from flowfabric.core.plan import Event, Plan, Timer
+from flowfabric.core.members import release_plan, skip_plan
+from flowfabric.core.plan import Event, Fence, Plan, Timer
 from flowfabric.core.record import NO_ATTEMPT, Attempt, Record
 from flowfabric.core.rules.attempts import Failure, complete, delay, fail, park
 from flowfabric.core.rules.operators import ReplayRequest, cancel, exhaust, replay, revoke
 from flowfabric.core.states import CLAIMABLE, FINAL, HELD
-from flowfabric.core.templates import release_plan, skip_plan
 from flowfabric.core.transition import Transition, transition
 from tests.unit.core.plans import RETRYING
 from tests.unit.core.records import EXECUTION, NOW, SITUATIONS, Situation, record_in

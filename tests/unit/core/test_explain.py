@@ -5,10 +5,9 @@ from typing import Any, Final
 
 import pytest
 
-from flowfabric.core.explain import explain
+from flowfabric.core.checks import explain
 from flowfabric.core.facets import facets
-from flowfabric.core.fence import Fence
-from flowfabric.core.plan import Plan, Timer
+from flowfabric.core.plan import Fence, Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure, complete, delay, fail, park, progress, renew
 from flowfabric.core.rules.operators import Block, block, cancel, unblock

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flowfabric.core.fence import Fence, fence_from
+from flowfabric.core.plan import Fence, fence_from
 from flowfabric.errors import PartialFenceTriple
 
 UNSET_TEXT: list[str | None] = [None, ""]

@@ -6,11 +6,10 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from flowfabric.core import flow_cancel, settle
+from flowfabric.core import flow_apply, settle
 from flowfabric.core.apply import apply
 from flowfabric.core.edge_policies import EdgePolicy
-from flowfabric.core.flow_apply import apply_flow
-from flowfabric.core.flow_cancel import go_on_with
+from flowfabric.core.flow_apply import apply_flow, go_on_with
 from flowfabric.core.flow_plan import (
     FlowApplied,
     FlowGuard,
@@ -370,7 +369,7 @@ def test_each_policy_spares_whom_it_does_not_cover(policy: Any, left: list[int])
 def test_a_large_cancel_goes_on_in_steps_until_nobody_is_left() -> None:
     graph = Graph((ROOT,) * 25)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flow_cancel, "MEMBERS_PER_STEP", 10)
+        patch.setattr(flow_apply, "MEMBERS_PER_STEP", 10)
         answer = done(graph, cancel_flow(FLOW, "cancel_all", "enough"))
         assert (answer.cancelled, answer.more, answer.flow.due_at) == (10, True, graph.rows.now)
         assert go_on_with(graph.rows, graph.flow())
@@ -405,7 +404,7 @@ def test_what_a_cancel_ends_nothing_else_releases_or_skips() -> None:
     graph = Graph((ROOT, *[Inbound((0,))] * 6))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(settle, "EDGES_PER_STEP", 2)
-        patch.setattr(flow_cancel, "MEMBERS_PER_STEP", 1)
+        patch.setattr(flow_apply, "MEMBERS_PER_STEP", 1)
         assert graph.end(0, "failed")
         done(graph, cancel_flow(FLOW, "cancel_all", "enough"))
         while go_on_with(graph.rows, graph.flow()):

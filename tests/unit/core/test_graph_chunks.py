@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowfabric.core.graph import Edge, Flow, Group
-from flowfabric.core.graph_chunks import CHUNK, ONE_STEP, Size, WholeGraph, chunks_of
-from flowfabric.core.new_execution import NewExecution, NewGraph
+from flowfabric.core.new_execution import (
+    CHUNK,
+    ONE_STEP,
+    NewExecution,
+    NewGraph,
+    Size,
+    WholeGraph,
+    chunks_of,
+)
 from flowfabric.core.record import Record
 
 MEMBER = Record(execution_id="", namespace="team", lane="main")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowfabric.core.fence import Fence
 from flowfabric.core.handles import BACKEND_TAGS, Backend, Handle, HandleKind, decode
+from flowfabric.core.plan import Fence
 from flowfabric.errors import Corruption, HandleFromOtherBackend
 
 EXECUTION = "{fp:12}:2f6d0a4e-1b3c-4d5e-8f90-a1b2c3d4e5f6"

@@ -2,8 +2,13 @@
 
 import pytest
 
-from flowfabric.core.idempotency import KeyEntry, known_execution, new_entry, scoped_key
-from flowfabric.core.new_execution import NewExecution
+from flowfabric.core.new_execution import (
+    KeyEntry,
+    NewExecution,
+    known_execution,
+    new_entry,
+    scoped_key,
+)
 from flowfabric.core.record import Record
 from tests.unit.core.graphs import FLOW
 from tests.unit.core.records import EXECUTION, NOW

@@ -3,7 +3,9 @@
 import msgspec
 import pytest
 
-from flowfabric.core.key_ring import (
+from flowfabric.core.tokens import (
+    Key,
+    KeyRing,
     Rotation,
     check_secret,
     first_ring,
@@ -13,7 +15,6 @@ from flowfabric.core.key_ring import (
     without_stale,
     write_ring,
 )
-from flowfabric.core.tokens import Key, KeyRing
 from flowfabric.errors import (
     Corruption,
     InvalidGraceMs,

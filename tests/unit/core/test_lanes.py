@@ -2,7 +2,7 @@
 
 import pytest
 
-from flowfabric.core.lanes import LANE_STATES, accepts_submissions, serves_claims
+from flowfabric.core.states import LANE_STATES, accepts_submissions, serves_claims
 
 # Whether the lane takes submissions, and whether its work is claimed.
 CELLS = {

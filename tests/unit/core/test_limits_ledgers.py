@@ -3,8 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowfabric.core.limits.budgets import Budget, Chain, reset, spend
-from flowfabric.core.limits.ledgers import Ledger, Share, entered, taken_back
+from flowfabric.core.limits.budgets import (
+    Budget,
+    Chain,
+    Ledger,
+    Share,
+    entered,
+    reset,
+    spend,
+    taken_back,
+)
 
 NOW = 1_000_000
 

@@ -4,10 +4,9 @@ import msgspec
 import pytest
 
 from flowfabric.backend.types import ConfigDocument, ConfigPut
-from flowfabric.core.documents import Document
+from flowfabric.core.documents import Document, Redacted
 from flowfabric.core.handles import Handle
 from flowfabric.core.plan import Guard, Plan
-from flowfabric.core.redaction import Redacted
 from flowfabric.core.suspend_outcomes import given_up
 from flowfabric.core.suspensions import ReceivedSignal, Signal
 from flowfabric.core.tokens import Key

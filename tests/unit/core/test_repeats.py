@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from flowfabric.core.apply import apply
-from flowfabric.core.fence import Fence
-from flowfabric.core.plan import Applied, Plan, Refused, Timer
-from flowfabric.core.repeats import proven_repeat
+from flowfabric.core.checks import proven_repeat
+from flowfabric.core.plan import Applied, Fence, Plan, Refused, Timer
 from flowfabric.core.rules.attempts import Failure, complete, delay, fail, park, renew
 from flowfabric.core.rules.operators import cancel
 from tests.unit.core.plans import RETRYING, RULES

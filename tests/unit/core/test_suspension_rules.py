@@ -19,17 +19,10 @@ from flowfabric.core.due import DueContext, on_due
 from flowfabric.core.facets import facets
 from flowfabric.core.plan import Plan, check_plan
 from flowfabric.core.record import Record
-from flowfabric.core.rules.resumes import TIMEOUT_BEHAVIORS, resume
-from flowfabric.core.rules.waitpoints import next_expiry
+from flowfabric.core.rules.signals import TIMEOUT_BEHAVIORS, resume
+from flowfabric.core.rules.suspensions import next_expiry
 from flowfabric.core.states import FINAL, LIVE, STATES, State, is_move
 from flowfabric.core.suspend_outcomes import Details, StoredOutcome, read_outcome, write_outcome
-from flowfabric.core.suspension_documents import (
-    known_signal,
-    read_signal,
-    read_suspension,
-    read_waitpoint,
-    write_document,
-)
 from flowfabric.core.suspensions import (
     NOW,
     ResumePolicy,
@@ -39,7 +32,12 @@ from flowfabric.core.suspensions import (
     Waitpoint,
     as_closed,
     how_ended,
+    known_signal,
+    read_signal,
+    read_suspension,
+    read_waitpoint,
     waitpoint_state,
+    write_document,
 )
 from flowfabric.core.transition import fits, transition
 from flowfabric.errors import Corruption

@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowfabric.core.documents import Document
-from flowfabric.core.key_ring import read_ring
-from flowfabric.core.suspension_documents import read_waitpoint, write_document
-from flowfabric.core.suspensions import Waitpoint
+from flowfabric.core.suspensions import Waitpoint, read_waitpoint, write_document
 from flowfabric.core.tokens import (
     Key,
     KeyRing,
@@ -19,6 +17,7 @@ from flowfabric.core.tokens import (
     WaitpointToken,
     check_token,
     mint,
+    read_ring,
 )
 from flowfabric.errors import (
     FlowFabricError,

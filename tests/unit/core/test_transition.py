@@ -6,8 +6,7 @@ import pytest
 
 from flowfabric.core.apply import apply
 from flowfabric.core.facets import is_legal
-from flowfabric.core.fence import Fence
-from flowfabric.core.plan import Guard, Plan, Timer, check_plan
+from flowfabric.core.plan import Fence, Guard, Plan, Timer, check_plan
 from flowfabric.core.record import (
     GRANT_FIELDS,
     LEASE_FIELDS,

@@ -5,8 +5,8 @@ from typing import Any, get_args
 import pytest
 
 from flowfabric.backend.types import StoredEvent
-from flowfabric.core.cursors import to_text
 from flowfabric.core.events import LogEntry
+from flowfabric.core.pages import to_text
 from flowfabric.core.plan import Family
 from flowfabric.engine.event_types import events_of
 from flowfabric.engine.events import Events

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.core.fence import Fence
+from flowfabric.core.plan import Fence
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.streams import (
     END,

@@ -12,8 +12,8 @@ from flowfabric.backend.base import LOG_TOPIC, Backend
 from flowfabric.backend.coalesce import Store
 from flowfabric.backend.notifier import LocalNotifier, LocalSubscription
 from flowfabric.backend.types import Description, EventFilter, EventPage, StoredEvent
-from flowfabric.core.cursors import to_text
 from flowfabric.core.events import LogEntry
+from flowfabric.core.pages import to_text
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.engine import events as module
 from flowfabric.engine.deps import Deps

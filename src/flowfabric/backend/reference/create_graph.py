@@ -11,9 +11,8 @@ from flowfabric.backend.reference.creation import insert
 from flowfabric.backend.reference.tables import EDGES, FLOWS, GROUPS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.core.graph import Edge, Flow, edge_key, ends_of, grown, has_work
-from flowfabric.core.graph_chunks import ABANDONED_AFTER_MS
 from flowfabric.core.members import finish_flow, keep_flow
-from flowfabric.core.new_execution import NewExecution, NewGraph
+from flowfabric.core.new_execution import ABANDONED_AFTER_MS, NewExecution, NewGraph
 from flowfabric.core.settle import cancel_late_siblings, settle_edges
 from flowfabric.core.states import FINAL
 

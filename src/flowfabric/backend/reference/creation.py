@@ -10,10 +10,16 @@ from flowfabric.backend.types import CreateAnswer, Created, Duplicate
 from flowfabric.core.flow_checks import explain_create
 from flowfabric.core.flow_plan import FlowRefused
 from flowfabric.core.graph import grown
-from flowfabric.core.idempotency import known_execution, new_entry, scoped_key
 from flowfabric.core.ids import partition_of
 from flowfabric.core.members import keep_flow, move_member
-from flowfabric.core.new_execution import NewExecution, initial_record, rank_shift_of
+from flowfabric.core.new_execution import (
+    NewExecution,
+    initial_record,
+    known_execution,
+    new_entry,
+    rank_shift_of,
+    scoped_key,
+)
 from flowfabric.core.record import Record
 from flowfabric.core.transition import Transition
 

@@ -5,10 +5,9 @@ from typing import Final, Literal
 from flowfabric.backend.reference.placement import is_flow_among
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.types import EventFilter, EventPage, StoredEvent
-from flowfabric.core.cursors import check_store
 from flowfabric.core.events import LogEntry
 from flowfabric.core.ids import partition_of
-from flowfabric.core.pages import Room, entry_bytes
+from flowfabric.core.pages import Room, check_store, entry_bytes
 from flowfabric.errors import InvalidInput
 
 # A read that finds little for its filter looks at no more than this many entries.

@@ -1,6 +1,6 @@
 """Who may write beside a record without writing the record: its live lease holder, nobody else."""
 
-from flowfabric.core.fence import Fence
+from flowfabric.core.plan import Fence
 from flowfabric.core.record import Record
 
 

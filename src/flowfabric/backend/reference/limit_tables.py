@@ -4,9 +4,8 @@ from typing import Any, Final
 
 from flowfabric.backend.reference.tables import Order, Table, by_instant
 from flowfabric.core.limits.asks import Hold
-from flowfabric.core.limits.budgets import Budget
+from flowfabric.core.limits.budgets import Budget, Ledger
 from flowfabric.core.limits.gates import Entry, Gate, Slot, Waiter
-from flowfabric.core.limits.ledgers import Ledger
 from flowfabric.core.views import Key
 
 # (what it belongs to, what it is): a gate or budget, and an execution, key or reservation.

@@ -25,7 +25,7 @@ from flowfabric.backend.reference.tables import (
     Tables,
 )
 from flowfabric.core.graph import Edge, Flow
-from flowfabric.core.idempotency import KeyEntry
+from flowfabric.core.new_execution import KeyEntry
 from flowfabric.core.record import Record
 from flowfabric.core.retention import flow_purge_at
 from flowfabric.core.views import Entry, Key, entries, tag_entries

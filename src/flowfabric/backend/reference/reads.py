@@ -19,10 +19,9 @@ from flowfabric.backend.reference.upstreams import incoming_edges, upstreams_of
 from flowfabric.backend.types import NO_DOCUMENTS, ConfigDocument, DuePage, Named, Queue, Seen, With
 from flowfabric.core.documents import SUSPENSION, WAITPOINTS, Document
 from flowfabric.core.events import HistoryEntry, history_of
-from flowfabric.core.graph import Flow
+from flowfabric.core.graph import Flow, Upstream
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Attempt, Record
-from flowfabric.core.upstreams import Upstream
 
 K = TypeVar("K")
 V = TypeVar("V")

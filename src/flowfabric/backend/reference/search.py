@@ -10,9 +10,15 @@ from flowfabric.backend.reference.matching import lane_buckets, matcher
 from flowfabric.backend.reference.tables import RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.types import Filter, ListRequest, Order, Page
-from flowfabric.core.cursors import CreationRange, read_cursor, write_cursor
 from flowfabric.core.ids import parse_execution_id
-from flowfabric.core.pages import LARGEST_STRETCH, Room, record_bytes
+from flowfabric.core.pages import (
+    LARGEST_STRETCH,
+    CreationRange,
+    Room,
+    read_cursor,
+    record_bytes,
+    write_cursor,
+)
 from flowfabric.core.record import Record
 from flowfabric.core.states import STATES
 from flowfabric.core.views import Key, sort_of

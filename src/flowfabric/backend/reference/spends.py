@@ -27,12 +27,13 @@ from flowfabric.core.limits.budgets import (
     Spent,
     breached,
     check_dimensions,
+    entered,
     refusal,
     reset,
     reset_if_due,
     spend,
+    taken_back,
 )
-from flowfabric.core.limits.ledgers import entered, taken_back
 
 
 def start_spend(tx: Transaction, items: Sequence[Spend]) -> Callable[[Spend], SpendAnswer]:

@@ -13,8 +13,8 @@ from flowfabric.backend.types import ConfigDocument, StoredSummary, Worker
 from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Edge, Flow, Group
-from flowfabric.core.idempotency import KeyEntry
 from flowfabric.core.journal import JournalEntry
+from flowfabric.core.new_execution import KeyEntry
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.views import Entry, Key
 from flowfabric.operations.streams import Frame

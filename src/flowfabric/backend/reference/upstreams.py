@@ -5,8 +5,7 @@ from typing import Final
 
 from flowfabric.backend.reference.tables import BLOBS
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.core.graph import INPUT, UPSTREAM_BYTES, Edge
-from flowfabric.core.upstreams import Upstream
+from flowfabric.core.graph import INPUT, UPSTREAM_BYTES, Edge, Upstream
 
 _PAGE: Final = 1_000
 

@@ -10,9 +10,8 @@ from flowfabric.backend.types import StoredSummary, Worker
 from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.limits.asks import Hold
-from flowfabric.core.limits.budgets import Budget
+from flowfabric.core.limits.budgets import Budget, Ledger
 from flowfabric.core.limits.gates import Gate
-from flowfabric.core.limits.ledgers import Ledger
 from flowfabric.core.record import Attempt, Record
 from flowfabric.errors import Corruption
 from flowfabric.operations.streams import Frame

@@ -9,10 +9,10 @@ from flowfabric.backend.sqlite import codecs
 from flowfabric.backend.types import ConfigDocument
 from flowfabric.core.documents import Document
 from flowfabric.core.graph import Edge, Flow
-from flowfabric.core.idempotency import KeyEntry
 from flowfabric.core.limits.asks import Hold
 from flowfabric.core.limits.budgets import Budget
 from flowfabric.core.limits.gates import Entry, Gate, Slot, Waiter
+from flowfabric.core.new_execution import KeyEntry
 from flowfabric.core.retention import flow_purge_at
 
 Row = tuple[Any, ...]

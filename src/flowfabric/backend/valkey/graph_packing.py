@@ -20,9 +20,8 @@ from flowfabric.backend.valkey.packing import (
 )
 from flowfabric.backend.valkey.requests import Shape
 from flowfabric.core.flow_plan import FlowPlan
-from flowfabric.core.graph import Edge
+from flowfabric.core.graph import Edge, Upstream
 from flowfabric.core.new_execution import NewExecution, NewGraph
-from flowfabric.core.upstreams import Upstream
 
 
 def pack_cancel(plan: FlowPlan, tag: str) -> CancelFlow:

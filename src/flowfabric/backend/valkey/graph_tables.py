@@ -8,11 +8,11 @@ from flowfabric.backend.valkey.keys import FLOW_RANGES
 from flowfabric.backend.valkey.layout import PLAN
 from flowfabric.backend.valkey.packing import Args, pack_plan
 from flowfabric.core import graph
+from flowfabric.core.members import cancel_sibling_plan, release_plan, skip_plan
 from flowfabric.core.plan import Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import cancel
 from flowfabric.core.states import OUTCOMES, PUBLIC_BLOCKED, PUBLIC_STATES
-from flowfabric.core.templates import cancel_sibling_plan, release_plan, skip_plan
 
 # `@f.name` in a file is the place of a field of a flow, and so on.
 GRAPH_PLACES: Final = {

@@ -3,7 +3,7 @@
 from struct import Struct
 from typing import Final, NamedTuple
 
-from flowfabric.core.cursors import check_store
+from flowfabric.core.pages import check_store
 from flowfabric.errors import InvalidInput
 
 TAG: Final = 0x01

@@ -2,6 +2,10 @@
 
 A *chain* is a budget and its ancestors, leaf first. Whatever is spent or held at the leaf counts
 at every level; the first level that refuses, leaf first, refuses for all.
+
+A *ledger* is what one execution spent of a budget, so that exactly this can be taken back. Each
+level resets in its own rhythm, so the ledger keeps a share per level, stamped with the level's
+reset count: a share from before a reset is worth nothing any more.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +14,9 @@ from typing import Final, Literal
 import msgspec
 
 from flowfabric.errors import Corruption, InvalidInput
+
+_replace = msgspec.structs.replace
+
 
 ScopeType = Literal["lane", "flow", "tenant", "namespace", "global"]
 EnforcementMode = Literal["strict", "advisory"]
@@ -20,8 +27,6 @@ Amounts = Mapping[str, int]
 # Beyond this a double is no longer exact, and some stores and clients count in doubles.
 MAX_AMOUNT: Final = 2**53 - 1
 MAX_DEPTH: Final = 8
-
-_replace = msgspec.structs.replace
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -284,3 +289,42 @@ def _emptied(budget: Budget, now: int, next_reset_at: int) -> Budget:
         last_breach_dim="",
         next_reset_at=next_reset_at,
     )
+
+
+# ---- ledgers
+
+
+class Share(msgspec.Struct, frozen=True, array_like=True):
+    """What was spent at one level since its last reset."""
+
+    budget_id: str
+    reset_count: int
+    amounts: dict[str, int]
+
+
+class Ledger(msgspec.Struct, frozen=True, array_like=True):
+    shares: tuple[Share, ...] = ()
+
+
+def entered(ledger: Ledger | None, chain: Chain, amounts: Amounts) -> Ledger:
+    """The ledger with what was just spent at every level of the chain."""
+    known = {share.budget_id: share for share in ledger.shares} if ledger else {}
+    return Ledger(tuple(_share(known.get(level.budget_id), level, amounts) for level in chain))
+
+
+def _share(known: Share | None, level: Budget, amounts: Amounts) -> Share:
+    is_current = known is not None and known.reset_count == level.reset_count
+    before = known.amounts if known is not None and is_current else {}
+    return Share(level.budget_id, level.reset_count, plus(before, amounts))
+
+
+def taken_back(chain: Chain, ledger: Ledger, now: int) -> Chain:
+    """The levels of the chain whose usage falls when the ledger is dropped."""
+    shares = {share.budget_id: share for share in ledger.shares}
+    lowered: list[Budget] = []
+    for level in chain:
+        share = shares.get(level.budget_id)
+        if share is not None and share.reset_count == level.reset_count:
+            used = minus(level.used, share.amounts)
+            lowered.append(_replace(level, used=used, last_updated_at=now))
+    return tuple(lowered)

@@ -5,9 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from flowfabric.core.fence import Fence
 from flowfabric.core.graph import FINISHED, Edge, GraphEdit, Group
-from flowfabric.core.plan import EndAttempt, Event, Family, Guard, PauseAttempt, Plan, Timer
+from flowfabric.core.plan import EndAttempt, Event, Family, Fence, Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.policy import read_policy
 from flowfabric.core.record import Record
 from flowfabric.core.retry import decide_retry

@@ -8,7 +8,7 @@ import pytest
 
 from flowfabric.backend.memory import MemoryTables
 from flowfabric.backend.reference.tables import BLOBS, KEYS, RECORDS, Changes, Put, Table
-from flowfabric.core.idempotency import KeyEntry
+from flowfabric.core.new_execution import KeyEntry
 from flowfabric.core.record import Record
 from flowfabric.core.states import STATES
 from flowfabric.core.views import VIEWS, Entry, belongs, column, entries

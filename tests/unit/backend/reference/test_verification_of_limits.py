@@ -29,9 +29,8 @@ from flowfabric.core.limits.asks import (
     Reserve,
     Spend,
 )
-from flowfabric.core.limits.budgets import Budget
+from flowfabric.core.limits.budgets import Budget, Ledger, Share
 from flowfabric.core.limits.gates import Entry, Quota, Slot, quota_gate
-from flowfabric.core.limits.ledgers import Ledger, Share
 from tests.unit.backend.reference.world import World, id_of
 
 ROOT, LEAF, QUOTA = "root", "leaf", "quota"

@@ -14,10 +14,9 @@ from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.verification import verify
 from flowfabric.backend.reference.work import Work, perform
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, Discrepancy
-from flowfabric.core.fence import Fence
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.new_execution import NewExecution, NewGraph
-from flowfabric.core.plan import Plan
+from flowfabric.core.plan import Fence, Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rules import attempts
 from flowfabric.errors import FlowFabricError

@@ -32,9 +32,8 @@ from flowfabric.backend.sqlite.orders import COLUMNS
 from flowfabric.backend.sqlite.tables import SqliteTables
 from flowfabric.backend.types import ConfigDocument
 from flowfabric.core.limits.asks import Hold
-from flowfabric.core.limits.budgets import MAX_AMOUNT, Budget
+from flowfabric.core.limits.budgets import MAX_AMOUNT, Budget, Ledger, Share
 from flowfabric.core.limits.gates import Entry, Gate, Quota, Slot, Waiter
-from flowfabric.core.limits.ledgers import Ledger, Share
 from tests.unit.backend.sqlite.samples import EVERY_CHARACTER, NOW, a_database
 
 ALL_ORDERS = (*ORDERS, CONFIG_TIMERS)

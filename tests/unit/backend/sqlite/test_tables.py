@@ -40,8 +40,8 @@ from flowfabric.backend.types import ConfigDocument, StoredSummary, Worker
 from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Edge, Flow, Group, edge_key
-from flowfabric.core.idempotency import KeyEntry
 from flowfabric.core.journal import JournalEntry
+from flowfabric.core.new_execution import KeyEntry
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.views import VIEWS, Entry, entries, tag_entries
 from flowfabric.errors import Corruption

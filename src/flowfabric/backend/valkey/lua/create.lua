@@ -24,9 +24,9 @@ local function deadline(given, length, now)
   return by_policy
 end
 
--- mirrors core.idempotency.scoped_key, core.idempotency.known_execution
+-- mirrors core.new_execution.scoped_key, core.new_execution.known_execution
 local function known_id(c, tag, row, key)
-  local scope = row[@flow_id] ~= '' and $idempotency.IN_FLOW .. row[@flow_id] or $idempotency.IN_NAMESPACE .. row[@namespace]
+  local scope = row[@flow_id] ~= '' and $new_execution.IN_FLOW .. row[@flow_id] or $new_execution.IN_NAMESPACE .. row[@namespace]
   local name = ff.idempotency(tag, scope, key)
   local found = call('GET', name)
   if not found then return nil, name end
@@ -35,7 +35,7 @@ local function known_id(c, tag, row, key)
   return nil, name
 end
 
--- mirrors core.idempotency.new_entry
+-- mirrors core.new_execution.new_entry
 local function remember_key(c, name, id, window)
   -- A test's clock may stand still while the server's runs.
   local life = TEST_MODE and window + 3600000 or window

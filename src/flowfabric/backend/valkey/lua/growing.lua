@@ -34,7 +34,7 @@ local function create_graph(c, item)
   if flow[@f.incomplete] and item[@graph.is_last] then
     flow[@f.incomplete], flow[@f.submit_until] = false, 0
   elseif flow[@f.incomplete] then
-    flow[@f.submit_until] = c.now + $graph_chunks.ABANDONED_AFTER_MS
+    flow[@f.submit_until] = c.now + $new_execution.ABANDONED_AFTER_MS
   end
   ff.keep_flow(c, tag, flow_id, flow)
   return { 'created', ff.copied(flow) }

@@ -2,7 +2,7 @@
 -- first, and siblings are cancelled when no edge is left.
 
 -- Release a member. As many as may be claimed by the same call are held back for it.
--- mirrors core.templates.release_plan
+-- mirrors core.members.release_plan
 local function release(c, w, id, row, before)
   local plan = before[@wake_at] > c.now and RELEASE_LATER or RELEASE_NOW
   if plan ~= RELEASE_NOW or not c.claims or c.claims < 1 then return ff.write_member(c, w, id, row, before, plan) end

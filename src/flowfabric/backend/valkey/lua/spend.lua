@@ -42,7 +42,7 @@ end
 
 -- What one execution spent: a share per level, stamped with its reset count, because a share from
 -- before a reset is worth nothing any more.
--- mirrors core.limits.ledgers.entered, core.limits.ledgers._share
+-- mirrors core.limits.budgets.entered, core.limits.budgets._share
 local function enter_ledger(state, chain, amounts, execution)
   local key, own = $key.ledgers .. state.tag .. ':' .. execution, chain[1].id
   local body = call('HGET', key, own)
@@ -107,7 +107,7 @@ function acts.spend(state, item)
   return count(state, chain, amounts, item[@spend.execution_id])
 end
 
--- mirrors core.limits.ledgers.taken_back, core.limits.budgets.minus
+-- mirrors core.limits.budgets.taken_back, core.limits.budgets.minus
 function acts.release(state, item)
   local chain, fault = ff.needed_chain(state, item[@release.budget_id])
   if not chain then return fault end

@@ -16,8 +16,8 @@ from flowfabric.backend.valkey.limit_layout import budget_of, hold_of, quota_of,
 from flowfabric.backend.valkey.packing import decode
 from flowfabric.backend.valkey.verifying.dumping import Dump, scores
 from flowfabric.backend.valkey.verifying.rows import Rows
+from flowfabric.core.limits.budgets import Ledger, Share
 from flowfabric.core.limits.gates import Entry, Gate, Slot
-from flowfabric.core.limits.ledgers import Ledger, Share
 
 # By the rest of a sorted set's name, its members with their scores.
 _Sets = defaultdict[str, dict[str, int]]
