@@ -69,7 +69,7 @@ from flowfabric.operations.workers import (
     Renewal,
     Renewed,
 )
-from flowfabric.server.router import Router
+from flowfabric.server.route import Router
 from flowfabric.server.routes import ROUTES
 from flowfabric.worker.calls import fence_of, finish_of, suspend_of
 from flowfabric.worker.session import append

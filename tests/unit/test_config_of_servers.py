@@ -7,7 +7,7 @@ import pytest
 from flowfabric.config import Address, Settings, StoreUrl, settings_from, token_digest
 from flowfabric.core.scopes import SCOPES
 from flowfabric.errors import InvalidInput
-from flowfabric.server.settings import dev
+from flowfabric.server.boot import dev
 
 DIGEST = "ab" * 32
 

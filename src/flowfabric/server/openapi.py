@@ -150,7 +150,7 @@ def faults_of(route: Route) -> Iterator[type[FlowFabricError]]:
 
 
 def _path_parameters(route: Route) -> Iterator[dict[str, Any]]:
-    for name in route.parameters:
+    for name in route.readers:
         yield {"name": name, "in": "path", "required": True, "schema": _path_schema(name)}
 
 
