@@ -43,15 +43,16 @@ from flowfabric.operations.attempts import (
     UsageReport,
 )
 from flowfabric.operations.events import CompletionEvent, EventQuery
+from flowfabric.operations.execution_queries import Search
 from flowfabric.operations.executions import (
     AlreadySatisfied,
     ExecutionCreated,
     Reclaim,
     ReclaimGranted,
     Revoked,
-    Search,
     Submission,
 )
+from flowfabric.operations.flow_queries import FlowSearch
 from flowfabric.operations.nouns import DECLARED
 from flowfabric.operations.schedules import Backfill, NewSchedule
 from flowfabric.operations.signals import Approval, NewSignal
@@ -272,7 +273,7 @@ async def _flows(world: World) -> None:
     own, ids = told.flow_id, told.executions
     assert (await admin.describe_flow(own)).total_members == 3
     assert (await admin.set_flow_tags(own, {"app.team": "red"})).count == 1
-    found = await admin.search_flows(flows.FlowSearch(tag=("app.team=red",)))
+    found = await admin.search_flows(FlowSearch(tag=("app.team=red",)))
     assert [one.flow_id for one in found.items] == [own]
     partition = int(ids["a"][4 : ids["a"].index("}")])
     assert own in [one.flow_id for one in (await admin.list_flows(partition)).items]

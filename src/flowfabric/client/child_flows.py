@@ -12,7 +12,7 @@ from flowfabric.core.partitions import PartitionCounts
 from flowfabric.engine.flows import CHILDREN
 from flowfabric.errors import ExecutionAlreadyInFlow, MalformedResponse
 from flowfabric.operations.declaration import AsyncCalls
-from flowfabric.operations.executions import Executions
+from flowfabric.operations.execution_queries import ExecutionQueries
 from flowfabric.operations.flows import Flows
 from flowfabric.operations.nouns import Calls
 from flowfabric.operations.workers import Claim
@@ -38,7 +38,7 @@ class Counts:
         return self._known
 
 
-class _Calls(AsyncCalls, Executions, Flows):
+class _Calls(AsyncCalls, ExecutionQueries, Flows):
     pass
 
 

@@ -12,8 +12,13 @@ from flowfabric.client.operations import http_transport
 from flowfabric.client.requests import execution, waiting
 from flowfabric.client.rest import BACKOFF, Rest
 from flowfabric.errors import ExecutionNotFound, FlowFabricError, NotFound, Unavailable
-from flowfabric.operations.ends import ATTEMPT_HEADER, ENCODING_HEADER, ENDS, Ended
-from flowfabric.operations.executions import ExecutionInfo
+from flowfabric.operations.execution_queries import (
+    ATTEMPT_HEADER,
+    ENCODING_HEADER,
+    ENDS,
+    Ended,
+    ExecutionInfo,
+)
 from flowfabric.operations.nouns import Calls
 
 _log = logging.getLogger("flowfabric.client")

@@ -6,7 +6,7 @@ import httpx
 import msgspec
 
 from flowfabric.errors import ApiError, FlowFabricError, HttpError, TryLater, Unreachable
-from flowfabric.operations.errors import ErrorBody, error_of
+from flowfabric.operations.answers import ErrorBody, error_of
 
 _decoder: Final = msgspec.json.Decoder(ErrorBody)
 _BUSY: Final = frozenset({429, 502, 503, 504})

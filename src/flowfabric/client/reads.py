@@ -10,7 +10,7 @@ from flowfabric.client.requests import execution, get
 from flowfabric.client.rest import Rest
 from flowfabric.errors import ExecutionNotFound, TimedOut, Unavailable, Unreachable
 from flowfabric.operations.declaration import Call, Operation, Transport
-from flowfabric.operations.ends import Ended
+from flowfabric.operations.execution_queries import Ended
 from flowfabric.operations.workers import Claim
 
 

@@ -9,8 +9,8 @@ from flowfabric.client.requests import execution, get
 from flowfabric.client.rest import Rest
 from flowfabric.core.plan import Family
 from flowfabric.errors import NotFound
-from flowfabric.operations.ends import Ended
 from flowfabric.operations.events import Cursor, Event, EventScope
+from flowfabric.operations.execution_queries import Ended
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.nouns import Calls
 from flowfabric.operations.streams import FramePage, Tail

@@ -11,7 +11,8 @@ from flowfabric.fabric.drawing import Style, drawn
 from flowfabric.fabric.nodes import FlowMember, Node
 from flowfabric.fabric.runs import Run
 from flowfabric.fabric.submitter import Submitter
-from flowfabric.operations.flows import FlowCancelled, FlowSnapshot, ReplayedMember
+from flowfabric.operations.flow_queries import FlowSnapshot
+from flowfabric.operations.flows import FlowCancelled, ReplayedMember
 from flowfabric.worker.durations import Duration, milliseconds
 
 R = TypeVar("R")

@@ -20,9 +20,7 @@ from flowfabric.errors import (
 )
 from flowfabric.fabric.signalling import SignalCall, deliver
 from flowfabric.fabric.submitter import Submitter
-from flowfabric.operations.ends import Ended
-from flowfabric.operations.executions import Attempt, ExecutionInfo
-from flowfabric.operations.explanations import Explanation
+from flowfabric.operations.execution_queries import Attempt, Ended, ExecutionInfo, Explanation
 from flowfabric.operations.signals import Delivered
 from flowfabric.operations.streams import FramePage, StoredFrame, Tail, Visibility
 from flowfabric.worker.durations import Duration, milliseconds

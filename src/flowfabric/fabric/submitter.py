@@ -5,8 +5,8 @@ from typing import Final, Protocol
 
 from flowfabric.core.plan import Family
 from flowfabric.operations.declaration import Transport
-from flowfabric.operations.ends import Ended
 from flowfabric.operations.events import Cursor, Event, EventScope
+from flowfabric.operations.execution_queries import Ended
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.nouns import Calls
 from flowfabric.operations.signals import OpenWaitpoint

@@ -8,8 +8,8 @@ from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.plan import Family
 from flowfabric.engine import Engine
 from flowfabric.engine.waits import WITH_RESULT, end_of
-from flowfabric.operations.ends import Ended
 from flowfabric.operations.events import Cursor, Event, EventScope
+from flowfabric.operations.execution_queries import Ended
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.streams import FramePage, Tail
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from flowfabric.engine import Engine
 from flowfabric.engine.waits import WITH_RESULT, end_of
-from flowfabric.operations.ends import Ended
+from flowfabric.operations.execution_queries import Ended
 from flowfabric.operations.workers import Claim
 
 

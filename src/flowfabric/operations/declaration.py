@@ -32,8 +32,7 @@ import msgspec
 from flowfabric.core.scopes import Scope
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.answers import Answers
-from flowfabric.operations.owners import Owner, Owners
-from flowfabric.operations.types import Body, Params, Part
+from flowfabric.operations.types import Body, Owner, Owners, Params, Part
 
 P = ParamSpec("P")
 A = TypeVar("A")

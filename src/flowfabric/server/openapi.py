@@ -22,7 +22,7 @@ from flowfabric.errors import (
     Unauthorized,
     Unavailable,
 )
-from flowfabric.operations.errors import ErrorBody
+from flowfabric.operations.answers import ErrorBody
 from flowfabric.operations.types import EXECUTION_PATTERN, UUID_PATTERN
 from flowfabric.server.route import Route
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from flowfabric.engine.audit import audit
 from flowfabric.errors import FlowFabricError, Forbidden, NotFound
 from flowfabric.operations.declaration import BODY_BYTES, Operation
-from flowfabric.operations.owners import STORE
+from flowfabric.operations.types import STORE
 from flowfabric.server.call import Call
 from flowfabric.server.replies import JSON_ONLY, NO_STORE, NOTHING, Reply, reply_of
 from flowfabric.server.route import REQUEST_S, Handler, Route, path_readers

@@ -9,7 +9,7 @@ from flowfabric.core.record import Record
 from flowfabric.engine.waits import WITH_RESULT
 from flowfabric.errors import ExecutionNotFound, NotFound
 from flowfabric.operations.declaration import READ_OR_WORKER
-from flowfabric.operations.ends import ATTEMPT_HEADER, ENCODING_HEADER
+from flowfabric.operations.execution_queries import ATTEMPT_HEADER, ENCODING_HEADER
 from flowfabric.operations.types import Params
 from flowfabric.server.call import Call
 from flowfabric.server.replies import Headers, Reply, raw
