@@ -1,5 +1,5 @@
-"""Answers on the wire: a struct is its members, an outcome has a tag, None is 204, and an item of a
-batch is `{"ok": …}` or `{"error": …}`."""
+"""Answers and errors on the wire: a struct is its members, an outcome has a tag, None is 204, and an
+item of a batch is `{"ok": …}` or `{"error": …}`."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -65,7 +65,7 @@ def error_of(body: ErrorBody, status: int = 0) -> FlowFabricError:
 
 
 def _detail(body: ErrorBody) -> str:
-    """The words without the code in front, which the class adds again."""
+    """The text without the code in front, which the class adds again."""
     return "" if body.error == body.kind else body.error.removeprefix(f"{body.kind}: ")
 
 
@@ -168,7 +168,7 @@ class Answers(Generic[A]):
 
 
 def _status_of(kind: Any) -> int:
-    """What a type is answered with; a member of that name is none of it."""
+    """The HTTP status of an answer type; a field named `status` is not it."""
     status = getattr(kind, "status", 200)
     return status if isinstance(status, int) else 200
 
@@ -198,7 +198,7 @@ def _on_the_wire(kind: type[msgspec.Struct]) -> type[Answer]:
 
 
 def _item_kind(kind: Any) -> Any:
-    """What an item of a batch is answered with; None for any other answer."""
+    """The type of one answer of a batch; None for any other answer."""
     if get_origin(kind) is not list:
         return None
     members = _alternatives(get_args(kind)[0])

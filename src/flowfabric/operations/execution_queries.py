@@ -48,7 +48,7 @@ class CurrentLease(Answer, frozen=True, kw_only=True):
 
 
 class ExecutionContext(Answer, frozen=True):
-    """What a handler is given to work on."""
+    """The input of a handler."""
 
     input_payload: bytes
     execution_kind: str
@@ -201,8 +201,8 @@ End = Literal["completed", "failed", "cancelled", "expired", "skipped"]
 # By public state.
 ENDS: Final[Mapping[str, End]] = {state: state for state in get_args(End)}
 
-# Headers of a result, which itself is nothing but its bytes: of which attempt it is, only while the
-# execution is completed; and its encoding, percent-encoded, since whoever completes it chooses it.
+# Headers of a result, whose body is its bytes alone: the attempt, while the execution is completed,
+# and the encoding, percent-encoded because workers choose it freely.
 ATTEMPT_HEADER: Final = "x-attempt-index"
 ENCODING_HEADER: Final = "x-result-encoding"
 
@@ -273,7 +273,7 @@ class LastFailure(Answer, frozen=True):
 
 
 class Explanation(Answer, frozen=True, kw_only=True):
-    """Every reason at once. No blockers and not running: it waits its turn."""
+    """All reasons. Without blockers, an execution that does not run waits its turn."""
 
     execution_id: str
     public_state: str
@@ -340,7 +340,7 @@ class ExecutionQueries:
 
     @operation("GET /v1/executions/{execution_id}/upstreams", READ_OR_WORKER, ExecutionNotFound)
     async def upstreams(self, execution_id: ExecutionId, *, results: bool = False) -> Upstreams:
-        """Who feeds a member of a flow, on request with the results of named inputs."""
+        """The upstreams of a member of a flow, on request with the results of named inputs."""
 
     @operation("GET /v1/executions/{execution_id}/journal", READ_OR_WORKER, ExecutionNotFound)
     async def journal(
@@ -358,7 +358,7 @@ class ExecutionQueries:
 
     @operation("GET /v1/executions/{execution_id}/explain", READ, ExecutionNotFound)
     async def explain(self, execution_id: ExecutionId) -> Explanation:
-        """Everything that keeps it from running."""
+        """All reasons why it does not run."""
 
     @operation("GET /v1/executions/search", READ, owner=VISIBLE)
     async def search(self, query: Search) -> Page[FoundExecution]:

@@ -1,4 +1,4 @@
-"""Executions: submit, read, search, and act on one."""
+"""Executions: submit, cancel, hold, replay and other acts on one."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
@@ -47,7 +47,7 @@ from flowfabric.operations.types import (
 )
 
 # A program may pass a policy in several forms. On the wire it is JSON that is kept as it came,
-# because the engine parses policies itself and caches them.
+# because the engine parses policies itself and caches the result.
 if TYPE_CHECKING:
     Policy = bytes | str | Mapping[str, object] | msgspec.Raw | None
     Tags = Mapping[str, object]
@@ -70,7 +70,7 @@ _REFUSALS: Final = (
 
 
 class Submission(Part, frozen=True, gc=False, kw_only=True):
-    """What a caller asks to be run. Values are checked when it is submitted."""
+    """An execution to submit. Values are checked when it is submitted."""
 
     lane: str = msgspec.field(name="lane_id", default="default")
     kind: str = msgspec.field(name="execution_kind")
@@ -78,7 +78,7 @@ class Submission(Part, frozen=True, gc=False, kw_only=True):
     namespace: Namespace = "default"
     input: bytes = msgspec.field(name="input_payload", default=b"")
     payload_encoding: str = ""
-    # None leaves it to the policy.
+    # None: that of the policy.
     priority: int | None = None
     creator: str = msgspec.field(name="creator_identity", default="")
     flow_id: FlowId = ""
@@ -145,7 +145,7 @@ class Revoked(Outcome, frozen=True):
 
 
 class AlreadySatisfied(Outcome, frozen=True):
-    """Nothing was left to do, and why."""
+    """There was nothing to do, and why."""
 
     reason: str
 
@@ -317,7 +317,7 @@ class Executions:
         NoLeaseToRevoke,
     )
     async def revoke_lease(self, execution_id: ExecutionId) -> Revoked | AlreadySatisfied:
-        """Take the lease from whoever holds it; the next claim offers the work again."""
+        """Take the lease from its holder; the next claim may get the work."""
 
     @operation(
         "POST /v1/executions/{execution_id}/reclaim",

@@ -52,7 +52,7 @@ from flowfabric.operations.types import (
 )
 
 DEFAULT_KIND: Final = "success_only"
-# A cancel waits for 120 seconds at most; then it tells how far it came.
+# A cancel waits for at most 120 seconds, then answers which members are left.
 _CANCEL_S: Final = 130.0
 _EDITS: Final = (FlowNotFound, FlowAlreadyTerminal)
 
@@ -228,7 +228,7 @@ class EdgePolicyAlreadySet(Outcome, frozen=True, tag="already_set"):
 
 
 class MembersCancelled(Outcome, frozen=True, tag="cancelled"):
-    """Nobody the cancellation covers is live."""
+    """No member that the policy cancels is live."""
 
     cancellation_policy: CancelPolicy
     member_execution_ids: tuple[str, ...]
@@ -243,7 +243,7 @@ class CancellationScheduled(Outcome, frozen=True):
 
 
 class PartiallyCancelled(Outcome, frozen=True):
-    """Some members are still live; they keep being tried."""
+    """Some members are still live; they are tried again."""
 
     cancellation_policy: CancelPolicy
     member_execution_ids: tuple[str, ...]
@@ -254,7 +254,7 @@ FlowCancelled = MembersCancelled | CancellationScheduled | PartiallyCancelled
 
 
 class ReplayedMember(Answer, frozen=True):
-    """What became of one member: its new public state, or why it was not replayed."""
+    """One member: its new public state, or why it was not replayed."""
 
     execution_id: str
     public_state: str = ""

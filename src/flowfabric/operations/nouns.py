@@ -1,4 +1,4 @@
-"""The nouns: the only list of what can be asked."""
+"""The nouns: the only list of all operations."""
 
 from flowfabric.operations.attempts import HeldAttempts
 from flowfabric.operations.budgets import Budgets

@@ -1,8 +1,8 @@
-"""Ids and names as operations take them, and what requests and answers are made of.
+"""Types of ids and names, the base classes of requests and answers, and the owners of a request.
 
-The type of an id says what it opens, and authorization follows from these types: a caller who is
-limited to some namespaces is refused whatever a request names that belongs to another one. So an id
-is never a bare `str` in a declaration.
+The type of an id says what it identifies, and authorization follows from these types: a caller who
+is limited to some namespaces is refused if a request names anything of another one. So an id is
+never a bare `str` in a declaration.
 """
 
 import re
@@ -40,15 +40,15 @@ Kind = Literal["namespace", "execution", "flow", "budget", "quota"]
 
 
 class Owned(msgspec.Struct, frozen=True):
-    """Names a thing that belongs to a namespace. `is_new`: the request creates it under this id,
-    so that an id in use elsewhere is a conflict and not something missing."""
+    """The id of something that belongs to a namespace. `is_new`: the request creates it, so that an
+    id in use elsewhere is a conflict, not a 404."""
 
     kind: Kind
     is_new: bool = False
 
 
 class Free(msgspec.Struct, frozen=True):
-    """An id that opens nothing by itself, and the reason."""
+    """An id that needs no check of its owner, and the reason."""
 
     reason: str
 
@@ -60,7 +60,7 @@ class Syntax(msgspec.Struct, frozen=True):
 
 
 class Each(msgspec.Struct, frozen=True):
-    """Marks a batch: each item is judged and answered by itself."""
+    """Marks a batch: each item is authorized and answered by itself."""
 
 
 # ---- ids and names
@@ -80,10 +80,10 @@ NewBudgetId = Annotated[str, _UUID, _UUID_SYNTAX, Owned("budget", is_new=True)]
 QuotaId = Annotated[str, _UUID, _UUID_SYNTAX, Owned("quota")]
 NewQuotaId = Annotated[str, _UUID, _UUID_SYNTAX, Owned("quota", is_new=True)]
 Namespace = Annotated[str, Owned("namespace")]
-# A name within its namespace, which is what is checked.
+# A name within its namespace; the namespace is authorized.
 LaneName = Annotated[str, Syntax(check_lane)]
 WorkerId = Annotated[str, Syntax(check_worker_id), Free("a name within its namespace")]
-# Lease and attempt prove who holds an execution; they open nothing without it.
+# Lease and attempt prove ownership of an execution and mean nothing without it.
 FenceId = Annotated[str, Free("part of a fence, which is checked with its execution")]
 WaitpointId = Annotated[str, _UUID, _UUID_SYNTAX, Free("a part of its execution")]
 Timestamp = Annotated[int, msgspec.Meta(description="Unix time in ms")]
@@ -144,8 +144,7 @@ class Outcome(Answer, frozen=True, kw_only=True, tag_field="outcome", tag=_snake
 
 
 class Page(Answer, Generic[T], frozen=True, kw_only=True):
-    """A part of a list. An empty cursor means that nothing follows; a short page may have a
-    successor."""
+    """A part of a list. Without a cursor it is the last; a short page need not be the last."""
 
     items: list[T]
     next_cursor: str = ""
@@ -165,15 +164,15 @@ _BARE: Final = (str, str | None)
 
 
 class _Member(msgspec.Struct, frozen=True):
-    """Where in a request an owned id stands."""
+    """The place of an owned id in a request."""
 
     owned: Owned
     path: tuple[str, ...]
 
 
 class Owners:
-    """The owned ids of one operation's requests. `batch` is the parameter whose items are judged
-    one by one; "" when there is none."""
+    """The owned ids in the requests of one operation. `batch` is the parameter whose items are
+    authorized one by one; "" for none."""
 
     def __init__(self, name: str, parameters: Mapping[str, Any], owner: Owner | None) -> None:
         self.owner = owner
