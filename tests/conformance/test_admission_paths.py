@@ -141,7 +141,7 @@ async def test_gated_work_is_kept_for_its_claimant_for_two_seconds(
     )
     (answer,) = await backend.claim([request])
     assert isinstance(answer, ClaimAnswer)
-    assert [offer.fate for offer in answer.offers] == ["reserved"]
+    assert [offer.disposition for offer in answer.offers] == ["reserved"]
     # Its claimant dies here.
     assert (await driver.record(own)).grant_until == driver.clock() + 2_000
     await driver.pass_time(1_999)
@@ -270,7 +270,7 @@ async def test_work_behind_a_flood_of_turned_away_work_is_reached(driver: Driver
 async def test_waiting_claims_get_work_as_soon_as_a_slot_is_free(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Only the bell wakes it.
+    # Only a notification wakes it.
     monkeypatch.setattr(claims_module, "SAFETY_NET_S", 600.0)
     engine = driver.engine
     for _ in range(2):

@@ -1,9 +1,9 @@
-"""Ending the members a cancelled flow covers, so many a step, until none is left."""
+"""Ending the members of a cancelled flow, so many a step, until none is left."""
 
 from contextlib import suppress
 from typing import Final
 
-from flowfabric.core.graph import Flow, covered_members, covered_states, flow_due_at, has_work
+from flowfabric.core.graph import Flow, flow_due_at, has_work, members_to_cancel, states_to_cancel
 from flowfabric.core.members import finish_flow, keep_flow, move_member
 from flowfabric.core.rows import Rows
 from flowfabric.core.rules.operators import cancel
@@ -24,7 +24,7 @@ def go_on_with(rows: Rows, flow: Flow) -> bool:
 
     A cancel comes first: what it ends, nothing else has to release or skip.
     """
-    if covered_members(flow) and cancel_covered(rows, flow.flow_id):
+    if members_to_cancel(flow) and cancel_members(rows, flow.flow_id):
         finish_flow(rows, flow.flow_id)
         left = rows.flow(flow.flow_id)
         return left is not None and has_work(left)
@@ -33,13 +33,13 @@ def go_on_with(rows: Rows, flow: Flow) -> bool:
     return continue_flow(rows, rows.flow(flow.flow_id) or flow)
 
 
-def cancel_covered(rows: Rows, flow_id: str) -> int:
-    """End covered members without settling their edges; how many it was."""
+def cancel_members(rows: Rows, flow_id: str) -> int:
+    """End members by the flow's cancel policy, without settling their edges; how many it was."""
     flow = rows.flow(flow_id)
     if flow is None:
         return 0
     ended = 0
-    for state in covered_states(flow):
+    for state in states_to_cancel(flow):
         ended += _cancel_in(rows, flow, state, MEMBERS_PER_STEP - ended)
         if ended >= MEMBERS_PER_STEP:
             break
@@ -69,7 +69,7 @@ def _cancel(rows: Rows, flow: Flow, execution_id: str) -> bool:
     """End one member. One that cannot be read is passed over: the others must not wait for it."""
     try:
         record = rows.record(execution_id)
-        if record is None or record.state not in covered_states(flow):
+        if record is None or record.state not in states_to_cancel(flow):
             return False
         plan = cancel(execution_id, flow.cancel_reason, "flow_cascade", None)
         done = step(record, plan, rows.now)

@@ -66,6 +66,6 @@ class Rows(Protocol):
 
     def log(self, entry: LogEntry) -> None: ...
 
-    def count_sibling(self, fate: str) -> None:
-        """Count, for whoever watches, what became of a sibling that was to be cut."""
+    def count_sibling(self, disposition: str) -> None:
+        """Count, for whoever watches, what became of a sibling that was to be cancelled."""
         ...

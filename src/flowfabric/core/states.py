@@ -136,7 +136,7 @@ MOVES: Final[dict[str, frozenset[tuple[str, str]]]] = {
     "timeout": _to(_SUSPENDED, "failed", "cancelled", "expired", "waiting", "suspended"),
     "waitpoint": _stays(*LIVE),
     "skip": _to(LIVE, "skipped"),
-    "cut": _to(LIVE, "cancelled"),
+    "cancel_sibling": _to(LIVE, "cancelled"),
     "hold": _to(RUNNABLE, "blocked"),
     "join": _stays(*STATES),
     "tag": _stays(*STATES),

@@ -1,4 +1,4 @@
-"""Answers and errors on the wire: a struct is its members, an outcome has a tag, None is 204, and an
+"""Answers and errors on the wire: a struct is its members, an outcome has a tag, None is 204, an
 item of a batch is `{"ok": …}` or `{"error": …}`."""
 
 from collections.abc import Sequence

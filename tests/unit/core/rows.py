@@ -106,8 +106,8 @@ class FakeRows:
     def log(self, entry: LogEntry) -> None:
         self.entries.append(entry)
 
-    def count_sibling(self, fate: str) -> None:
-        self.siblings.append(fate)
+    def count_sibling(self, disposition: str) -> None:
+        self.siblings.append(disposition)
 
 
 def _page(edges: Iterable[Edge], after: str, limit: int) -> list[Edge]:

@@ -22,7 +22,7 @@ from tests.unit.core.records import LIVE_SITUATIONS, NOW, Situation, record_in
             "attempt_cancelled",
         ),
         (
-            "cut",
+            "cancel_sibling",
             "ended_cancelled",
             "cancelled: sibling_quorum_satisfied",
             "",
@@ -61,7 +61,7 @@ def test_at_the_reclaim_cap_the_lost_attempt_ends_as_reclaimed() -> None:
         ("fail for good", "failed_terminal"),
         ("fail and retry", "failed_retry_scheduled"),
         ("cancel by an operator", "cancelled"),
-        ("cut", "cancelled"),
+        ("cancel_sibling", "cancelled"),
         ("skip", "dependency_impossible"),
         ("expire", "expired:execution_deadline"),
         ("time out", "expired:attempt_timeout"),
@@ -74,7 +74,7 @@ def test_an_ended_attempt_remembers_why_its_lease_was_released(name: str, reason
     assert ended.released_reason == reason
 
 
-@pytest.mark.parametrize("name", ["cancel by an operator", "expire", "skip", "cut"])
+@pytest.mark.parametrize("name", ["cancel by an operator", "expire", "skip", "cancel_sibling"])
 @pytest.mark.parametrize(
     "situation",
     [each for each in LIVE_SITUATIONS if each.next == "resume" and each.state not in HELD],

@@ -54,7 +54,7 @@ TABLE = {
     "timeout": [("suspended", "failed cancelled expired waiting same")],
     "waitpoint": [(_LIVE, "same")],
     "skip": [(_LIVE, "skipped")],
-    "cut": [(_LIVE, "cancelled")],
+    "cancel_sibling": [(_LIVE, "cancelled")],
     "hold": [("waiting delayed blocked", "blocked")],
     "join": [(_ALL, "same")],
     "tag": [(_ALL, "same")],

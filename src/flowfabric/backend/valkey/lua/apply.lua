@@ -147,7 +147,7 @@ ff.register('apply', function(_, args)
   for at = 0, #values - 1, STRIDE do
     local ok, answer = pcall(apply, c, values, at)
     answers[#answers + 1] = ok and answer or ff.bug(answer)
-    if ff.is_long(c, LONG.items, #answers) then break end
+    if ff.is_long(c, CPU_LIMITS.items, #answers) then break end
   end
   local claimed = false
   if claim then
