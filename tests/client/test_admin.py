@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from flowfabric import FlowFabric
-from flowfabric.client.requests import Request
-from flowfabric.client.rest import Rest
+from flowfabric.client.rest import Request, Rest
 from flowfabric.config import Settings
 from flowfabric.core.condition_checks import Fresh, UsePending
 from flowfabric.core.conditions import signal_set

@@ -70,9 +70,8 @@ def connector(
 async def connect_http(url: str, token: Secret, observer: Observer = NO_OBSERVER) -> Connection:
     """Reach a server, which must answer and know the token."""
     try:
-        from flowfabric.client.connecting import connect
+        from flowfabric.client.connection import connect, persistent
         from flowfabric.client.operations import http_transport
-        from flowfabric.client.reads import persistent
     except ModuleNotFoundError as fault:
         raise ConfigError(
             f"url: a server is reached with the package {fault.name}: install flowfabric[http]"
