@@ -1,7 +1,6 @@
 """Spending from a handler: report what was used, or hold it first."""
 
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Final, TypeVar
 
 import msgspec
@@ -102,12 +101,7 @@ class Reservation:
             self._committed = _usage_in(found)
         return _judged(self._committed)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _: object, fault: BaseException | None, __: object) -> None:
         # A pause keeps the hold: the block is entered again and goes on.
         if self._committed is None and not isinstance(fault, Paused):
             await self._calls.cancel_reservation(self._budget_id, self._hold.reservation_id)
