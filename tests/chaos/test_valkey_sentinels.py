@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from flowfabric.backend.base import lane_bell
-from flowfabric.backend.valkey.keys import BELL
+from flowfabric.backend.base import lane_topic
+from flowfabric.backend.valkey.keys import CHANNEL
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import AuthFault, InvalidInput, ProtocolFault, TransportFault
@@ -52,7 +52,7 @@ async def test_work_goes_on_at_the_new_primary(
 
 
 def has_listener(server: ValkeyServer) -> bool:
-    return b":1" in server.run("PUBSUB", "NUMSUB", f"{BELL}{lane_bell('default', 'default')}")
+    return b":1" in server.run("PUBSUB", "NUMSUB", f"{CHANNEL}{lane_topic('default', 'default')}")
 
 
 async def test_who_waits_is_rung_by_the_new_primary(pair: WatchedPair) -> None:

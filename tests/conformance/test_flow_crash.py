@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from flowfabric.backend.base import Backend
-from flowfabric.backend.flowing import MemberQuery
+from flowfabric.backend.flow_store import MemberQuery
 from flowfabric.core import flow_cancel, graph_chunks, settle
 from flowfabric.core.graph_chunks import Size
 from flowfabric.core.rules.attempts import Failure
@@ -36,7 +36,7 @@ from tests.stores import CONFORMANCE, STORES
 
 MINUTE: Final = 60_000
 BROKEN: Final = Failure("broken", "permanent")
-# A lane's state is read again whenever a bell has rung, and when that is heard is a matter of luck.
+# A lane's state is read again on every notification, and when one arrives is a matter of luck.
 SETTINGS: Final = ("config_get",)
 ANY_OF: Final = {"policy": "any_of", "k": 1, "on_satisfied": "cancel_remaining"}
 
@@ -78,8 +78,8 @@ class World:
         engine = self.engine
         for _ in range(times):
             self.clock.advance(1)
-            tally = await TimerSweep(engine).visit()
-            assert tally.total("error") == 0
+            result = await TimerSweep(engine).visit()
+            assert result.total("error") == 0
         await engine.close()
 
     async def picture(self) -> object:

@@ -114,7 +114,7 @@ async def test_a_whole_graph_is_created_in_one_step(driver: Driver, backend: Bac
 async def test_finishing_a_member_rings_its_childs_lane(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Only the bell wakes it.
+    # Only a notification wakes it.
     monkeypatch.setattr(claims_module, "SAFETY_NET_S", 600.0)
     asked = graph(("a", "b"))
     nodes = (asked.nodes[0], named("b", lane="second"))
@@ -544,8 +544,8 @@ async def test_an_abandoned_submit_is_cancelled_after_ten_minutes(
     flow = await half_submitted(driver, backend, asked)
     members = (await flow.flow()).node_count
     assert (await driver.pass_time(10 * MINUTE - 1)).counts == {}
-    tally = await driver.pass_time(1)
-    assert tally.of("flow_settle") == 1
+    result = await driver.pass_time(1)
+    assert result.of("flow_settle") == 1
     stored = await flow.flow()
     assert (stored.cancel_reason, stored.cancel_policy) == ("submit_abandoned", "cancel_all")
     assert stored.counts == {"cancelled": members}

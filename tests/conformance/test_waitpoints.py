@@ -369,8 +369,8 @@ async def test_an_activated_waitpoint_outlives_its_old_end(driver: Driver) -> No
     claimed = await driver.started()
     made = await pending(driver, claimed.held, 5_000)
     await use(driver, claimed.held, made)
-    tally = await driver.pass_time(60_000)
-    assert tally.of("pending_wp_expiry") == 0
+    result = await driver.pass_time(60_000)
+    assert result.of("pending_wp_expiry") == 0
     assert await send(driver, claimed.execution_id, made) == "resume_condition_satisfied"
 
 
@@ -468,8 +468,8 @@ async def test_the_timer_closes_what_nobody_used(driver: Driver) -> None:
     own = claimed.execution_id
     early = await pending(driver, claimed.held, 1_000)
     late = await pending(driver, claimed.held, 8_000)
-    tally = await driver.pass_time(1_000)
-    assert tally.of("pending_wp_expiry") == 1
+    result = await driver.pass_time(1_000)
+    assert result.of("pending_wp_expiry") == 1
     gone, left = [await stored(driver, own, one.waitpoint_id) for one in (early, late)]
     assert (gone.state, gone.close_reason, gone.closed_at) == (
         "closed",

@@ -25,7 +25,6 @@ from flowfabric.core.rules.suspensions import (
     with_policy,
 )
 from flowfabric.core.rules.waitpoints import check_usable
-from flowfabric.core.step import operation_of
 from flowfabric.core.suspend_outcomes import (
     Details,
     Outcome,
@@ -43,9 +42,10 @@ from flowfabric.core.suspension_documents import (
 )
 from flowfabric.core.suspensions import NOW, Suspension, Waitpoint
 from flowfabric.core.tokens import KeyRing, Signed, mint
+from flowfabric.core.transition import operation_of
 from flowfabric.engine.checking import stored
 from flowfabric.engine.claims import backend_name
-from flowfabric.engine.deciding import decide_beside
+from flowfabric.engine.deciding import decide_with_documents
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.holding import fence_of
 from flowfabric.engine.keys import Keys
@@ -159,7 +159,9 @@ class Suspensions:
             return _decide_on_pending(seen, pause, ready)
 
         try:
-            _, outcome = await decide_beside(self._deps, pause.execution_id, names, decision)
+            _, outcome = await decide_with_documents(
+                self._deps, pause.execution_id, names, decision
+            )
         except FlowFabricError:
             done = await self._remembered(pause)
             if done is None:

@@ -91,14 +91,14 @@ class Claimer:
         self,
         connect: Callable[[], Awaitable[WorkerCalls]],
         options: WorkerOptions,
-        let_go: Callable[[], Awaitable[None]] | None = None,
+        disconnect: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.options = checked(options)
         # Who chooses a name must not choose that of another process.
         self._is_named = bool(options.instance_id)
         self._connect = connect
         # What to close with it, if it was opened for it.
-        self._let_go = let_go
+        self._disconnect = disconnect
         self._registration = registration_of(self.options)
         self._lanes = deque(self.options.lanes)
         self._leases: dict[str, ClaimedAttempt] = {}
@@ -136,8 +136,8 @@ class Claimer:
             await self._calls.leave(self.options.instance_id, "closed", self.options.namespace)
         except FlowFabricError as refusal:
             _log.warning("not taken off the list of workers: %s", refusal)
-        if self._let_go is not None:
-            await self._let_go()
+        if self._disconnect is not None:
+            await self._disconnect()
 
     @property
     def free_permits(self) -> int:

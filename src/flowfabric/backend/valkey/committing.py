@@ -145,13 +145,13 @@ class Commits:
             digests=snapshot.digests,
             puts=puts,
             log=[pack_entry(entry) for entry in decided.tables.log],
-            topics=sorted(decided.tx.rings),
+            topics=sorted(decided.tx.topics),
         )
         function = "commit_freeing" if place.is_freeing else "commit"
         reply = await self._calls.run(function, place.key, request, args)
         if not reply.head[0]:
             return snapshot.renewed(reply.head[1], reply)
-        self._calls.tallies.siblings.update(Counter(decided.tx.siblings))
+        self._calls.counters.siblings.update(Counter(decided.tx.siblings))
         return None
 
 
