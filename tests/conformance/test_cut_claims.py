@@ -10,7 +10,7 @@ from flowfabric.core.limits.gates import key_gate, quota_gate
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.finishing import Finish
 from flowfabric.errors import FlowFabricError, TransportFault
-from flowfabric.operations.budgets import NewHold
+from flowfabric.operations.budgets import NewReservation
 from flowfabric.operations.workers import ClaimOrder, Complete, GrantClaim
 from tests.conformance.driver import LEASE_MS, Driver
 from tests.conformance.limiting import new_budget, new_quota, slots
@@ -129,9 +129,9 @@ async def test_nothing_leaks_wherever_a_process_dies(
 
 
 async def _set_aside_and_spend(engine: Engine, budget_id: str) -> None:
-    asked = NewHold(reservation_id="r", dimensions={"t": 4}, ttl_ms=LEASE_MS)
-    await engine.holds.reserve(budget_id, asked)
-    await engine.holds.commit(budget_id, "r", {"t": 3})
+    asked = NewReservation(reservation_id="r", dimensions={"t": 4}, ttl_ms=LEASE_MS)
+    await engine.reservations.reserve(budget_id, asked)
+    await engine.reservations.commit(budget_id, "r", {"t": 3})
 
 
 @pytest.mark.parametrize("repeats", [False, True], ids=["left", "repeated"])

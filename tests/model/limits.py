@@ -15,7 +15,7 @@ from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine.finishing import Finish
 from flowfabric.engine.leased import Held
-from flowfabric.operations.budgets import NewBudget, NewHold, NewQuota
+from flowfabric.operations.budgets import NewBudget, NewQuota, NewReservation
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.model import bookkeeping
@@ -149,27 +149,29 @@ class LimitsModel(World):
         execution = self.pick(data, self.executions) or ""
         held = bookkeeping.Held(budget, amounts, self.clock() + ttl, execution)
         expected = self.books.reserve(budget, name, held, self.clock())
-        asked = NewHold(
+        asked = NewReservation(
             reservation_id=name,
             dimensions=amounts,
             ttl_ms=ttl,
             execution_id=execution,
         )
-        answer = self.both(lambda side: side.engine.holds.reserve(budget, asked)).value
+        answer = self.both(lambda side: side.engine.reservations.reserve(budget, asked)).value
         assert answer is not None
         agree("outcome", expected, answer.outcome)
 
     def _commit(self, data: st.DataObject) -> None:
         budget, name, amounts = data.draw(st.tuples(_budgets, _names, _amounts))
         expected = self.books.commit(budget, name, amounts, self.clock())
-        answer = self.both(lambda side: side.engine.holds.commit(budget, name, amounts)).value
+        answer = self.both(
+            lambda side: side.engine.reservations.commit(budget, name, amounts)
+        ).value
         assert answer is not None
         agree("outcome", expected, answer.outcome)
 
     def _cancel_hold(self, data: st.DataObject) -> None:
         budget, name = data.draw(st.tuples(_budgets, _names))
         expected = self.books.cancel(budget, name, self.clock())
-        answer = self.both(lambda side: side.engine.holds.cancel(budget, name)).value
+        answer = self.both(lambda side: side.engine.reservations.cancel(budget, name)).value
         assert answer is not None
         agree("outcome", expected, answer.outcome)
 

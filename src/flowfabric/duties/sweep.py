@@ -155,7 +155,7 @@ class TimerSweep:
         # A refusal is a lost race: the record is looked at again when it is due.
 
     async def _reset_budgets(self, page: DuePage, tally: Tally) -> None:
-        """Begin the periods that are due. A budget is also due when a hold ends."""
+        """Begin the periods that are due. A budget is also due when a reservation ends."""
         due = [name for _, name in page.budgets if not self._backoff.skips(name)]
         if not due:
             return
