@@ -52,18 +52,18 @@ class Dying:
 
 async def _claim_and_complete(engine: Engine) -> None:
     for claimed in await engine.claims.claim(ORDER):
-        await engine.leases.renew(claimed.held, LEASE_MS)
-        await engine.outcomes.complete(claimed.held)
+        await engine.leases.renew(claimed.proof, LEASE_MS)
+        await engine.outcomes.complete(claimed.proof)
 
 
 async def _pause(engine: Engine) -> None:
     for claimed in await engine.claims.claim(ORDER):
-        await engine.outcomes.delay(claimed.held, for_ms=1_000)
+        await engine.outcomes.delay(claimed.proof, for_ms=1_000)
 
 
 async def _finish_and_claim(engine: Engine) -> None:
     for claimed in await engine.claims.claim(ORDER):
-        finish = Finish(claimed.held, Complete(b"done"))
+        finish = Finish(claimed.proof, Complete(b"done"))
         await engine.finishing.finish_and_claim([finish], ORDER)
 
 
@@ -78,7 +78,7 @@ async def _grant(engine: Engine) -> None:
         worker_id="w",
         worker_instance_id="w-1",
     )
-    await engine.outcomes.complete((await engine.grants.claim_execution(claim)).held)
+    await engine.outcomes.complete((await engine.grants.claim_execution(claim)).proof)
 
 
 SCRIPTS: Final[dict[str, Callable[[Engine], Awaitable[None]]]] = {
@@ -95,7 +95,7 @@ async def _recover(driver: Driver, ids: list[str]) -> None:
     for _ in range(12):
         await driver.pass_time(10_000)
         for claimed in await driver.claim_all(n=9):
-            await driver.engine.outcomes.complete(claimed.held)
+            await driver.engine.outcomes.complete(claimed.proof)
         states = {(await driver.record(own)).state for own in ids}
         if states == {"completed"}:
             return

@@ -192,11 +192,11 @@ async def test_concurrent_holds_never_pass_a_hard_limit(engine: Engine) -> None:
     other = engine_on(engine.deps.store.backend)
 
     async def hold_and_commit(each: Engine, name: str) -> int:
-        if not isinstance(await each.holds.reserve(*asked(budget_id, name, t=7)), Reserved):
+        if not isinstance(await each.reservations.reserve(*asked(budget_id, name, t=7)), Reserved):
             return 0
         status = await each.budgets.get_budget_status(budget_id)
         assert status.usage.get("t", 0) + status.reserved.get("t", 0) <= 100
-        await each.holds.commit(budget_id, name, {"t": 6})
+        await each.reservations.commit(budget_id, name, {"t": 6})
         return 6
 
     spent = await asyncio.gather(

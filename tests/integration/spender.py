@@ -46,9 +46,9 @@ async def run_exclusively(engine: Engine, name: str, running: Path) -> int:
         for one in claimed:
             # Fails if anybody else's exists: two would be running at once.
             running.touch(exist_ok=False)
-            await engine.leases.progress(one.held, 50)
+            await engine.leases.progress(one.proof, 50)
             running.unlink()
-            await engine.outcomes.complete(one.held)
+            await engine.outcomes.complete(one.proof)
             done += 1
     return done
 

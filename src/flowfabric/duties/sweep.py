@@ -152,7 +152,7 @@ class TimerSweep:
             tally.processed(label)
         elif isinstance(answer, FlowFabricError):
             self._fail(label, plan.target, answer, tally)
-        # A refusal is a lost race: the record is looked at again when it is due.
+        # A refused plan met a newer record, which is looked at again when it is due.
 
     async def _reset_budgets(self, page: DuePage, tally: Tally) -> None:
         """Begin the periods that are due. A budget is also due when a reservation ends."""

@@ -60,8 +60,8 @@ class Reservations:
     ) -> Usage:
         """Count what was really spent in place of what was set aside.
 
-        More than was set aside is judged like a report. Of a reservation that has ended nothing is set
-        aside any more, and the whole amount is judged.
+        More than was set aside is judged like a report. A reservation that has ended sets nothing
+        aside any more, so the whole amount is judged.
         """
         parse_uuid(budget_id, "budget_id")
         item = Commit(budget_id, _name(reservation_id), amounts_of(dimensions))

@@ -97,7 +97,7 @@ def _reader(declared: Operation[..., Any]) -> Callable[[Call[Any, Any]], dict[st
 
     def arguments(call: Call[Any, Any]) -> dict[str, Any]:
         for name in path_names:
-            call.require_same(name, getattr(call.body, name))
+            call.require_same_id(name, getattr(call.body, name))
         return {**call.path, **_taken(call.body, whole, members)}
 
     return arguments

@@ -69,7 +69,7 @@ def quota_of(quota_policy_id: str, row: list[Any]) -> Quota:
     return Quota(quota_policy_id=quota_policy_id, **dict(zip(QUOTA, row, strict=True)))
 
 
-def hold_of(row: list[Any]) -> Hold:
+def hold_of(row: list[Any]) -> Reservation:
     root_id, amounts, until, execution_id, state = row
     return Reservation(
         root_id=root_id,

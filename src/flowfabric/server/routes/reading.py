@@ -33,7 +33,7 @@ class WaitQuery(Params, frozen=True, kw_only=True):
 )
 async def get_result(call: Call[None, WaitQuery]) -> Reply:
     """The result as it was given; nothing while unfinished or when it is gone."""
-    await call.need_execution(call.execution_id)
+    await call.authorize_execution(call.execution_id)
     if call.query.wait_ms:
         try:
             await _awaited(call)
@@ -50,7 +50,7 @@ async def get_result(call: Call[None, WaitQuery]) -> Reply:
 )
 async def get_input(call: Call[None, None]) -> Reply:
     """The input as it was submitted."""
-    await call.need_execution(call.execution_id)
+    await call.authorize_execution(call.execution_id)
     seen = await call.engine.deps.store.read(call.execution_id, frozenset({"input"}))
     if seen is None:
         raise ExecutionNotFound(call.execution_id)

@@ -57,7 +57,7 @@ LIMITED: Final[tuple[Route, ...]] = (
 )
 async def follow_stream(call: Call[None, SseQuery]) -> EventStream:
     """Frames as they come, until the stream closes; `latest` goes on with the next attempt."""
-    await call.need_execution(call.execution_id)
+    await call.authorize_execution(call.execution_id)
     seen = await call.engine.deps.store.read(call.execution_id)
     if seen is None:
         raise ExecutionNotFound(call.execution_id)
