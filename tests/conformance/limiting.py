@@ -104,7 +104,7 @@ class Watched:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        if name in ("bells", "describe", "close"):
+        if name in ("notifier", "describe", "close"):
             return found
 
         async def call(*given: Any, **named: Any) -> Any:

@@ -36,7 +36,7 @@ from tests.stores import CONFORMANCE, STORES
 
 MINUTE: Final = 60_000
 BROKEN: Final = Failure("broken", "permanent")
-# A lane's state is read again whenever a bell has rung, and when that is heard is a matter of luck.
+# A lane's state is read again on every notification, and when one arrives is a matter of luck.
 SETTINGS: Final = ("config_get",)
 ANY_OF: Final = {"policy": "any_of", "k": 1, "on_satisfied": "cancel_remaining"}
 

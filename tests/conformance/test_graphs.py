@@ -114,7 +114,7 @@ async def test_a_whole_graph_is_created_in_one_step(driver: Driver, backend: Bac
 async def test_finishing_a_member_rings_its_childs_lane(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Only the bell wakes it.
+    # Only a notification wakes it.
     monkeypatch.setattr(claims_module, "SAFETY_NET_S", 600.0)
     asked = graph(("a", "b"))
     nodes = (asked.nodes[0], named("b", lane="second"))

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, Final
 
-from flowfabric.backend.base import Listening
+from flowfabric.backend.base import TopicSubscription
 from flowfabric.backend.types import (
     Append,
     ClaimRequest,
@@ -161,12 +161,12 @@ async def notifications(side: Side, clock: VirtualClock, seed: int) -> Trace:
         lambda: backend.apply([complete(own, fence, b"done", "", "op")]),
         lambda: backend.config_put([ConfigPut("lane/x", 0, b"{}")]),
     )
-    heard: list[tuple[str, Listening]] = []
+    heard: list[tuple[str, TopicSubscription]] = []
     for name in names:
-        listening = backend.bells().listen(name)
-        await listening.begun(5)
-        listening.take()
-        heard.append((name, listening))
+        subscription = backend.notifier().subscribe(name)
+        await subscription.wait_subscribed(5)
+        subscription.take()
+        heard.append((name, subscription))
     for act in acts:
         await act()
-    return [(name, await listening.wait(_NOTICE_S)) for name, listening in heard]
+    return [(name, await subscription.wait(_NOTICE_S)) for name, subscription in heard]

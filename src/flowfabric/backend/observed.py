@@ -16,7 +16,7 @@ from flowfabric.core.new_execution import NewGraph
 from flowfabric.core.plan import Answer, Applied, EndAttempt, Plan, Refused
 from flowfabric.core.states import FINAL
 from flowfabric.errors import FlowFabricError
-from flowfabric.telemetry.observer import NOBODY, Observer
+from flowfabric.telemetry.observer import NO_OBSERVER, Observer
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ _OUTCOMES: Final = {
 
 def observed(backend: Backend, observer: Observer) -> Backend:
     """The same store, telling the observer what comes of its calls."""
-    if observer is NOBODY:
+    if observer is NO_OBSERVER:
         return backend
     return cast(Backend, _Observed(backend, observer))
 
@@ -117,7 +117,7 @@ class _Observed:
         try:
             return await work
         except FlowFabricError as fault:
-            self._observer.called(name, fault.code)
+            self._observer.store_call_failed(name, fault.code)
             raise
 
     def _remember(self, offers: Sequence[Offer]) -> None:
@@ -130,7 +130,7 @@ class _Observed:
 
     def _tell(self, plan: Plan, answer: object) -> None:
         if isinstance(answer, FlowFabricError):
-            self._observer.called("apply", answer.code)
+            self._observer.store_call_failed("apply", answer.code)
             return
         is_applied = isinstance(answer, Applied)
         if plan.rule == "renew":

@@ -29,8 +29,8 @@ async def decide(
     chance: Callable[[], float] = random.random,
     tries: int = MOST_TRIES,
 ) -> R:
-    """The answer of the first attempt without a conflict. An attempt reads, decides, and writes only
-    if what it read is unchanged. Kind and name tell the message what is written to."""
+    """The answer of the first attempt without a conflict. An attempt reads, decides, and writes
+    only if what it read is unchanged. Kind and name tell the message what is written to."""
     for failures in range(1, tries + 1):
         answer = await attempt()
         if answer is not WriteConflict.WRITE_CONFLICT:

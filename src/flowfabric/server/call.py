@@ -9,7 +9,7 @@ from flowfabric.server.auth import Caller
 from flowfabric.server.reading import Receive
 from flowfabric.server.route import Route
 from flowfabric.server.services import Services
-from flowfabric.server.waiting import Leaving
+from flowfabric.server.waiting import CancellableWait
 from flowfabric.telemetry.traces import given_parent
 
 _EXECUTION: Final = Owned("execution")
@@ -61,9 +61,9 @@ class Call(Generic[B, Q]):
         sent = given_parent(header.decode("latin-1")) if header else ""
         return self.services.traces.current(sent)
 
-    def leaving(self) -> Leaving:
+    def cancellable_wait(self) -> CancellableWait:
         """For a handler that waits: ends when the client goes or the server stops."""
-        return Leaving(self.services.drain, self.receive, self.route.name)
+        return CancellableWait(self.services.drain, self.receive, self.route.name)
 
     async def authorize_execution(self, execution_id: str) -> None:
         """Refuse a caller of some namespaces that names an execution of another one."""

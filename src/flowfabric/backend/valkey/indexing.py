@@ -102,7 +102,7 @@ end"""
 def _noticed(view: View) -> str:
     match view.name:
         case "claimable":
-            return f"queued(c, new, after[{AT['rank']}], not old and lane.bell)"
+            return f"queued(c, new, after[{AT['rank']}], not old and lane.topic)"
         case "timers":
             return f"timed(c, shelf.tag, after[{AT['due_at']}])"
         case _:

@@ -53,7 +53,7 @@ class World:
     def __init__(self, searchable: frozenset[str] = frozenset()) -> None:
         self.clock = VirtualClock()
         self.tables = StrictTables(searchable)
-        self.rings: set[str] = set()
+        self.topics: set[str] = set()
         self._made = 0
 
     def begin(self) -> Transaction:
@@ -64,7 +64,7 @@ class World:
         tx = self.begin()
         answered = perform(tx, Work("test", start, items))
         tx.flush()
-        self.rings = tx.rings
+        self.topics = tx.topics
         return answered
 
     def do(self, start: Start[I, A], item: I) -> A:

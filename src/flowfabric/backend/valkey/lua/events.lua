@@ -58,7 +58,7 @@ local function log_of(c, tag)
   if not log then
     log = { groups = {}, event = false, size = 0, is_kept = false }
     c.logs[tag] = log
-    c.rings[$base.LOG_BELL] = true
+    c.topics[$base.LOG_TOPIC] = true
   end
   return log
 end
