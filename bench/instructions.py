@@ -114,7 +114,7 @@ def main() -> int:
     if shutil.which("valgrind") is None:
         print("valgrind was not found; install Debian's package valgrind", file=sys.stderr)
         return 1
-    library.LONG.update(dict.fromkeys(library.LONG, (_BOUNDLESS_S, 1)))
+    library.CPU_LIMITS.update(dict.fromkeys(library.CPU_LIMITS, (_BOUNDLESS_S, 1)))
     counts = asyncio.run(run(options.size, options.calls))
     print(f"instructions of the server for each execution, in calls of {options.size}")
     for name, count in (*counts.items(), ("sum", sum(counts.values()))):

@@ -141,7 +141,7 @@ async def test_gated_work_is_kept_for_its_claimant_for_two_seconds(
     )
     (answer,) = await backend.claim([request])
     assert isinstance(answer, ClaimAnswer)
-    assert [offer.fate for offer in answer.offers] == ["reserved"]
+    assert [offer.disposition for offer in answer.offers] == ["reserved"]
     # Its claimant dies here.
     assert (await driver.record(own)).grant_until == driver.clock() + 2_000
     await driver.pass_time(1_999)

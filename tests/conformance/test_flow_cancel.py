@@ -76,7 +76,7 @@ SPARED = {
 
 @proves(Flows.cancel_flow)
 @pytest.mark.parametrize("policy", SPARED)
-async def test_exactly_the_covered_members_are_cancelled(driver: Driver, policy: str) -> None:
+async def test_exactly_the_members_of_its_policy_are_cancelled(driver: Driver, policy: str) -> None:
     flow = await mixed(driver)
     before = await flow.states()
     await cancel(driver, flow, policy, "enough")
@@ -146,7 +146,7 @@ async def test_an_empty_flow_is_cancelled_at_once(driver: Driver) -> None:
     assert flow_state(await flow.flow()) == "cancelled"
 
 
-async def test_with_nobody_covered_there_is_nothing_to_wait_for(driver: Driver) -> None:
+async def test_with_nobody_to_cancel_there_is_nothing_to_wait_for(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "a")
     await flow.add("b")
     await flow.complete("b")
@@ -240,7 +240,7 @@ async def test_after_a_crash_the_timer_ends_everybody_with_the_original_reason(
     assert len(completions) == len(set(completions)) == total
 
 
-async def test_no_covered_member_is_claimed_after_the_cancel_step(driver: Driver) -> None:
+async def test_no_member_to_cancel_is_claimed_after_the_cancel_step(driver: Driver) -> None:
     total = 2 * BOUND
     flow = await driver.graph(large(total))
     other = await driver.submit()
@@ -250,12 +250,14 @@ async def test_no_covered_member_is_claimed_after_the_cancel_step(driver: Driver
     assert [one.execution_id for one in claimed] in ([], [other])
     counts = (await flow.flow()).counts
     assert "active" not in counts
-    assert counts["cancelled"] > ended, "a claim ends the covered members it meets"
+    assert counts["cancelled"] > ended, "a claim ends the members it meets that the flow cancels"
     await driver.sweep()
     assert (await flow.flow()).counts == {"cancelled": total}
 
 
-async def test_a_store_leases_no_covered_member_by_name(driver: Driver, backend: Backend) -> None:
+async def test_a_store_leases_no_member_of_a_cancelled_flow_by_name(
+    driver: Driver, backend: Backend
+) -> None:
     """Whoever looked at the flow before it was cancelled comes too late all the same."""
     flow = await driver.graph(large(BOUND + 1))
     await cancelled_then_died(driver, flow, "cancel_pending")
@@ -271,12 +273,14 @@ async def test_a_store_leases_no_covered_member_by_name(driver: Driver, backend:
     )
     (offer,) = await backend.lease([named])
     assert isinstance(offer, Offer)
-    assert offer.fate == "covered"
+    assert offer.disposition == "cancelled_by_flow"
     await driver.sweep()
     assert (await flow.flow()).counts == {"cancelled": BOUND + 1}
 
 
-async def test_no_grant_is_given_or_consumed_for_a_covered_member(driver: Driver) -> None:
+async def test_no_grant_is_given_or_consumed_for_a_member_of_a_cancelled_flow(
+    driver: Driver,
+) -> None:
     total = BOUND + 2
     flow = await driver.graph(large(total))
     names = sorted(flow.ids, key=lambda name: flow.ids[name])
@@ -331,7 +335,7 @@ async def test_one_flow_has_one_dispatcher(driver: Driver) -> None:
     assert (await flow.flow()).counts == {"cancelled": 5 * BOUND}
 
 
-# ---- members covered only later
+# ---- members to cancel only later
 
 
 async def test_an_active_member_that_retries_is_cancelled_as_soon_as_it_does(
@@ -405,7 +409,7 @@ async def test_draining_members_still_settle_their_edges(driver: Driver) -> None
     assert finished.details == {"state": "cancelled"}
 
 
-async def test_a_covered_member_that_settling_would_skip_is_cancelled(driver: Driver) -> None:
+async def test_a_member_to_cancel_that_settling_would_skip_is_cancelled(driver: Driver) -> None:
     wide = Graph(arrows=[("top", f"t{i:03}") for i in range(2 * BOUND)])
     flow = await driver.graph(wide)
     held = (await flow.take("top")).proof

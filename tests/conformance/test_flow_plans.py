@@ -53,7 +53,7 @@ async def test_a_plan_that_breaks_leaves_nothing_behind(driver: Driver, backend:
     # Nobody may make this move; that is found when the first member has been written already.
     illegal = Plan(
         target=flow.ids["b"],
-        rule="hold",
+        rule="await_edge",
         guard=Guard(frozenset({"delayed"})),
         set={"state": "completed"},
     )

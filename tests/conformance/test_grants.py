@@ -102,11 +102,14 @@ async def test_a_second_grant_waits_for_the_end_of_the_first(driver: Driver) -> 
 
 
 @pytest.mark.parametrize(
-    ("policy", "covered"), [("cancel_all", True), ("cancel_pending", True), ("flow_only", False)]
+    ("policy", "cancelled_by_flow"),
+    [("cancel_all", True), ("cancel_pending", True), ("flow_only", False)],
 )
-async def test_a_covered_member_gets_no_grant(driver: Driver, policy: str, covered: bool) -> None:
+async def test_a_member_of_a_cancelled_flow_gets_no_grant(
+    driver: Driver, policy: str, cancelled_by_flow: bool
+) -> None:
     flow = await cancelled_flow(driver, policy)
-    if covered:
+    if cancelled_by_flow:
         with refused(FlowAlreadyTerminal):
             await issue(driver, flow.ids["a"])
         with refused(FlowAlreadyTerminal):
@@ -135,7 +138,7 @@ async def test_stray_empty_capabilities_are_skipped(driver: Driver) -> None:
     assert granted.execution_id == execution_id
 
 
-async def _covered(driver: Driver) -> str:
+async def _cancelled_by_flow(driver: Driver) -> str:
     return (await cancelled_flow(driver, gated=True)).ids["a"]
 
 
@@ -167,7 +170,7 @@ ISSUE_ORDER: list[
     (_missing, {"worker_capabilities": TOO_MANY}, ExecutionNotFound),
     (_running, {"worker_capabilities": TOO_MANY}, ExecutionNotEligible),
     (_granted, {"worker_capabilities": TOO_MANY}, GrantAlreadyExists),
-    (_covered, {"worker_capabilities": TOO_MANY}, FlowAlreadyTerminal),
+    (_cancelled_by_flow, {"worker_capabilities": TOO_MANY}, FlowAlreadyTerminal),
     (_waiting, {"worker_capabilities": TOO_MANY}, InvalidCapabilities),
     (_waiting, {}, CapabilityMismatch),
 ]

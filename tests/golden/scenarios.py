@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple, TypeVar
 
-from flowfabric.backend.valkey.library import LONG
+from flowfabric.backend.valkey.library import CPU_LIMITS
 from flowfabric.core.documents import SUSPENSION
 from flowfabric.core.fence import Fence
 from flowfabric.core.graph import GraphEdit
@@ -401,12 +401,12 @@ SCENARIOS: Final = (
 @contextmanager
 def _without_clocks() -> Iterator[None]:
     """Calls that do not end early because a server is slow."""
-    before = dict(LONG)
-    LONG.update({name: (_LIFTED_S, least) for name, (_, least) in before.items()})
+    before = dict(CPU_LIMITS)
+    CPU_LIMITS.update({name: (_LIFTED_S, least) for name, (_, least) in before.items()})
     try:
         yield
     finally:
-        LONG.update(before)
+        CPU_LIMITS.update(before)
 
 
 async def trace_of(scenario: Scenario, store: str) -> Trace:

@@ -111,7 +111,7 @@ class FlowsModel(World):
         """Several things happen before anybody looks: looking is what takes long."""
         for act in acts:
             getattr(self, act)(data)
-            self._end_what_is_covered()
+            self._end_what_the_flow_cancels()
 
     def wait(self, data: st.DataObject) -> None:
         """Leases run out; nothing in here ends by the clock."""
@@ -305,8 +305,8 @@ class FlowsModel(World):
         )
         self.cancelled.setdefault(flow_id, policy)
 
-    def _end_what_is_covered(self) -> None:
-        """Members that a cancelled flow covers have ended, whenever they came to be covered."""
+    def _end_what_the_flow_cancels(self) -> None:
+        """Members that a cancelled flow ends have ended, whenever they came to such a state."""
         for flow_id, policy in self.cancelled.items():
             book = self.books[flow_id]
             for record in self._records(flow_id):

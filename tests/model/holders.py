@@ -89,7 +89,9 @@ class Holders(World):
 
         answer = self.both(call)
         offers = answer.value[1].offers if answer.value else ()
-        self.holdings += [proof_from(offer.record) for offer in offers if offer.fate == "leased"]
+        self.holdings += [
+            proof_from(offer.record) for offer in offers if offer.disposition == "leased"
+        ]
 
     def _act(self, held: LeaseProof, how: str, data: st.DataObject) -> None:
         act = data.draw(st.sampled_from(ACTS))

@@ -122,7 +122,7 @@ class _Observed:
 
     def _remember(self, offers: Sequence[Offer]) -> None:
         for offer in offers:
-            if offer.fate == "leased":
+            if offer.disposition == "leased":
                 record = offer.record
                 self._leases[record.lease_id] = (record.lane, record.created_at)
         while len(self._leases) > _REMEMBERED:

@@ -211,7 +211,7 @@ class TimerSweep:
         else:
             self._backoff.worked(flow.flow_id)
             tally.processed("flow_settle")
-            tally.drained += any(left.work == "cut" for left in flow.unsettled)
+            tally.drained += any(left.work == "cancel_siblings" for left in flow.unsettled)
 
     def _fail(self, label: str, subject: str, fault: FlowFabricError, tally: Tally) -> None:
         _log.warning("%s of %s failed: %s", label, subject, fault)

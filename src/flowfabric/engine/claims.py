@@ -52,7 +52,7 @@ MOST_LOOKS: Final = 32
 # A notification most often stands for little work, and so does the end of few: then so many are
 # asked for, and the rest only if there are as many. Every execution asked for costs two
 # identifiers, whether it comes or not.
-FEW: Final = 4
+FIRST_CLAIMS: Final = 4
 
 Leaving = asyncio.Future[Any]
 T = TypeVar("T", bound=ClaimTerms)
@@ -183,9 +183,9 @@ class Claims:
         leased: list[Offer] = []
         reserved: list[Record] = []
         for offer in answer.offers:
-            if offer.fate == "leased":
+            if offer.disposition == "leased":
                 leased.append(offer)
-            elif offer.fate == "reserved":
+            elif offer.disposition == "reserved":
                 reserved.append(offer.record)
             else:
                 await end_unclaimable(self._deps, offer)
@@ -214,7 +214,7 @@ class Claims:
         loop = asyncio.get_running_loop()
         end = loop.time() + order.wait_ms / 1000
         claimed, is_everything = await self._first_look(order)
-        few = msgspec.structs.replace(order, n=min(order.n, FEW))
+        few = msgspec.structs.replace(order, n=min(order.n, FIRST_CLAIMS))
         while not claimed and (left := end - loop.time()) > 0:
             if is_everything:
                 await subscription.wait(min(left, self._nap_s()))
@@ -318,7 +318,7 @@ class Claims:
         except FlowFabricError:
             await self._admissions.give_back(let)
             raise
-        if isinstance(answer, Offer) and answer.fate == "leased":
+        if isinstance(answer, Offer) and answer.disposition == "leased":
             return answer
         await self._admissions.give_back(let)
         if isinstance(answer, Offer):

@@ -23,7 +23,7 @@ from flowfabric.core.ids import (
 )
 from flowfabric.core.lanes import accepts_submissions, not_open
 from flowfabric.core.new_execution import NewExecution
-from flowfabric.core.policy import ExecutionPolicy, RawPolicy, decode_policy, freeze, is_brief
+from flowfabric.core.policy import ExecutionPolicy, RawPolicy, decode_policy, freeze, is_cacheable
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import clamp_priority
 from flowfabric.core.states import public_state
@@ -207,7 +207,7 @@ def _common_of(asked: Submission) -> NewExecution:
         policy,
         asked.priority,
     )
-    if not is_brief(policy):
+    if not is_cacheable(policy):
         return _common(shape)
     try:
         return _common_once(shape)

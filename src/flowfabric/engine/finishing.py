@@ -12,7 +12,14 @@ from flowfabric.backend.coalesce import in_places
 from flowfabric.backend.types import Finished
 from flowfabric.core.plan import Answer, Applied, Plan
 from flowfabric.core.rules.attempts import Failure
-from flowfabric.engine.claims import FEW, Claimed, Claims, check_lease_ms, checked, claim_from
+from flowfabric.engine.claims import (
+    FIRST_CLAIMS,
+    Claimed,
+    Claims,
+    check_lease_ms,
+    checked,
+    claim_from,
+)
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.engine.outcomes import Done, Outcomes
@@ -138,7 +145,7 @@ class Finishing:
             return []
 
     async def finish(self, finishes: Sequence[Finish]) -> list[Done | FlowFabricError]:
-        """Finish attempts in as few steps as can be, each with its own answer or error."""
+        """Finish attempts in as expected steps as can be, each with its own answer or error."""
         planned = [await self._planned(finish) for finish in finishes]
         answers = await self._deps.store.apply_all(planned)
         return await self._done(finishes, planned, answers)
@@ -238,8 +245,8 @@ def _finished(done: Done) -> declared.Finished:
 def _first_of(order: ClaimTerms, finished: int) -> ClaimTerms:
     """As a rule there is about as much to claim as was finished, and all that is asked for costs
     identifiers, whether it comes or not."""
-    few = max(FEW, 2 * finished)
-    return order if order.n <= few else _replace(order, n=few)
+    expected = max(FIRST_CLAIMS, 2 * finished)
+    return order if order.n <= expected else _replace(order, n=expected)
 
 
 def _may_find_more(finished: Finished) -> bool:

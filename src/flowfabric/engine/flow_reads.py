@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from flowfabric.backend.flowing import EdgeQuery, MemberQuery
 from flowfabric.backend.types import With
-from flowfabric.core.cursors import Place, read_cursor, write_cursor
+from flowfabric.core.cursors import Position, read_cursor, write_cursor
 from flowfabric.core.edge_policies import policy_of
 from flowfabric.core.graph import Edge, Flow, Group, flow_state, resolved_edges
 from flowfabric.core.ids import parse_execution_id, parse_uuid
@@ -217,7 +217,7 @@ def _size(limit: int) -> int:
     return min(whole(limit, "limit"), MAX_PAGE)
 
 
-def _behind(cursor: str, flow_id: str) -> Place:
+def _behind(cursor: str, flow_id: str) -> Position:
     created_at, execution_id = read_cursor((_MEMBERS, flow_id), cursor)
     return whole(created_at, "cursor", 0, MAX_INSTANT), parse_execution_id(execution_id)
 

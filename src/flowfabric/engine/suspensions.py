@@ -25,7 +25,6 @@ from flowfabric.core.rules.suspensions import (
     with_policy,
 )
 from flowfabric.core.rules.waitpoints import check_usable
-from flowfabric.core.step import operation_of
 from flowfabric.core.suspend_outcomes import (
     Details,
     Outcome,
@@ -43,6 +42,7 @@ from flowfabric.core.suspension_documents import (
 )
 from flowfabric.core.suspensions import NOW, Suspension, Waitpoint
 from flowfabric.core.tokens import KeyRing, Signed, mint
+from flowfabric.core.transition import operation_of
 from flowfabric.engine.checking import stored
 from flowfabric.engine.claims import backend_name
 from flowfabric.engine.deciding import decide_beside

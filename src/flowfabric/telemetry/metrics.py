@@ -45,7 +45,9 @@ class Metrics(Observer):
         self._signals = count("ff_signals", "Signals", "effect")
         self._completions = count("ff_completion_events", "Completions logged", "outcome")
         self._groups = count("ff_edge_group_policy", "Edge groups by their policy", "policy")
-        self._drains = count("ff_sibling_cancel_reconcile", "Cuts ended by a timer", "action")
+        self._drains = count(
+            "ff_sibling_cancel_reconcile", "Cancels of siblings ended by a timer", "action"
+        )
         self._full = self._sum("ff_worker_at_capacity", "Claims that found no permit")
         self._stream_ops = gauge("ff_stream_ops_in_flight", "Stream reads and tails under way")
         self._sse = gauge("ff_sse_streams_open", "Open event streams")

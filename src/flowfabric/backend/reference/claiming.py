@@ -8,7 +8,7 @@ from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.upstreams import upstreams_of
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offer
 from flowfabric.core.documents import SUSPENSION, Document
-from flowfabric.core.graph import Flow, is_covered
+from flowfabric.core.graph import Flow, is_cancelled_by_flow
 from flowfabric.core.lease import (
     QUEUE_PAGE,
     RESERVATION_MS,
@@ -24,7 +24,7 @@ from flowfabric.core.members import move_member
 from flowfabric.core.plan import Refused
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import grant
-from flowfabric.core.step import Step, step
+from flowfabric.core.transition import Transition, transition
 
 
 class Queues:
@@ -150,12 +150,14 @@ class _Reply:
     def take(self, record: Record) -> None:
         tx, request = self._tx, self._request
         lease_id, attempt_id = request.ids[len(self.offers)]
-        if is_covered(_flow(tx, record), record.state):
-            self.offers.append(Offer(fate="covered", record=record))
+        if is_cancelled_by_flow(_flow(tx, record), record.state):
+            self.offers.append(Offer(disposition="cancelled_by_flow", record=record))
         elif is_exhausted(record):
-            self.offers.append(Offer(fate="exhausted", record=record))
+            self.offers.append(Offer(disposition="exhausted", record=record))
         elif request.mode == "reserve" or record.gated:
-            self.offers.append(Offer(fate="reserved", record=self._reserve(record, lease_id)))
+            self.offers.append(
+                Offer(disposition="reserved", record=self._reserve(record, lease_id))
+            )
         else:
             terms = LeaseTerms(
                 request.worker_id,
@@ -170,7 +172,7 @@ class _Reply:
         request = self._request
         length = request.lease_for if request.mode == "reserve" else RESERVATION_MS
         terms = GrantTerms(request.worker_id, request.worker_instance_id, grant_id, length)
-        done = step(record, grant(record, terms), self._tx.now)
+        done = transition(record, grant(record, terms), self._tx.now)
         _write(self._tx, done)
         return done.after
 
@@ -186,7 +188,7 @@ class _Reply:
         linked = self._request.upstreams and record.flow_id
         paused_by = paused_by_suspension(record)
         return Offer(
-            fate="leased",
+            disposition="leased",
             record=done.after,
             input=None if deferred else body,
             input_deferred=deferred,
@@ -202,10 +204,10 @@ def lease_named(tx: Transaction, named: NamedClaim) -> Offer | Refused:
     worker = (named.worker_id, named.worker_instance_id)
     if record is None or not may_lease(record, tx.now, named.grant_id, worker):
         return Refused(record, tx.now)
-    if is_covered(_flow(tx, record), record.state):
-        return Offer(fate="covered", record=record)
+    if is_cancelled_by_flow(_flow(tx, record), record.state):
+        return Offer(disposition="cancelled_by_flow", record=record)
     if is_exhausted(record):
-        return Offer(fate="exhausted", record=record)
+        return Offer(disposition="exhausted", record=record)
     terms = LeaseTerms(*worker, named.lease_id, named.attempt_id, named.lease_for, named.reason)
     done = lease(record, terms, tx.now)
     _write(tx, done)
@@ -213,7 +215,7 @@ def lease_named(tx: Transaction, named: NamedClaim) -> Offer | Refused:
     paused_by = paused_by_suspension(record)
     linked = named.upstreams and record.flow_id
     return Offer(
-        fate="leased",
+        disposition="leased",
         record=done.after,
         input=body,
         upstreams=upstreams_of(tx, record.execution_id, results=True) if linked else (),
@@ -238,7 +240,7 @@ def journal_length(tx: Transaction, record: Record) -> int:
     return tx.tables.journal_length(record.execution_id)
 
 
-def _write(tx: Transaction, done: Step) -> None:
+def _write(tx: Transaction, done: Transition) -> None:
     tx.write(done)
     if done.after.flow_id:
         move_member(tx, done)

@@ -15,7 +15,7 @@ from flowfabric.core.ids import partition_of
 from flowfabric.core.members import keep_flow, move_member
 from flowfabric.core.new_execution import NewExecution, initial_record, rank_shift_of
 from flowfabric.core.record import Record
-from flowfabric.core.step import Step
+from flowfabric.core.transition import Transition
 
 
 def start_create(
@@ -48,7 +48,7 @@ def create(tx: Transaction, new: NewExecution) -> CreateAnswer:
 def insert(tx: Transaction, new: NewExecution) -> Record:
     """Write a new execution; its flow, if it has one, must be there already."""
     record = initial_record(new, tx.now, _shift(tx, new))
-    done = Step(None, record)
+    done = Transition(None, record)
     tx.write(done)
     if new.input:
         tx.insert(BLOBS, (record.execution_id, "input"), new.input)

@@ -14,7 +14,7 @@ from flowfabric.core.graph import Edge, Flow, edge_key, ends_of, grown, has_work
 from flowfabric.core.graph_chunks import ABANDONED_AFTER_MS
 from flowfabric.core.members import finish_flow, keep_flow
 from flowfabric.core.new_execution import NewExecution, NewGraph
-from flowfabric.core.settle import cut_late, settle_edges
+from flowfabric.core.settle import cancel_late_siblings, settle_edges
 from flowfabric.core.states import FINAL
 
 _replace = msgspec.structs.replace
@@ -70,7 +70,7 @@ def _write(tx: Transaction, graph: NewGraph, flow: Flow, *, is_first: bool) -> F
         insert(tx, member)
     _settle(tx, flow.flow_id, edges)
     if not is_first:
-        cut_late(tx, flow.flow_id, _ids(new))
+        cancel_late_siblings(tx, flow.flow_id, _ids(new))
     finish_flow(tx, flow.flow_id)
     return tx.flow(flow.flow_id) or flow
 

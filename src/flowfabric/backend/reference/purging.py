@@ -33,7 +33,7 @@ from flowfabric.core.retention import (
     judge_purge,
     put_off,
 )
-from flowfabric.core.step import Step
+from flowfabric.core.transition import Transition
 
 # What one call looks at or drops at most, of each kind of thing.
 MOST_LOOKS: Final = 10_000
@@ -84,7 +84,7 @@ def _purge_executions(tx: Transaction, order: PurgeOrder) -> int:
             continue
         flow = tx.flow(record.flow_id) if record.flow_id else None
         if judge_purge(record, flow, tx.now) == "put off":
-            tx.write(Step(record, put_off(record, tx.now)))
+            tx.write(Transition(record, put_off(record, tx.now)))
             continue
         rows += _purge(tx, record)
         if flow is not None:

@@ -83,7 +83,7 @@ WORDS: Final[dict[str, Words]] = {
     "enforcement": _words(get_args(budgets.EnforcementMode)),
     "event": _words(get_args(plan.EventKind)),
     "family": _words(get_args(plan.Family)),
-    "fate": _words(get_args(types.Fate)),
+    "disposition": _words(get_args(types.Disposition)),
     "field": keys.FIELDS,
     "grant": _words(get_args(lease.GrantKind)),
     "group": _words(get_args(graph.GroupState)),

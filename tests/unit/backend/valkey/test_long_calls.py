@@ -22,7 +22,7 @@ ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",), 
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """By name, the functions that were called."""
-    monkeypatch.setattr(library, "LONG", dict.fromkeys(library.LONG, (0.0, 1)))
+    monkeypatch.setattr(library, "CPU_LIMITS", dict.fromkeys(library.CPU_LIMITS, (0.0, 1)))
     counted: Counter[str] = Counter()
     run = Calls.run
 

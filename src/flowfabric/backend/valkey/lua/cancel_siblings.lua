@@ -1,4 +1,4 @@
--- Cutting: what a group that has fired does to the siblings it no longer wants. None is cut while an edge is left to
+-- What a group that has fired does to the siblings it no longer wants. None is cancelled while an edge is left to
 -- settle: only then is it known whom nobody needs.
 
 -- Whether the group an edge leads to has not fired and still waits for it.
@@ -9,16 +9,16 @@ local function is_needed(c, edge)
   return group and group[@g.state] == $group.pending and group[@g.round] == edge[@e.round]
 end
 
-local function cut_for(c, reason)
-  c.cuts = c.cuts or {}
-  c.cuts[reason] = c.cuts[reason] or ff.filled(CUT, reason)
-  return c.cuts[reason]
+local function cancel_template(c, reason)
+  c.cancel_templates = c.cancel_templates or {}
+  c.cancel_templates[reason] = c.cancel_templates[reason] or ff.filled(CANCEL_SIBLING, reason)
+  return c.cancel_templates[reason]
 end
 
--- Cut one sibling unless somebody needs it; how far its edges were looked at when the step became
+-- Cancel one sibling unless somebody needs it; how far its edges were looked at when the step became
 -- full before that was known.
--- mirrors core.settle._Walk._cut_source, core.settle._Walk._count_missed
-function ff.cut_source(c, w, edge, reason, within)
+-- mirrors core.settle._Walk._cancel_source, core.settle._Walk._count_missed
+function ff.cancel_source(c, w, edge, reason, within)
   local id = edge[@e.source]
   local source, row
   if edge[@e.state] ~= $edge.staged then source, row = ff.load_once(c, id) end
@@ -38,7 +38,7 @@ function ff.cut_source(c, w, edge, reason, within)
     if #ids < $settle.PAGE then break end
     if w.looks <= 0 then return after end
   end
-  w.ended[id] = ff.write_member(c, w, id, row, source, cut_for(c, reason))
+  w.ended[id] = ff.write_member(c, w, id, row, source, cancel_template(c, reason))
   ff.count_sibling(c, reason)
   w.fresh[#w.fresh + 1] = ff.work_of($work.settle, id)
   return nil
@@ -56,21 +56,21 @@ local function put_first(list, one)
 end
 
 -- Cut the sources of the first group that wants it.
--- mirrors core.settle._Walk._cut_next
-function ff.cut_next(c, w)
-  local work = take_first(w.cuts)
+-- mirrors core.settle._Walk._cancel_next
+function ff.cancel_next(c, w)
+  local work = take_first(w.cancels)
   w.looks = w.looks - 1
   local ids, edges, size = ff.page_of(w, ff.incoming(work[@u.execution_id]), work, w.edges)
   local after, within = work[@u.after], work[@u.within]
   for i = 1, size do
-    if not ff.has_room(c, w, LONG.cut) then break end
+    if not ff.has_room(c, w, CPU_LIMITS.cancel_siblings) then break end
     w.edges = w.edges - 1
-    local looked = ff.cut_source(c, w, edges[i], work[@u.note], within)
+    local looked = ff.cancel_source(c, w, edges[i], work[@u.reason], within)
     if looked then
-      put_first(w.cuts, ff.gone_on(work, after, looked))
+      put_first(w.cancels, ff.gone_on(work, after, looked))
       return
     end
     after, within = ids[i], ''
   end
-  if #ids > 0 and after ~= ids[#ids] then put_first(w.cuts, ff.gone_on(work, after, '')) end
+  if #ids > 0 and after ~= ids[#ids] then put_first(w.cancels, ff.gone_on(work, after, '')) end
 end

@@ -19,7 +19,7 @@ from flowfabric.core.record import (
 from flowfabric.core.rules.attempts import complete, delay, progress, renew
 from flowfabric.core.rules.operators import Block, at_version, block, change_priority, note
 from flowfabric.core.states import CLAIMABLE, FINAL, HELD, LIVE, State, is_move
-from flowfabric.core.step import fits, is_repeat, op_key, step
+from flowfabric.core.transition import fits, is_repeat, op_key, transition
 from flowfabric.errors import Bug
 from tests.unit.core.plans import RULES, narrows
 from tests.unit.core.records import (
@@ -90,7 +90,7 @@ def test_a_record_is_whole_after_every_rule(name: str) -> None:
             continue
         before = full_record(situation, policy=RULES[name].policy)
         plan = RULES[name].make(before)
-        done = step(before, plan, NOW)
+        done = transition(before, plan, NOW)
         after = done.after
         assert done.before is before
         assert is_legal(after)
@@ -147,14 +147,14 @@ def _assert_attempt(has_ended: bool, before: Record, after: Record) -> None:
 def test_a_reason_and_a_detail_do_not_outlive_their_state(target: State) -> None:
     before = record_in("suspended", detail="old words")
     plan = Plan(target=EXECUTION, rule="resume", guard=at_version(before), set={"state": target})
-    after = step(before, plan, NOW).after
+    after = transition(before, plan, NOW).after
     assert (after.reason, after.detail) == ("", "")
 
 
 @pytest.mark.parametrize("situation", SITUATIONS, ids=str)
 def test_a_write_that_stays_in_a_state_clears_nothing(situation: Situation) -> None:
     before = full_record(situation, detail="words")
-    after = step(before, note(EXECUTION, "last_capability_mismatch_at"), NOW).after
+    after = transition(before, note(EXECUTION, "last_capability_mismatch_at"), NOW).after
     expected = changed(
         before,
         last_capability_mismatch_at=NOW,
@@ -168,11 +168,11 @@ def test_a_delay_is_remembered_while_dependencies_block() -> None:
     before = record_in(Situation("delayed", "delay", "first"), wake_at=NOW + 500)
     plan = Plan(
         target=EXECUTION,
-        rule="hold",
+        rule="await_edge",
         guard=at_version(before),
         set={"state": "blocked", "reason": "dependencies"},
     )
-    assert step(before, plan, NOW).after.wake_at == NOW + 500
+    assert transition(before, plan, NOW).after.wake_at == NOW + 500
 
 
 @pytest.mark.parametrize(
@@ -195,13 +195,13 @@ def test_a_timer_is_a_duration_from_now_or_the_instant_somebody_named(
 ) -> None:
     before = record_in("active")
     plan = Plan(target=EXECUTION, rule="renew", guard=Guard(frozenset({"active"})), timer=timer)
-    assert getattr(step(before, plan, NOW).after, field) == value
+    assert getattr(transition(before, plan, NOW).after, field) == value
 
 
 @pytest.mark.parametrize("priority", [-5, 0, 42, 9_000, 9_001])
 def test_the_place_in_the_queue_follows_the_priority_at_once(priority: int) -> None:
     before = record_in("waiting")
-    after = step(before, change_priority(before, priority), NOW).after
+    after = transition(before, change_priority(before, priority), NOW).after
     clamped = min(max(priority, 0), 9_000)
     assert after.priority == clamped
     assert after.rank == before.created_at + before.rank_shift - clamped * 10**12
@@ -258,7 +258,7 @@ def test_a_plan_under_a_reservation_fits_that_reservation_only() -> None:
 
 def test_a_fenced_plan_leaves_its_operation_and_what_it_made_of_the_record() -> None:
     plan = delay(EXECUTION, FENCE, Timer(wake_in=900), "op-1")
-    after = step(record_in("active"), plan, NOW).after
+    after = transition(record_in("active"), plan, NOW).after
     assert (after.op_id, after.op_state, after.op_wake_at) == (
         "lease-1:op-1",
         "delayed",
@@ -270,13 +270,13 @@ def test_a_fenced_plan_leaves_its_operation_and_what_it_made_of_the_record() -> 
 def test_renewals_and_progress_leave_the_stored_operation_alone() -> None:
     before = record_in("active", op_id="lease-0:op-9", op_state="delayed", op_wake_at=5)
     for plan in (renew(EXECUTION, FENCE, 1_000), progress(EXECUTION, FENCE, 1, None)):
-        after = step(before, plan, NOW).after
+        after = transition(before, plan, NOW).after
         assert (after.op_id, after.op_state, after.op_wake_at) == ("lease-0:op-9", "delayed", 5)
 
 
 def test_the_same_operation_under_a_later_lease_is_another_one() -> None:
     plan = complete(EXECUTION, FENCE, None, "", "op-1")
-    after = step(record_in("active"), plan, NOW).after
+    after = transition(record_in("active"), plan, NOW).after
     later = complete(EXECUTION, Fence("lease-2", 5, "attempt-2"), None, "", "op-1")
     assert not is_repeat(later, after)
     assert not is_repeat(complete(EXECUTION, FENCE, None, "", "op-2"), after)

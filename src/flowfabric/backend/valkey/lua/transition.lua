@@ -24,7 +24,7 @@ function ff.studied(plan)
   return plan.allowed and plan or study(plan)
 end
 
--- mirrors core.step.guard_holds
+-- mirrors core.transition.guard_holds
 function ff.fits(plan, r, now)
   local state, allowed = r[@state], ff.studied(plan).allowed
   if not allowed[state] and not allowed[state .. '/' .. r[@reason]] then return false end
@@ -42,7 +42,7 @@ function ff.fits(plan, r, now)
 end
 
 -- What entering a state clears, whatever the plan: fields that mean nothing there.
--- mirrors core.step._enter
+-- mirrors core.transition._enter
 local function enter(before, after, plan, now)
   local state = after[@state]
   after[@moved_at] = now
@@ -81,7 +81,7 @@ local function pause_attempt(before, after, attempt, suspension_id, now)
 end
 
 -- The attempt a plan ends is returned; one it pauses or whose stream it closes stays in the record.
--- mirrors core.step._change_attempt
+-- mirrors core.transition._change_attempt
 local function change_attempt(before, after, plan, now)
   local how, closing = plan[@p.attempt], plan[@p.close_stream]
   local attempt = (how or closing) and ff.attempt_of(before)
@@ -103,8 +103,8 @@ local function change_attempt(before, after, plan, now)
 end
 
 -- The record after the plan, and the attempt it ended, if any.
--- mirrors core.step.step, core.step._arm
-function ff.step(before, plan, now)
+-- mirrors core.transition.transition, core.transition._arm
+function ff.transition(before, plan, now)
   local after, set = ff.copy(before), ff.studied(plan) and plan[@p.set]
   if plan.width > #before then ff.widen(after, plan.width) end
   for i = 1, #set, 2 do after[set[i]] = set[i + 1] end
@@ -190,7 +190,7 @@ end
 
 -- Do a plan whose guard has held: write the record, then tell its event.
 function ff.perform(c, id, before, plan, fields)
-  local after, ended = ff.step(before, plan, c.now)
+  local after, ended = ff.transition(before, plan, c.now)
   local row = ff.write(c, id, before, after, ended, fields)
   local event = plan[@p.event]
   if event then ff.tell(c, id, event, before, after) end

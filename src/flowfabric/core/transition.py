@@ -1,7 +1,7 @@
 """From a plan and a record to the record after it: the heart of every change.
 
-`fits` is the guard, `step` is the write. Both are pure; `apply` puts them together with the rows
-around the record.
+`fits` is the guard, `transition` is the write. Both are pure; `apply` puts them together with the
+rows around the record.
 """
 
 from typing import Any, Final
@@ -27,7 +27,7 @@ from flowfabric.core.states import CLAIMABLE, FINAL, HELD
 _replace = msgspec.structs.replace
 
 
-class Step(msgspec.Struct, frozen=True, gc=False):
+class Transition(msgspec.Struct, frozen=True, gc=False):
     """What one write did to one record: the pair, the attempt that ended, the log entry."""
 
     before: Record | None
@@ -76,7 +76,7 @@ def is_repeat(plan: Plan, record: Record) -> bool:
     return bool(plan.op) and record.op_id == op_key(plan)
 
 
-def step(record: Record, plan: Plan, now: int) -> Step:
+def transition(record: Record, plan: Plan, now: int) -> Transition:
     """The record after the plan, with everything that follows from its new state."""
     changes: dict[str, Any] = dict(plan.set)
     for name in plan.stamp:
@@ -91,12 +91,12 @@ def step(record: Record, plan: Plan, now: int) -> Step:
         changes["op_id"] = op_key(plan)
         changes["op_state"] = state
         changes["op_wake_at"] = changes.get("wake_at", record.wake_at)
-    after = settled_record(record, changes, now)
+    after = changed_record(record, changes, now)
     entry = entry_of(plan.event, record, after, now) if plan.event else None
-    return Step(record, after, ended, entry)
+    return Transition(record, after, ended, entry)
 
 
-def settled_record(record: Record, changes: dict[str, Any], now: int) -> Record:
+def changed_record(record: Record, changes: dict[str, Any], now: int) -> Record:
     """The record with these changes and the values that derive from them."""
     changes["version"] = record.version + 1
     changes["changed_at"] = now
