@@ -1,6 +1,6 @@
 """How long each step of a flow of ten thousand members keeps everybody else out of the store.
 
-Beside the time on the clock stands the processor time of the thread that did the step, and how
+DueContext the time on the clock stands the processor time of the thread that did the step, and how
 often the system took the processor away from it: on a busy machine only these two tell what the
 store did itself.
 """

@@ -17,8 +17,8 @@ from flowfabric.core.ids import compose
 from flowfabric.core.plan import Family
 from flowfabric.core.record import RELEASED, Attempt, Record
 from flowfabric.core.rules.attempts import Failure
+from flowfabric.duties.result import DutyResult
 from flowfabric.duties.sweep import TimerSweep
-from flowfabric.duties.tally import Tally
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed
 from flowfabric.engine.lease_proof import LeaseProof
@@ -112,11 +112,11 @@ class Driver:
 
     # ---- time
 
-    async def sweep(self) -> Tally:
+    async def sweep(self) -> DutyResult:
         """Act on whatever is due now."""
         return await self.timers.visit()
 
-    async def pass_time(self, ms: int) -> Tally:
+    async def pass_time(self, ms: int) -> DutyResult:
         self.clock.advance(ms)
         return await self.sweep()
 

@@ -112,8 +112,8 @@ async def test_one_reset_wakes_no_more_than_a_hundred_and_the_timer_the_rest(
     await engine.budgets.reset_budget(budget_id)
     counts = await engine.deps.store.backend.count("default", "default")
     assert counts == {"waiting": 100, "blocked:budget": 20}
-    tally = await driver.pass_time(5_000)
-    assert tally.of("unblock") == 20
+    result = await driver.pass_time(5_000)
+    assert result.of("unblock") == 20
 
 
 # ---- quotas
@@ -203,8 +203,8 @@ async def test_one_free_place_is_promised_once_by_the_sweep(driver: Driver) -> N
     ids = [await driver.submit(policy={"quota_ids": [quota]}) for _ in range(4)]
     assert await driver.claim_all(n=4) == []
     # The holder dies: nobody gives the slot back, and it ends by itself.
-    tally = await driver.pass_time(LEASE_MS + 5_000)
-    assert tally.of("unblock") == 4
+    result = await driver.pass_time(LEASE_MS + 5_000)
+    assert result.of("unblock") == 4
     states = Counter([(await driver.record(own)).state for own in ids])
     assert states == Counter({"blocked": 3, "waiting": 1})
 

@@ -87,8 +87,8 @@ async def test_the_sweep_keeps_blocked_what_it_cannot_look_at(driver: Driver) ->
     await engine.scheduling.block(own, "waiting_for_budget")
     driver.clock.advance(5_000)
     watched.spoil("admit", Corruption("budget: unreadable"))
-    tally = await TimerSweep(engine).visit()
-    assert tally.total("error") == 1
+    result = await TimerSweep(engine).visit()
+    assert result.total("error") == 1
     assert (await driver.record(own)).state == "blocked"
     del watched.answers["admit"]
     assert (await TimerSweep(engine).visit()).of("unblock") == 1
@@ -111,8 +111,8 @@ async def test_the_sweep_lets_a_route_hold_go_when_it_cannot_see_the_workers(
     assert {(await driver.record(own)).state for own in ids} == {"blocked"}
     driver.clock.advance(5_000)
     watched.fail("workers", Corruption("worker: unreadable"))
-    tally = await TimerSweep(engine).visit()
-    assert (tally.of("unblock"), tally.total("error")) == (3, 0)
+    result = await TimerSweep(engine).visit()
+    assert (result.of("unblock"), result.total("error")) == (3, 0)
     assert {(await driver.record(own)).state for own in ids} == {"waiting"}
     await engine.close()
 
@@ -183,8 +183,8 @@ async def test_a_lapsed_grant_gives_its_slot_back_and_is_offered_again(driver: D
     assert await engine.grants.claim_for_worker(order) is not None
     assert await slots(engine, quota_gate(quota)) == 1
     assert await engine.reads.read_execution_state(own) == "waiting"
-    tally = await driver.pass_time(1_000)
-    assert tally.of("grant_expiry") == 1
+    result = await driver.pass_time(1_000)
+    assert result.of("grant_expiry") == 1
     assert await slots(engine, quota_gate(quota)) == 0
     again = await engine.grants.claim_for_worker(order)
     assert again is not None

@@ -227,8 +227,8 @@ async def test_after_a_crash_the_timer_ends_everybody_with_the_original_reason(
     assert stored.counts == {"cancelled": ended, "waiting": total - ended}
     assert (stored.due_at, stored.finished_at) == (driver.clock(), 0)
     driver.clock.advance(1_000)
-    tally = await driver.sweep()
-    assert tally.of("flow_settle") == 1
+    result = await driver.sweep()
+    assert result.of("flow_settle") == 1
     stored = await flow.flow()
     assert (stored.counts, stored.due_at) == ({"cancelled": total}, 0)
     assert stored.finished_at == driver.clock()
@@ -307,8 +307,8 @@ async def test_two_sweeps_cancel_everybody_once(
     total = 3 * BOUND
     flow = await driver.graph(large(total))
     await cancelled_then_died(driver, flow, "cancel_all")
-    tallies = await asyncio.gather(driver.sweep(), TimerSweep(engine).visit())
-    assert [tally.total("error") for tally in tallies] == [0, 0]
+    results = await asyncio.gather(driver.sweep(), TimerSweep(engine).visit())
+    assert [result.total("error") for result in results] == [0, 0]
     completions = await driver.completions()
     assert len(completions) == len(set(completions)) == total
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from flowfabric.backend.base import Backend
-from flowfabric.backend.flowing import MemberQuery
+from flowfabric.backend.flow_store import MemberQuery
 from flowfabric.core import flow_cancel, graph_chunks, settle
 from flowfabric.core.graph_chunks import Size
 from flowfabric.core.rules.attempts import Failure
@@ -78,8 +78,8 @@ class World:
         engine = self.engine
         for _ in range(times):
             self.clock.advance(1)
-            tally = await TimerSweep(engine).visit()
-            assert tally.total("error") == 0
+            result = await TimerSweep(engine).visit()
+            assert result.total("error") == 0
         await engine.close()
 
     async def picture(self) -> object:

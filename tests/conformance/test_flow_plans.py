@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 from flowfabric.backend.base import Backend
-from flowfabric.backend.flowing import EdgeQuery, MemberQuery
+from flowfabric.backend.flow_store import EdgeQuery, MemberQuery
 from flowfabric.core.flow_cancel import MEMBERS_PER_STEP
 from flowfabric.core.flow_plan import FlowApplied, FlowPlan, FlowRefused
 from flowfabric.core.graph import Edge, GraphEdit

@@ -348,9 +348,9 @@ async def test_a_grant_ends_at_its_instant(driver: Driver, kind: str) -> None:
 async def test_a_lapsed_grant_returns_the_work_by_itself(driver: Driver) -> None:
     execution_id = await driver.submit()
     await issue(driver, execution_id, grant_ttl_ms=1_000)
-    tally = await driver.pass_time(1_000)
+    result = await driver.pass_time(1_000)
     record = await driver.record(execution_id)
-    assert tally.of("grant_expiry") == 1
+    assert result.of("grant_expiry") == 1
     assert (record.state, record.grant_id, record.grant_worker) == ("waiting", "", "")
     assert (record.grant_until, record.due_at) == (0, 0)
     assert (await driver.claim()).execution_id == execution_id

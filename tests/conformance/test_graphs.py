@@ -544,8 +544,8 @@ async def test_an_abandoned_submit_is_cancelled_after_ten_minutes(
     flow = await half_submitted(driver, backend, asked)
     members = (await flow.flow()).node_count
     assert (await driver.pass_time(10 * MINUTE - 1)).counts == {}
-    tally = await driver.pass_time(1)
-    assert tally.of("flow_settle") == 1
+    result = await driver.pass_time(1)
+    assert result.of("flow_settle") == 1
     stored = await flow.flow()
     assert (stored.cancel_reason, stored.cancel_policy) == ("submit_abandoned", "cancel_all")
     assert stored.counts == {"cancelled": members}

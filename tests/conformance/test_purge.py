@@ -16,9 +16,9 @@ DAY_MS = 86_400_000
 
 
 async def purge(driver: Driver) -> int:
-    tally = await Retention(driver.engine).visit()
-    assert tally.total("error") == 0
-    return tally.of("retention_trimmer")
+    result = await Retention(driver.engine).visit()
+    assert result.total("error") == 0
+    return result.of("retention_trimmer")
 
 
 async def exists(driver: Driver, execution_id: str) -> bool:

@@ -125,8 +125,8 @@ async def test_a_deadline_counts_again_only_while_it_lies_ahead(driver: Driver) 
     await replay(driver, past.execution_id)
     assert (await driver.record(ahead.execution_id)).due_at == deadline
     assert (await driver.record(past.execution_id)).deadline_at == 0
-    tally = await driver.pass_time(5_000)
-    assert tally.of("execution_deadline") == 1
+    result = await driver.pass_time(5_000)
+    assert result.of("execution_deadline") == 1
     assert (await driver.record(ahead.execution_id)).state == "expired"
     assert (await driver.record(past.execution_id)).state == "waiting"
 

@@ -134,8 +134,8 @@ async def test_the_timer_drops_holds_nobody_asks_about(driver: Driver) -> None:
     await engine.reservations.reserve(*asked(budget_id, "second", ttl_ms=2 * TTL_MS, t=4))
     page = await engine.deps.store.backend.due(10)
     assert page.budgets == ()
-    tally = await driver.pass_time(TTL_MS)
-    assert (tally.of("timer_sweep"), tally.of("budget_reset")) == (1, 0)
+    result = await driver.pass_time(TTL_MS)
+    assert (result.of("timer_sweep"), result.of("budget_reset")) == (1, 0)
     assert await reserved(engine, budget_id) == {"t": 4}
     await driver.pass_time(TTL_MS)
     assert await reserved(engine, budget_id) == {}

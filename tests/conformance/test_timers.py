@@ -11,8 +11,8 @@ from flowfabric.config import DutyFilter
 from flowfabric.core.due import DueContext, on_due
 from flowfabric.core.plan import Plan, Refused
 from flowfabric.duties import sweep as sweep_module
+from flowfabric.duties.result import DutyResult
 from flowfabric.duties.sweep import MOST_PAGES, PAGE, TimerSweep
-from flowfabric.duties.tally import Tally
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import Bug
@@ -30,11 +30,11 @@ GPU = {"routing_requirements": {"required_capabilities": ["gpu"]}}
 Setup = Callable[[Driver], Awaitable[str]]
 
 
-async def sweep_twice(engine: Engine) -> Tally:
+async def sweep_twice(engine: Engine) -> DutyResult:
     """Two sweeps at the same time, as two servers would; what they did together."""
-    total = Tally()
-    for tally in await asyncio.gather(TimerSweep(engine).visit(), TimerSweep(engine).visit()):
-        total.counts.update(tally.counts)
+    total = DutyResult()
+    for result in await asyncio.gather(TimerSweep(engine).visit(), TimerSweep(engine).visit()):
+        total.counts.update(result.counts)
     return total
 
 
@@ -137,8 +137,8 @@ async def test_each_instant_fires_once_with_two_sweeps_running(
     assert (await sweep_twice(driver.engine)).counts == {}
     assert await driver.record(execution_id) == before
     driver.clock.advance(1)
-    tally = await sweep_twice(driver.engine)
-    assert (tally.of(duty), tally.total("error")) == (1, 0)
+    result = await sweep_twice(driver.engine)
+    assert (result.of(duty), result.total("error")) == (1, 0)
     record = await driver.record(execution_id)
     assert f"{record.state}/{record.reason}" == after
     assert record.next == following
@@ -152,8 +152,8 @@ async def test_each_instant_fires_once_with_two_sweeps_running(
 async def test_a_deadline_fires_in_every_live_state(driver: Driver, situation: str) -> None:
     held = await driver.reach(situation, deadline_at=driver.clock() + 2_000)
     driver.clock.advance(2_000)
-    tally = await sweep_twice(driver.engine)
-    assert (tally.of("execution_deadline"), tally.total("error")) == (1, 0)
+    result = await sweep_twice(driver.engine)
+    assert (result.of("execution_deadline"), result.total("error")) == (1, 0)
     assert (await driver.record(held.execution_id)).state == "expired"
     assert await driver.completions() == [(held.execution_id, "expired")]
 
@@ -165,8 +165,8 @@ async def test_a_deadline_beats_everything_else_that_is_due(driver: Driver) -> N
     late = driver.clock() + 50_000
     held = (await driver.started(policy=TIMED, deadline_at=late)).proof
     driver.clock.advance(100_000)
-    tally = await driver.sweep()
-    assert tally.of("execution_deadline") == 1
+    result = await driver.sweep()
+    assert result.of("execution_deadline") == 1
     record = await driver.record(held.execution_id)
     assert (record.state, record.failure_reason) == ("expired", "execution_deadline")
 
@@ -331,9 +331,9 @@ async def test_entries_that_stay_due_do_not_hide_those_behind_them(
         await driver.submit(delay_until=driver.clock() + 1, namespace="other")
     mine = await driver.submit(delay_until=driver.clock() + 2)
     driver.clock.advance(5)
-    tally = await TimerSweep(engine, DutyFilter(namespace="default")).visit()
-    assert tally.of("delayed_promoter") == 1
-    assert tally.of("timer_sweep", "skipped") == 200
+    result = await TimerSweep(engine, DutyFilter(namespace="default")).visit()
+    assert result.of("delayed_promoter") == 1
+    assert result.of("timer_sweep", "skipped") == 200
     assert (await driver.record(mine)).state == "waiting"
 
 
@@ -390,9 +390,9 @@ async def test_an_item_that_always_fails_is_left_alone_for_a_while(
     for _ in range(30):
         other = await driver.submit(delay_until=driver.clock() + 1)
         driver.clock.advance(1)
-        tally = await sweep.visit()
-        failures.append(tally.of("delayed_promoter", "error"))
-        assert tally.of("delayed_promoter") == 1
+        result = await sweep.visit()
+        failures.append(result.of("delayed_promoter", "error"))
+        assert result.of("delayed_promoter") == 1
         assert (await driver.record(other)).state == "waiting"
     assert failures == ([1] * 3 + [0] * 10) * 2 + [1] * 3 + [0]
     assert "persistent failure" in caplog.text

@@ -94,7 +94,7 @@ class Day:
             if number % 4 == 3:
                 self.trace.append(("picture", await picture(self._side, self._known)))
         self.trace.append(("verify", await self._side.backend.verify()))
-        self.trace.append(("siblings", dict(self._side.backend.tallies().siblings)))
+        self.trace.append(("siblings", dict(self._side.backend.counters().siblings)))
         return self.trace
 
     async def _do(self, what: str, call: Awaitable[T]) -> T | None:

@@ -7,7 +7,7 @@ from uuid import UUID
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from flowfabric.backend.flowing import EdgeQuery, MemberQuery
+from flowfabric.backend.flow_store import EdgeQuery, MemberQuery
 from flowfabric.backend.types import Seen
 from flowfabric.core.ids import for_flow
 from flowfabric.core.record import Record

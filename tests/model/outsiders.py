@@ -261,16 +261,16 @@ class Time(World):
         """Act on what is due until nothing is: every timer fires once for its cause."""
 
         async def call(side: Side) -> list[object]:
-            tallies: list[object] = []
+            results: list[object] = []
             for _ in range(8):
-                tally = await side.sweep.visit()
-                assert tally.total("error") == 0, tally.counts
+                result = await side.sweep.visit()
+                assert result.total("error") == 0, result.counts
                 await side.rest()
-                tallies.append(tally.counts)
-                if not tally.total("processed"):
+                results.append(result.counts)
+                if not result.total("processed"):
                     break
             page = await side.backend.due(100)
             assert (page.records, page.flows) == ((), ()), "a timer fires again and again"
-            return tallies
+            return results
 
         self.both(call)

@@ -12,7 +12,7 @@ from flowfabric.engine.deps import Deps
 A = TypeVar("A")
 
 
-async def decide_beside(
+async def decide_with_documents(
     deps: Deps,
     execution_id: str,
     documents: Collection[str],

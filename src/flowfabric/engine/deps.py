@@ -91,11 +91,11 @@ class Deps:
     async def seen(
         self,
         execution_id: str,
-        beside: frozenset[With] = frozenset(),
+        include: frozenset[With] = frozenset(),
         documents: Collection[str] = (),
     ) -> Seen:
         """An execution with what is asked for beside its record; a missing one is an error."""
-        seen = await self.store.read(execution_id, beside, documents)
+        seen = await self.store.read(execution_id, include, documents)
         if seen is None:
             raise ExecutionNotFound(execution_id)
         return seen

@@ -45,7 +45,7 @@ from flowfabric.core.tokens import KeyRing, Signed, mint
 from flowfabric.core.transition import operation_of
 from flowfabric.engine.checking import stored
 from flowfabric.engine.claims import backend_name
-from flowfabric.engine.deciding import decide_beside
+from flowfabric.engine.deciding import decide_with_documents
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.fences import fence_of
 from flowfabric.engine.keys import Keys
@@ -161,7 +161,9 @@ class Suspensions:
             return _decide_on_pending(seen, pause, ready)
 
         try:
-            _, outcome = await decide_beside(self._deps, pause.execution_id, names, decision)
+            _, outcome = await decide_with_documents(
+                self._deps, pause.execution_id, names, decision
+            )
         except FlowFabricError:
             done = await self._remembered(pause)
             if done is None:

@@ -28,7 +28,7 @@ from flowfabric.core.suspensions import Suspension, Waitpoint, waitpoint_state
 from flowfabric.core.tokens import Signed, WaitpointToken, mint
 from flowfabric.engine.audit import audit
 from flowfabric.engine.checking import whole
-from flowfabric.engine.deciding import decide_beside
+from flowfabric.engine.deciding import decide_with_documents
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.fences import fence_of
 from flowfabric.engine.keys import Keys
@@ -95,7 +95,7 @@ class Waitpoints:
             )
             return create_pending(record, fence, fresh, seen.now), issued(fresh)
 
-        _, made = await decide_beside(self._deps, own, (name,), decision)
+        _, made = await decide_with_documents(self._deps, own, (name,), decision)
         return made
 
     async def close_waitpoint(
@@ -124,7 +124,7 @@ class Waitpoints:
             others = waitpoints_in(seen.documents)
             return close(record, guard, closed(found, reason), others), "closed"
 
-        _, done = await decide_beside(self._deps, execution_id, (WAITPOINTS,), decision)
+        _, done = await decide_with_documents(self._deps, execution_id, (WAITPOINTS,), decision)
         return done
 
     @implements(Signals.list_pending_waitpoints)

@@ -6,8 +6,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from flowfabric.telemetry.callback_counters import CallbackCounters
 from flowfabric.telemetry.observer import CounterTotals, Observer
-from flowfabric.telemetry.sums import CallbackCounters
 
 BUCKETS: Final = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25),

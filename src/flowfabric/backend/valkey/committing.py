@@ -151,7 +151,7 @@ class Commits:
         reply = await self._calls.run(function, place.key, request, args)
         if not reply.head[0]:
             return snapshot.renewed(reply.head[1], reply)
-        self._calls.tallies.siblings.update(Counter(decided.tx.siblings))
+        self._calls.counters.siblings.update(Counter(decided.tx.siblings))
         return None
 
 

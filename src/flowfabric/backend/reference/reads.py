@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from flowfabric.backend.reference.limit_tables import TIMERS
-from flowfabric.backend.reference.placing import is_flow_among
+from flowfabric.backend.reference.placement import is_flow_among
 from flowfabric.backend.reference.tables import (
     ATTEMPTS,
     BLOBS,
@@ -41,29 +41,31 @@ Moment = tuple[int, str]
 def read(
     tx: Transaction,
     ids: Sequence[str],
-    beside: frozenset[With],
+    include: frozenset[With],
     documents: Named = NO_DOCUMENTS,
 ) -> list[Seen | None]:
     tx.fetch(RECORDS, ids)
     records = [tx.record(execution_id) for execution_id in ids]
     return [
-        _seen(tx, record, beside, documents.get(record.execution_id, ())) if record else None
+        _seen(tx, record, include, documents.get(record.execution_id, ())) if record else None
         for record in records
     ]
 
 
-def _seen(tx: Transaction, record: Record, beside: frozenset[With], names: Collection[str]) -> Seen:
+def _seen(
+    tx: Transaction, record: Record, include: frozenset[With], names: Collection[str]
+) -> Seen:
     own = record.execution_id
-    with_group = "group" in beside
+    with_group = "group" in include
     return Seen(
         record=record,
         now=tx.now,
-        input=tx.get(BLOBS, (own, "input")) if "input" in beside else None,
-        result=tx.get(BLOBS, (own, "result")) if "result" in beside else None,
-        attempts=_attempts(tx, record) if "attempts" in beside else (),
-        history=_history(tx, record) if "history" in beside else (),
+        input=tx.get(BLOBS, (own, "input")) if "input" in include else None,
+        result=tx.get(BLOBS, (own, "result")) if "result" in include else None,
+        attempts=_attempts(tx, record) if "attempts" in include else (),
+        history=_history(tx, record) if "history" in include else (),
         documents=documents_of(tx, own, names),
-        upstreams=_upstreams(tx, own, beside),
+        upstreams=_upstreams(tx, own, include),
         group=tx.group(own) if with_group else None,
         incoming=tuple(incoming_edges(tx, own)) if with_group else (),
     )
@@ -108,10 +110,12 @@ def _under(tx: Transaction, execution_id: str, prefix: str) -> Iterator[tuple[st
         after = rows[-1][0]
 
 
-def _upstreams(tx: Transaction, execution_id: str, beside: frozenset[With]) -> tuple[Upstream, ...]:
-    if not beside & {"upstreams", "upstream_results"}:
+def _upstreams(
+    tx: Transaction, execution_id: str, include: frozenset[With]
+) -> tuple[Upstream, ...]:
+    if not include & {"upstreams", "upstream_results"}:
         return ()
-    return upstreams_of(tx, execution_id, results="upstream_results" in beside)
+    return upstreams_of(tx, execution_id, results="upstream_results" in include)
 
 
 def due(
@@ -136,13 +140,13 @@ def due(
     config, config_end = _walk(_due_config(tx), after, limit, lambda _: True)
     all_ends = (record_end, flow_end, budget_end, config_end)
     ends = [end for end in all_ends if end is not None]
-    beside = {record.execution_id: _due_documents(tx, record) for record in records}
+    include = {record.execution_id: _due_documents(tx, record) for record in records}
     return DuePage(
         tuple(records),
         tuple(flows),
         tx.now,
         min(ends, default=None),
-        {own: documents for own, documents in beside.items() if documents},
+        {own: documents for own, documents in include.items() if documents},
         tuple(budgets),
         tuple(config),
     )

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from flowfabric.backend.reference.admitting import start_admit
-from flowfabric.backend.reference.defining import start_define
+from flowfabric.backend.reference.admission import start_admit
+from flowfabric.backend.reference.definitions import start_define
 from flowfabric.backend.reference.limit_tables import (
     ATTACHED,
     BUDGETS,
@@ -16,8 +16,8 @@ from flowfabric.backend.reference.limit_tables import (
     RESERVATIONS,
     SLOTS,
 )
-from flowfabric.backend.reference.reserving import start_reserve
-from flowfabric.backend.reference.spending import start_spend
+from flowfabric.backend.reference.reservations import start_reserve
+from flowfabric.backend.reference.spends import start_spend
 from flowfabric.backend.reference.tables import Changes, Put, Table
 from flowfabric.core.limits.asks import (
     Admission,

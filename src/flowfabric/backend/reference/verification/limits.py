@@ -15,7 +15,7 @@ from flowfabric.backend.reference.limit_tables import (
 )
 from flowfabric.backend.reference.tables import RECORDS, Table
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.verifying.walking import rows_of
+from flowfabric.backend.reference.verification.walking import rows_of
 from flowfabric.backend.types import Discrepancy
 from flowfabric.core.limits.budgets import Budget
 from flowfabric.core.limits.gates import Gate

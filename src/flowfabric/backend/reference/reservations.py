@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from flowfabric.backend.reference.budgeting import Budgets
+from flowfabric.backend.reference.budgets import Budgets
 from flowfabric.backend.reference.limit_tables import RESERVATIONS
-from flowfabric.backend.reference.spending import count
+from flowfabric.backend.reference.spends import count
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.core.limits.asks import (
     DEDUP_MS,

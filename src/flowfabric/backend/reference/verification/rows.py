@@ -17,7 +17,7 @@ from flowfabric.backend.reference.tables import (
     StreamMeta,
 )
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.verifying.walking import pages, rows_of
+from flowfabric.backend.reference.verification.walking import pages, rows_of
 from flowfabric.backend.types import Discrepancy
 from flowfabric.operations.streams import Frame
 

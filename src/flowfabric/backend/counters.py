@@ -3,7 +3,7 @@
 from collections import Counter
 
 
-class Tallies:
+class StoreCounters:
     """Sums since the store was opened. Each is written by one thread, and may be read by others."""
 
     def __init__(self) -> None:

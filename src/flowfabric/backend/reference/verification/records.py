@@ -6,7 +6,7 @@ from typing import Final
 
 from flowfabric.backend.reference.tables import ATTEMPTS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.verifying.walking import rows_of
+from flowfabric.backend.reference.verification.walking import rows_of
 from flowfabric.backend.types import Discrepancy
 from flowfabric.core.facets import is_legal
 from flowfabric.core.record import (

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from flowfabric.backend.reference.appending import start_append
-from flowfabric.backend.reference.journaling import start_journal
+from flowfabric.backend.reference.journal import start_journal
 from flowfabric.backend.reference.tables import (
     ATTEMPTS,
     BLOBS,

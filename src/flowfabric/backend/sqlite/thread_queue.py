@@ -25,7 +25,7 @@ class Call(Generic[T]):
         self.error: Exception | None = None
 
 
-class Inbox(Generic[T]):
+class ThreadQueue(Generic[T]):
     """Calls for one thread or several. Closing it sends every thread one last, empty call, which
     the thread answers when it has cleaned up."""
 

@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from flowfabric.backend.limiting import Answered
+from flowfabric.backend.limit_store import Answered
 from flowfabric.core.flow_plan import FlowAnswer, FlowPlan
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.new_execution import NewGraph
@@ -60,7 +60,7 @@ class EdgeQuery(msgspec.Struct, frozen=True):
     limit: int = 1_000
 
 
-class Flowing(Protocol):
+class FlowStore(Protocol):
     """A flow lives in one partition, so that each item is one step, however many rows it changes.
     What a step may not do for its bound is remembered on the flow and done by `settle`."""
 

@@ -5,9 +5,9 @@ from typing import Any, get_args
 
 import pytest
 
-from flowfabric.backend.reference import searching
+from flowfabric.backend.reference import search as search_module
 from flowfabric.backend.reference.matching import matcher
-from flowfabric.backend.reference.searching import PLACES, search
+from flowfabric.backend.reference.search import PLACES, search
 from flowfabric.backend.reference.tables import RECORDS
 from flowfabric.backend.types import Filter, ListRequest, Order, Page
 from flowfabric.core.record import Record
@@ -174,7 +174,7 @@ def test_namespaces_are_merged_by_age(world: World) -> None:
 def test_limits_are_clamped_and_none_is_an_empty_page(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searching, "MAX_PAGE", 3)
+    monkeypatch.setattr(search_module, "MAX_PAGE", 3)
     made_ids = made(world, 4)
     assert listed(world, limit=99) == made_ids[:3]
     assert world.read(search, ListRequest(filter=Filter(), limit=0)) == Page(())
@@ -185,7 +185,7 @@ def test_limits_are_clamped_and_none_is_an_empty_page(
 def test_a_search_that_looked_enough_gives_a_short_page_and_goes_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searching, "MOST_LOOKS", 3)
+    monkeypatch.setattr(search_module, "MOST_LOOKS", 3)
     wanted = []
     for n in range(10):
         wanted += made(world, 1, kind="rare" if n in (0, 4, 9) else "common")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from flowfabric.backend.reference.tables import RECORDS
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.verifying.walking import entries_of, rows_of
+from flowfabric.backend.reference.verification.walking import entries_of, rows_of
 from flowfabric.backend.types import Discrepancy
 from flowfabric.core.record import Record
 from flowfabric.core.views import BY_NAME, Entry, entries, tag_entries

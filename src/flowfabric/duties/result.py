@@ -3,7 +3,7 @@
 from collections import Counter
 
 
-class Tally:
+class DutyResult:
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
         # Items that are left alone for a while; cancelled flows with work left, if all were seen.

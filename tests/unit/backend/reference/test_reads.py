@@ -2,7 +2,7 @@
 
 import msgspec
 
-from flowfabric.backend.reference.reading import count, due, queues, read
+from flowfabric.backend.reference.reads import count, due, queues, read
 from flowfabric.backend.reference.tables import FLOWS, KEPT
 from flowfabric.backend.types import DuePage, Queue, Seen, With
 from flowfabric.core.events import LogEntry
@@ -12,8 +12,8 @@ from flowfabric.core.rules.operators import revoke
 from tests.unit.backend.reference.world import FLOW, World
 
 
-def seen(world: World, execution_id: str, *beside: With) -> Seen:
-    (found,) = world.read(read, [execution_id], frozenset(beside))
+def seen(world: World, execution_id: str, *include: With) -> Seen:
+    (found,) = world.read(read, [execution_id], frozenset(include))
     assert found is not None
     return found
 

@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from flowfabric.backend.base import Answered
-from flowfabric.backend.flowing import (
+from flowfabric.backend.flow_store import (
     EdgeQuery,
     GraphCreated,
     GraphRefused,
     MemberPlace,
     MemberQuery,
 )
-from flowfabric.backend.reference.growing import start_create_graph
+from flowfabric.backend.reference.create_graph import start_create_graph
 from flowfabric.backend.reference.membership import places_of
 from flowfabric.backend.reference.tables import FLOWS, GROUPS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
@@ -24,7 +24,7 @@ from flowfabric.core.new_execution import NewGraph
 from flowfabric.core.states import public_state
 
 
-class FlowMechanisms:
+class ReferenceFlows:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 

@@ -6,8 +6,8 @@ from functools import partial
 
 import msgspec
 
-from flowfabric.backend.flowing import GraphCreated, GraphRefused
-from flowfabric.backend.reference.creating import insert
+from flowfabric.backend.flow_store import GraphCreated, GraphRefused
+from flowfabric.backend.reference.creation import insert
 from flowfabric.backend.reference.tables import EDGES, FLOWS, GROUPS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.core.graph import Edge, Flow, edge_key, ends_of, grown, has_work

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from flowfabric.backend.reference import journaling
+from flowfabric.backend.reference import journal as journal_module
 from flowfabric.backend.reference.applying import start_apply
-from flowfabric.backend.reference.journaling import read_journal, start_journal
+from flowfabric.backend.reference.journal import read_journal, start_journal
 from flowfabric.backend.types import JournalAppend, Journaled
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Refused
@@ -98,7 +98,7 @@ def test_an_entry_over_the_limit_fails(world: World) -> None:
 
 
 def test_a_full_journal_takes_repeats_only(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journaling, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(journal_module, "MAX_ENTRIES", 2)
     held = world.started()
     world.do(start_journal, appending(held, entry(seq=1), entry(seq=2)))
     with pytest.raises(ResourceExhausted, match="journal"):

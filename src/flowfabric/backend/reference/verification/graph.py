@@ -7,7 +7,7 @@ from typing import Final
 from flowfabric.backend.reference.membership import members_of
 from flowfabric.backend.reference.tables import EDGES, FLOWS, GROUPS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.verifying.walking import pages, rows_of
+from flowfabric.backend.reference.verification.walking import pages, rows_of
 from flowfabric.backend.types import Discrepancy
 from flowfabric.core.graph import (
     FINAL_PUBLIC,

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from flowfabric.backend.reference import purging
+from flowfabric.backend.reference import purge as purge_module
 from flowfabric.backend.reference.appending import start_append
-from flowfabric.backend.reference.creating import start_create
-from flowfabric.backend.reference.journaling import start_journal
+from flowfabric.backend.reference.creation import start_create
+from flowfabric.backend.reference.journal import start_journal
 from flowfabric.backend.reference.presence import start_register
-from flowfabric.backend.reference.purging import PurgeOrder, start_purge
+from flowfabric.backend.reference.purge import PurgeOrder, start_purge
 from flowfabric.backend.reference.tables import (
     EDGES,
     FAIRNESS,
@@ -96,7 +96,7 @@ def test_a_call_purges_no_more_than_asked_and_only_its_partitions(world: World) 
 def test_a_call_stops_when_it_dropped_very_much_and_the_next_goes_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(purging, "MOST_ROWS", 2)
+    monkeypatch.setattr(purge_module, "MOST_ROWS", 2)
     for _ in range(3):
         world.finish(input=b"in", retention_ms=10)
     world.clock.advance(10)

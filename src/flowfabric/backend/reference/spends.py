@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from flowfabric.backend.reference.budgeting import Budgets
+from flowfabric.backend.reference.budgets import Budgets
 from flowfabric.backend.reference.limit_tables import LEDGERS, MARKS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.waiters import admissible_at_budgets

@@ -6,11 +6,11 @@ It reads and reports, and must find nothing after any test, crash or restart.
 from itertools import chain
 
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.verifying.graph import check_graph
-from flowfabric.backend.reference.verifying.limits import check_limits
-from flowfabric.backend.reference.verifying.records import check_records
-from flowfabric.backend.reference.verifying.rows import check_rows
-from flowfabric.backend.reference.verifying.views import check_views
+from flowfabric.backend.reference.verification.graph import check_graph
+from flowfabric.backend.reference.verification.limits import check_limits
+from flowfabric.backend.reference.verification.records import check_records
+from flowfabric.backend.reference.verification.rows import check_rows
+from flowfabric.backend.reference.verification.views import check_views
 from flowfabric.backend.types import Discrepancy
 
 __all__ = ["verify"]

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from flowfabric.backend.reference.gating import Gates
+from flowfabric.backend.reference.gates import Gates
 from flowfabric.backend.reference.limit_tables import ENTRIES, GATES, SLOTS
 from flowfabric.backend.reference.tables import Table
 from flowfabric.backend.reference.transaction import Transaction

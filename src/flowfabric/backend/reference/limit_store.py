@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from flowfabric.backend.base import Answered
 from flowfabric.backend.reference import (
-    admitting,
-    budgeting,
-    defining,
-    gating,
-    reserving,
-    spending,
-    vacating,
+    admission,
+    budgets,
+    definitions,
+    gates,
+    reservations,
+    slots,
+    spends,
 )
 from flowfabric.backend.reference.limit_tables import ATTACHED
 from flowfabric.backend.reference.work import Runner, Work
@@ -37,47 +37,47 @@ from flowfabric.core.limits.asks import (
 from flowfabric.core.limits.budgets import Chain, Hard
 
 
-class LimitMechanisms:
+class ReferenceLimits:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
     async def define(self, items: Sequence[Definition]) -> list[Answered[Defined]]:
-        return await self._runner.write(Work("define", defining.start_define, items))
+        return await self._runner.write(Work("define", definitions.start_define, items))
 
     async def spend(self, items: Sequence[Spend]) -> list[Answered[SpendAnswer]]:
-        return await self._runner.write(Work("spend", spending.start_spend, items))
+        return await self._runner.write(Work("spend", spends.start_spend, items))
 
     async def release(self, items: Sequence[Release]) -> list[Answered[Freed]]:
-        return await self._runner.write(Work("release", spending.start_release, items))
+        return await self._runner.write(Work("release", spends.start_release, items))
 
     async def reset(self, items: Sequence[Reset]) -> list[Answered[Freed]]:
-        return await self._runner.write(Work("reset", spending.start_reset, items))
+        return await self._runner.write(Work("reset", spends.start_reset, items))
 
     async def reserve(
         self, items: Sequence[Reserve]
     ) -> list[Answered[Reserved | Hard | AlreadyApplied]]:
-        return await self._runner.write(Work("reserve", reserving.start_reserve, items))
+        return await self._runner.write(Work("reserve", reservations.start_reserve, items))
 
     async def commit(self, items: Sequence[Commit]) -> list[Answered[SpendAnswer]]:
-        return await self._runner.write(Work("commit", reserving.start_commit, items))
+        return await self._runner.write(Work("commit", reservations.start_commit, items))
 
     async def cancel(self, items: Sequence[Cancel]) -> list[Answered[Spending | AlreadyApplied]]:
-        return await self._runner.write(Work("cancel", reserving.start_cancel, items))
+        return await self._runner.write(Work("cancel", reservations.start_cancel, items))
 
     async def admit(self, items: Sequence[Admission]) -> list[Answered[AdmitAnswer]]:
-        return await self._runner.write(Work("admit", admitting.start_admit, items))
+        return await self._runner.write(Work("admit", admission.start_admit, items))
 
     async def extend(self, items: Sequence[Extend]) -> list[Answered[bool]]:
-        return await self._runner.write(Work("extend", vacating.start_extend, items))
+        return await self._runner.write(Work("extend", slots.start_extend, items))
 
     async def vacate(self, items: Sequence[Vacate]) -> list[Answered[Freed]]:
-        return await self._runner.write(Work("vacate", vacating.start_vacate, items))
+        return await self._runner.write(Work("vacate", slots.start_vacate, items))
 
     async def budgets(self, ids: Sequence[str]) -> list[Chain]:
-        return await self._runner.read(lambda tx: budgeting.read_budgets(tx, ids))
+        return await self._runner.read(lambda tx: budgets.read_budgets(tx, ids))
 
     async def gates(self, names: Sequence[str]) -> list[GateSeen | None]:
-        return await self._runner.read(lambda tx: gating.read_gates(tx, names))
+        return await self._runner.read(lambda tx: gates.read_gates(tx, names))
 
     async def attached(self, budget_id: str, after: str, limit: int) -> list[str]:
         behind = (budget_id, after) if after else None

@@ -31,7 +31,7 @@ T = TypeVar("T")
 Answered: TypeAlias = T | FlowFabricError
 
 
-class Limiting(Protocol):
+class LimitStore(Protocol):
     """Contended counters. Each item is one atomic step on a budget with its ancestors, or on a
     gate; counting is exact and never passes a hard limit. A limit that cannot be read answers an
     error, never "yes"."""

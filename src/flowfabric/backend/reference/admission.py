@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from flowfabric.backend.reference.budgeting import Budgets
-from flowfabric.backend.reference.gating import Gates
+from flowfabric.backend.reference.budgets import Budgets
+from flowfabric.backend.reference.gates import Gates
 from flowfabric.backend.reference.limit_tables import ENTRIES, GATES, SLOTS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.waiters import list_waiter, unlist
