@@ -367,8 +367,8 @@ async def test_what_came_early_counts_when_it_is_not_enough(driver: Driver) -> N
 
 async def test_an_activated_waitpoint_outlives_its_old_end(driver: Driver) -> None:
     claimed = await driver.started()
-    made = await pending(driver, claimed.held, 5_000)
-    await use(driver, claimed.held, made)
+    made = await pending(driver, claimed.proof, 5_000)
+    await use(driver, claimed.proof, made)
     result = await driver.pass_time(60_000)
     assert result.of("pending_wp_expiry") == 0
     assert await send(driver, claimed.execution_id, made) == "resume_condition_satisfied"
@@ -466,8 +466,8 @@ async def test_the_key_of_a_pending_waitpoint_must_be_the_conditions(driver: Dri
 async def test_the_timer_closes_what_nobody_used(driver: Driver) -> None:
     claimed = await driver.started()
     own = claimed.execution_id
-    early = await pending(driver, claimed.held, 1_000)
-    late = await pending(driver, claimed.held, 8_000)
+    early = await pending(driver, claimed.proof, 1_000)
+    late = await pending(driver, claimed.proof, 8_000)
     result = await driver.pass_time(1_000)
     assert result.of("pending_wp_expiry") == 1
     gone, left = [await stored(driver, own, one.waitpoint_id) for one in (early, late)]
