@@ -9,7 +9,7 @@ from flowfabric.core.ids import limit_id
 from flowfabric.errors import BudgetExceeded, ConfigError
 from flowfabric.operations.answers import Answers, encode
 from flowfabric.operations.attempts import UsageReport
-from flowfabric.operations.budgets import HardBreach, NewHold, Usage
+from flowfabric.operations.budgets import HardBreach, NewReservation, Usage
 from flowfabric.worker.calls import fence_of, spend
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.session import Address, Paused, Recorded, Session, retried
@@ -47,7 +47,7 @@ class Spending:
         self, budget: str | None, ttl: Duration, amounts: Mapping[str, int]
     ) -> "Reservation":
         at = self._session.address("ff.reserve")
-        hold = NewHold(
+        hold = NewReservation(
             reservation_id=self._key(at),
             dimensions=_checked(amounts),
             ttl_ms=milliseconds(ttl, "ttl"),
@@ -71,7 +71,7 @@ class Spending:
 class Reservation:
     """Amounts set aside for as long as the block lasts, or until they are committed."""
 
-    def __init__(self, session: Session, budget_id: str, hold: NewHold, at: Address) -> None:
+    def __init__(self, session: Session, budget_id: str, hold: NewReservation, at: Address) -> None:
         self._session = session
         self._calls = session.calls
         self._budget_id = budget_id
