@@ -42,7 +42,7 @@ async def abandon(
     driver: Driver, flow: FlowUnderTest, name: str, *, well: bool, result: bytes | None = None
 ) -> None:
     """End a member through the store alone, as if the process died right after the step."""
-    held = (await flow.take(name)).held
+    held = (await flow.take(name)).proof
     on_more = driver.engine.deps.on_more
     driver.engine.deps.on_more = lambda *_: None
     try:
@@ -69,8 +69,8 @@ async def test_a_step_settles_no_more_than_the_bound_and_says_what_is_left(
     }
     assert len(stored.unsettled) == 1
     assert stored.due_at == driver.clock()
-    tally = await driver.sweep()
-    assert tally.of("flow_settle") == 1
+    result = await driver.sweep()
+    assert result.of("flow_settle") == 1
     stored = await flow.flow()
     assert stored.counts == {"completed": 1, "waiting": 350}
     assert (stored.unsettled, stored.due_at) == ((), 0)
@@ -175,7 +175,7 @@ async def test_two_sweeps_settle_an_abandoned_cascade_once(
 
 
 def siblings(driver: Driver) -> dict[str, int]:
-    return dict(driver.engine.deps.store.backend.tallies().siblings)
+    return dict(driver.engine.deps.store.backend.counters().siblings)
 
 
 def race(width: int, k: int = 1) -> Graph:

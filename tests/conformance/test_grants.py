@@ -348,9 +348,9 @@ async def test_a_grant_ends_at_its_instant(driver: Driver, kind: str) -> None:
 async def test_a_lapsed_grant_returns_the_work_by_itself(driver: Driver) -> None:
     execution_id = await driver.submit()
     await issue(driver, execution_id, grant_ttl_ms=1_000)
-    tally = await driver.pass_time(1_000)
+    result = await driver.pass_time(1_000)
     record = await driver.record(execution_id)
-    assert tally.of("grant_expiry") == 1
+    assert result.of("grant_expiry") == 1
     assert (record.state, record.grant_id, record.grant_worker) == ("waiting", "", "")
     assert (record.grant_until, record.due_at) == (0, 0)
     assert (await driver.claim()).execution_id == execution_id
@@ -360,7 +360,7 @@ async def test_a_grant_is_void_once_a_cancel_covers_its_member(driver: Driver) -
     """Of a large flow one step cancels only some; nobody starts the others meanwhile."""
     flow = await driver.graph(Graph(members={f"m{i:03}": Member() for i in range(110)}))
     fresh, back, lost = sorted(flow.ids.values())[-3:]
-    await driver.engine.outcomes.delay((await driver.take(back)).held, for_ms=0)
+    await driver.engine.outcomes.delay((await driver.take(back)).proof, for_ms=0)
     await driver.take(lost)
     await driver.engine.leases.revoke(lost)
     reclaim = await driver.engine.grants.issue_reclaim(lost, order())

@@ -30,7 +30,7 @@ _REASONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "core.events.is_kept": ("'' -> '!'", "'' -> '!'")
     },
     "of two equal instants either is the first": {
-        "core.step.settled_record": ("instant < due_at -> instant <= due_at",)
+        "core.transition.changed_record": ("instant < due_at -> instant <= due_at",)
     },
     "no key is never asked for, and one whose window is over is free": {
         "core.idempotency.new_entry": (

@@ -14,7 +14,7 @@ from flowfabric.core import (
     members,
     retention,
     states,
-    step,
+    transition,
 )
 from flowfabric.errors import FlowFabricError
 from tests.golden.case import FEW, SOME, Case, Counted, Make, read_log, row
@@ -104,7 +104,7 @@ def _move_member(draw: Inputs) -> Case:
 
     def expect() -> graph.Flow:
         rows = _OneFlow(flow)
-        members.move_member(rows, step.Step(first, after))  # type: ignore[arg-type]
+        members.move_member(rows, transition.Transition(first, after))  # type: ignore[arg-type]
         return rows.stored
 
     given = _flow_given(flow, row(first) if first else False, row(after))

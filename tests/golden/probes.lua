@@ -61,8 +61,8 @@ function probes.guard_holds(now, a)
   return ff.fits(a[1], record(a[2]), now)
 end
 
-function probes.step(now, a)
-  local after, ended = ff.step(record(a[2]), a[1], now)
+function probes.transition(now, a)
+  local after, ended = ff.transition(record(a[2]), a[1], now)
   return { after, ended or false }
 end
 

@@ -19,7 +19,7 @@ from flowfabric.config.settings import (
     postgres_url,
     token_digest,
 )
-from flowfabric.core.faults import place_and_reason
+from flowfabric.core.faults import path_and_reason
 from flowfabric.core.ids import check_lane, check_namespace
 from flowfabric.core.key_ring import check_secret
 from flowfabric.core.partitions import PartitionCounts
@@ -127,7 +127,7 @@ class _Reader:
             try:
                 yield _token(msgspec.convert(table, _TokenTable), place)
             except msgspec.ValidationError as fault:
-                reason = place_and_reason(str(fault), "token")
+                reason = path_and_reason(str(fault), "token")
                 self.faults.append(f"invalid value for token[{place}]: {reason}")
             except (InvalidInput, ValueError) as fault:
                 self._refuse(f"token[{place}]", fault)

@@ -15,7 +15,7 @@ from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.rows import Rows
 from flowfabric.core.settle import settle_edges
 from flowfabric.core.states import is_move, not_a_move
-from flowfabric.core.step import guard_holds, step
+from flowfabric.core.transition import guard_holds, transition
 
 _replace = msgspec.structs.replace
 
@@ -79,7 +79,7 @@ def _write_member(rows: Rows, plan: Plan) -> None:
     target = plan.set.get("state", state)
     if record is None or not is_move(plan.rule, state, target):
         raise not_a_move(plan.rule, state, target)
-    done = step(record, plan, rows.now)
+    done = transition(record, plan, rows.now)
     rows.write(done)
     move_member(rows, done)
 

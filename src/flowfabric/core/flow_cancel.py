@@ -9,14 +9,12 @@ from flowfabric.core.rows import Rows
 from flowfabric.core.rules.operators import cancel
 from flowfabric.core.settle import continue_flow
 from flowfabric.core.states import State
-from flowfabric.core.step import step
+from flowfabric.core.transition import transition
 from flowfabric.errors import FlowFabricError
 
 MEMBERS_PER_STEP: Final = 100
 # How many members that cannot be read a step passes on its way to those that can.
 LOOKS_PER_STEP: Final = 1_000
-
-_Place = tuple[int, str]
 
 
 def go_on_with(rows: Rows, flow: Flow) -> bool:
@@ -48,14 +46,14 @@ def cancel_members(rows: Rows, flow_id: str) -> int:
 
 def _cancel_in(rows: Rows, flow: Flow, state: State, most: int) -> int:
     ended = 0
-    after: _Place | None = None
+    after: tuple[int, str] | None = None
     for _ in range(LOOKS_PER_STEP // MEMBERS_PER_STEP):
-        places = rows.members_in(flow.flow_id, state, after, most - ended)
-        _expect(rows, [execution_id for _, execution_id in places])
-        ended += sum(_cancel(rows, flow, execution_id) for _, execution_id in places)
-        if ended >= most or not places:
+        found = rows.members_in(flow.flow_id, state, after, most - ended)
+        _expect(rows, [execution_id for _, execution_id in found])
+        ended += sum(_cancel(rows, flow, execution_id) for _, execution_id in found)
+        if ended >= most or not found:
             break
-        after = places[-1]
+        after = found[-1]
     return ended
 
 
@@ -72,7 +70,7 @@ def _cancel(rows: Rows, flow: Flow, execution_id: str) -> bool:
         if record is None or record.state not in states_to_cancel(flow):
             return False
         plan = cancel(execution_id, flow.cancel_reason, "flow_cascade", None)
-        done = step(record, plan, rows.now)
+        done = transition(record, plan, rows.now)
     except FlowFabricError:
         return False
     rows.write(done)

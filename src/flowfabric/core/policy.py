@@ -13,7 +13,7 @@ import msgspec
 
 from flowfabric.core.bounds import MAX_LIMIT_IDS, MAX_POLICY_BYTES, check_number
 from flowfabric.core.capabilities import required_from
-from flowfabric.core.faults import place_and_reason
+from flowfabric.core.faults import path_and_reason
 from flowfabric.core.ids import check_text, parse_uuid
 from flowfabric.core.policy_types import (
     EMPTY_POLICY,
@@ -159,7 +159,7 @@ def _checked(value: object) -> ExecutionPolicy:
         policy = msgspec.convert(members, ExecutionPolicy)
         _check_values(policy)
     except msgspec.ValidationError as error:
-        raise _malformed(place_and_reason(str(error), "policy")) from None
+        raise _malformed(path_and_reason(str(error), "policy")) from None
     except InvalidInput as error:
         raise _malformed(error.detail) from None
     except UnicodeEncodeError:

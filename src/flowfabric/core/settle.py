@@ -30,8 +30,8 @@ from flowfabric.core.plan import Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rows import Rows
 from flowfabric.core.states import FINAL, OUTCOMES
-from flowfabric.core.step import step
 from flowfabric.core.templates import cancel_sibling_plan, release_plan, skip_plan
+from flowfabric.core.transition import transition
 
 # Few enough that a step takes a few milliseconds; enough to cancel the losers of a race of fifty.
 EDGES_PER_STEP: Final = 100
@@ -105,7 +105,7 @@ def release_if_open(rows: Rows, record: Record) -> Record:
 
 
 def _write(rows: Rows, record: Record, plan: Plan) -> Record:
-    done = step(record, plan, rows.now)
+    done = transition(record, plan, rows.now)
     rows.write(done)
     if record.flow_id:
         move_member(rows, done)

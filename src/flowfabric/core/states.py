@@ -137,7 +137,7 @@ MOVES: Final[dict[str, frozenset[tuple[str, str]]]] = {
     "waitpoint": _stays(*LIVE),
     "skip": _to(LIVE, "skipped"),
     "cancel_sibling": _to(LIVE, "cancelled"),
-    "hold": _to(RUNNABLE, "blocked"),
+    "await_edge": _to(RUNNABLE, "blocked"),
     "join": _stays(*STATES),
     "tag": _stays(*STATES),
     "note": _stays(*STATES),

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from flowfabric.backend.flowing import MemberQuery
+from flowfabric.backend.flow_store import MemberQuery
 from flowfabric.core.flow_plan import FlowApplied
 from flowfabric.core.graph import CancelPolicy, Flow, states_to_cancel
 from flowfabric.core.ids import check_text, parse_uuid

@@ -12,7 +12,7 @@ from flowfabric.core.graph import FINISHED, Edge, Group, OnSatisfied, reopen
 from flowfabric.core.plan import Applied
 from flowfabric.core.rules.attempts import Children, park
 from flowfabric.core.rules.operators import Reopening, ReplayRequest, cancel, replay, set_tags
-from flowfabric.core.step import Step
+from flowfabric.core.transition import Transition
 from tests.unit.core.graphs import FLOW, Graph, Inbound, Outcome, edge_id, member
 from tests.unit.core.records import NOW, changed
 from tests.unit.core.rows import FakeRows
@@ -299,9 +299,9 @@ class _Touched(FakeRows):
         self.touched += 1
         super().put_group(group)
 
-    def write(self, step: Step) -> None:
+    def write(self, transition: Transition) -> None:
         self.touched += 1
-        super().write(step)
+        super().write(transition)
 
 
 def _fan(width: int, on_satisfied: OnSatisfied) -> Graph:

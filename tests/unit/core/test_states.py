@@ -55,7 +55,7 @@ TABLE = {
     "waitpoint": [(_LIVE, "same")],
     "skip": [(_LIVE, "skipped")],
     "cancel_sibling": [(_LIVE, "cancelled")],
-    "hold": [("waiting delayed blocked", "blocked")],
+    "await_edge": [("waiting delayed blocked", "blocked")],
     "join": [(_ALL, "same")],
     "tag": [(_ALL, "same")],
     "note": [(_ALL, "same")],

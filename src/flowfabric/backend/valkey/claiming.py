@@ -57,8 +57,8 @@ class ClaimMechanism:
                 answers += found
         return answers
 
-    async def lease(self, claims: Sequence[NamedClaim]) -> list[Answered[Offer | Refused]]:
-        return [*await self._calls.batches("lease", claims, _named_key, _pack_named, _read_named)]
+    async def lease(self, requests: Sequence[NamedClaim]) -> list[Answered[Offer | Refused]]:
+        return [*await self._calls.batches("lease", requests, _named_key, _pack_named, _read_named)]
 
 
 def _portion(request: ClaimRequest) -> ClaimRequest:

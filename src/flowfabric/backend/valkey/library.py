@@ -43,7 +43,7 @@ FILES: Final = (
     "topics",
     "hints",
     "views",
-    "step",
+    "transition",
     "alike",
     "edges",
     "graph",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from flowfabric.backend.reference.purging import MOST_LOOKS, start_purge_flows
+from flowfabric.backend.reference.purge import MOST_LOOKS, start_purge_flows
 from flowfabric.backend.reference.work import Work
 from flowfabric.backend.valkey.calls import Reply
 from flowfabric.backend.valkey.committing import Commits, Place, all_answered

@@ -83,7 +83,7 @@ function ff.bad_move(plan, r)
 end
 
 -- Apply a plan by the rules.
--- mirrors core.apply.apply, core.step.is_repeat
+-- mirrors core.apply.apply, core.transition.is_repeat
 local function decide(c, id, plan, row, values, at)
   local before, op = ff.decode(row), plan[@p.op]
   -- A flow's member is alike no other.

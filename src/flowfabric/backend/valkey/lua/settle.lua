@@ -7,7 +7,7 @@ local function release(c, w, id, row, before)
   local plan = before[@wake_at] > c.now and RELEASE_LATER or RELEASE_NOW
   if plan ~= RELEASE_NOW or not c.claims or c.claims < 1 then return ff.write_member(c, w, id, row, before, plan) end
   c.claims = c.claims - 1
-  local group, after = ff.take_group(c, id), ff.step(before, plan, c.now)
+  local group, after = ff.take_group(c, id), ff.transition(before, plan, c.now)
   ff.hold(c, id, before, after, group and { $field.group, group })
   if plan[@p.event] then ff.tell(c, id, plan[@p.event], before, after) end
   if after[@flow_id] ~= '' then ff.member_moved(c, w.tag, id, before, after) end
