@@ -1,4 +1,4 @@
-"""Holds: amounts of a budget set aside before they are spent."""
+"""Reservations: amounts of a budget set aside before they are spent."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,27 +14,33 @@ from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations import budgets as declared
-from flowfabric.operations.budgets import AlreadyApplied, HardBreach, NewHold, Reserved, Usage
+from flowfabric.operations.budgets import (
+    AlreadyApplied,
+    HardBreach,
+    NewReservation,
+    Reserved,
+    Usage,
+)
 from flowfabric.operations.declaration import implements
 
-LONGEST_HOLD_MS: Final = 30 * 86_400_000
+LONGEST_RESERVATION_MS: Final = 30 * 86_400_000
 
 
-class Holds:
+class Reservations:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
 
     @implements(declared.Budgets.reserve)
     async def reserve(
-        self, budget_id: str, hold: NewHold
+        self, budget_id: str, new: NewReservation
     ) -> Reserved | AlreadyApplied | HardBreach:
         """Set amounts aside, refused like a report; a repeat is recognised by its id."""
-        execution_id = hold.execution_id
+        execution_id = new.execution_id
         item = Reserve(
             budget_id=parse_uuid(budget_id, "budget_id"),
-            reservation_id=_name(hold.reservation_id),
-            amounts=amounts_of(hold.dimensions),
-            ttl_ms=whole(hold.ttl_ms, "ttl_ms", 1, LONGEST_HOLD_MS),
+            reservation_id=_name(new.reservation_id),
+            amounts=amounts_of(new.dimensions),
+            ttl_ms=whole(new.ttl_ms, "ttl_ms", 1, LONGEST_RESERVATION_MS),
             execution_id=execution_id and parse_execution_id(execution_id, self._deps.counts),
         )
         (answer,) = await self._deps.store.backend.reserve([item])
@@ -54,8 +60,8 @@ class Holds:
     ) -> Usage:
         """Count what was really spent in place of what was set aside.
 
-        More than was set aside is judged like a report. Of a hold that has ended nothing is set
-        aside any more, and the whole amount is judged.
+        More than was set aside is judged like a report. A reservation that has ended sets nothing
+        aside any more, so the whole amount is judged.
         """
         parse_uuid(budget_id, "budget_id")
         item = Commit(budget_id, _name(reservation_id), amounts_of(dimensions))
