@@ -18,10 +18,11 @@ import uvloop
 
 from bench.cycle import cycle_of, engine_at
 from bench.flows import fan_of
-from bench.http import server
+from bench.http import Server, server
 from bench.limits import gated, spending
 from bench.measure import Cycle, measure
 from bench.raw_valkey import valkey_server
+from bench.server import SUBMIT, requests
 from bench.streams import appends, started, ways
 from bench.suspension import waits
 from bench.valkey.executions import BATCH, batches_of, rolling_of
@@ -219,21 +220,39 @@ def _embedded(make: Make, *, has_worker: bool = False) -> Open:
 
 
 @asynccontextmanager
-async def _served(make: Make, place: Place) -> AsyncIterator[Work]:
+async def _server(place: Place) -> AsyncIterator[Server]:
     async with (
         _url(place.store) as store,
-        server(store, under=place.tool, FF_WAITPOINT_HMAC_SECRET=_SECRET) as running,
-        _tasks(f"http://127.0.0.1:{running.port}") as tasks,
+        # What the server does by itself, it does seldom.
+        server(
+            store,
+            under=place.tool,
+            FF_WAITPOINT_HMAC_SECRET=_SECRET,
+            FF_TIMER_SWEEP_INTERVAL_MS="3600000",
+        ) as running,
     ):
-        yield make(tasks)._replace(pid=running.pid if place.tool else 0)
+        yield running
 
 
-def _over_http(name: str, make: Make, number: int) -> dict[str, HotPath]:
-    opened = partial(_served, make)
-    return {
-        f"{name} over HTTP, client": HotPath(opened, number),
-        f"{name} over HTTP, server": HotPath(opened, number, is_in_server=True),
-    }
+def _over_http(make: Make) -> Open:
+    @asynccontextmanager
+    async def opened(place: Place) -> AsyncIterator[Work]:
+        async with (
+            _server(place) as running,
+            _tasks(f"http://127.0.0.1:{running.port}") as tasks,
+        ):
+            yield make(tasks)._replace(pid=running.pid if place.tool else 0)
+
+    return opened
+
+
+@asynccontextmanager
+async def _requests(place: Place) -> AsyncIterator[Work]:
+    """Each request is one packet: how many the SDK makes of it is chance."""
+    async with _server(place) as running:
+        connection = await running.connect()
+        yield _repeated(requests([connection], SUBMIT))._replace(pid=running.pid)
+        connection.close()
 
 
 HOT_PATHS: dict[str, HotPath] = {
@@ -253,8 +272,10 @@ HOT_PATHS: dict[str, HotPath] = {
     "spend": HotPath(_limited(spending), 20),
     "submit, claim, complete: budget and quota": HotPath(_limited(gated), 10),
     "graph of 100": HotPath(_cycles(partial(fan_of, width=_GRAPH - 2)), 1, _GRAPH),
-    **_over_http("submit", _submits, 20),
-    **_over_http("drain", _drains, 128),
+    "submit over HTTP, client": HotPath(_over_http(_submits), 20),
+    "submit over HTTP, server": HotPath(_requests, 50, is_in_server=True),
+    "drain over HTTP, client": HotPath(_over_http(_drains), 128),
+    "drain over HTTP, server": HotPath(_over_http(_drains), 128, is_in_server=True),
 }
 
 

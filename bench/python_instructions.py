@@ -66,7 +66,7 @@ def _totals(directory: Path) -> Iterator[int]:
         yield int(found[1])
 
 
-def _line(store: str, name: str, counted: float, before: float | None) -> str:
+def line(store: str, name: str, counted: float, before: float | None) -> str:
     line = f"| {store:6} | {name:41} | {counted:12,.0f} |"
     if before is None:
         return line
@@ -114,7 +114,7 @@ def main() -> int:
             counted = count(name, store, chosen.rounds)
             counts.setdefault(store, {})[name] = counted
             known = before.get(store, {}).get(name)
-            print(_line(store, name, counted, known), flush=True)
+            print(line(store, name, counted, known), flush=True)
             is_within &= known is None or counted <= MOST * known
             if chosen.json is not None:
                 chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(counts)))
