@@ -32,17 +32,17 @@ local function ended_of(id, index)
   return row and unpack_message(row) or false
 end
 
--- ---- births
+-- ---- new executions
 
 -- {id, shape, instant of the last record of its fairness key or 0}
-function probes.born(now, a)
+function probes.initial_record(now, a)
   local c, tag = open(now), ff.tag_of(a[1])
   local row = record(a[2][@shape.record])
   call('DEL', ff.fairness(tag, row[@namespace]))
   if a[3] ~= 0 then
     call('HSET', ff.fairness(tag, row[@namespace]), row[@lane] .. ',' .. a[2][@shape.fairness_key], a[3])
   end
-  return probed['create.born'](c, tag, a[2])
+  return probed['create.initial_record'](c, tag, a[2])
 end
 
 -- {tag, row, key, id, window, when it is asked again}: whom the key stands for then
@@ -61,8 +61,8 @@ function probes.guard_holds(now, a)
   return ff.fits(a[1], record(a[2]), now)
 end
 
-function probes.step(now, a)
-  local after, ended = ff.step(record(a[2]), a[1], now)
+function probes.transition(now, a)
+  local after, ended = ff.transition(record(a[2]), a[1], now)
   return { after, ended or false }
 end
 
@@ -147,8 +147,8 @@ end
 function probes.public_state(_, a) return probed['members.place_of'](a[1], a[2]) end
 function probes.live_members(_, a) return probed['members.live_members'](a[3]) end
 function probes._has_ended_members(_, a) return ff.has_ended_members(a[3]) end
-function probes.covered_states(_, a) return ff.covered_states(a[3]) or {} end
-function probes.covered_members(_, a) return ff.covered_members(a[3]) end
+function probes.states_to_cancel(_, a) return ff.states_to_cancel(a[3]) or {} end
+function probes.members_to_cancel(_, a) return ff.members_to_cancel(a[3]) end
 function probes.has_work(_, a) return ff.has_work(a[3]) end
 function probes.flow_due_at(now, a) return ff.flow_due_at(a[3], now) end
 function probes.is_over(_, a) return probed['members.is_over'](a[3]) end
@@ -189,8 +189,8 @@ function probes.explain_create(now, a)
 end
 
 -- {…, row}
-function probes.is_covered(now, a)
-  return ff.is_covered(flow_in(now, a), a[1], record(a[4]))
+function probes.is_cancelled_by_flow(now, a)
+  return ff.is_cancelled_by_flow(flow_in(now, a), a[1], record(a[4]))
 end
 
 -- ---- groups and edges
@@ -335,7 +335,7 @@ function probes.enter(now, a)
   local c, state, gate = gate_in(now, a)
   for i = 1, #a[6], 3 do
     local slot, entry = a[6][i + 1], a[6][i + 2]
-    ff.put_standing(state, gate, a[6][i], 'holder', slot ~= 0 and slot, entry ~= 0 and entry)
+    ff.put_gate_rows(state, gate, a[6][i], 'holder', slot ~= 0 and slot, entry ~= 0 and entry)
   end
   local item = { [@admit.execution_id] = a[7], [@admit.holder] = a[8], [@admit.hold_ms] = a[9] }
   local pass, denied = probed['admit.enter']({ c = c, promised = {} }, item, state, gate, a[10], a[11])
@@ -346,7 +346,7 @@ end
 function probes.choose(now, a)
   local _, state, gate = gate_in(now, a)
   for i = 1, #a[6], 2 do ff.list_waiter(a[1], a[2], a[6][i], a[6][i + 1]) end
-  local told = ff.woken_at_gate(state, gate)
+  local told = ff.admissible_at_gate(state, gate)
   return { told, call('ZRANGE', $key.waiter_ranks .. a[1] .. ':' .. a[2], 0, -1) }
 end
 

@@ -20,14 +20,14 @@ from flowfabric.backend.valkey.packing import (
 )
 from flowfabric.backend.valkey.verifying.places import _name, _score
 from flowfabric.core import (
-    birth,
     events,
     idempotency,
     lease,
+    new_execution,
     record,
     retention,
     states,
-    step,
+    transition,
     views,
 )
 from flowfabric.core.record import Record
@@ -52,20 +52,20 @@ def _shown(one: Record) -> Record:
     return _replace(one, tags={name: one.tags[name] for name in one.tags if name in SEARCHABLE})
 
 
-def _born(draw: Inputs) -> Case:
-    one, last = draw.birth(), draw.one((0, NOW - 5_000, NOW - 400, NOW, NOW + 3_000))
+def _initial_record(draw: Inputs) -> Case:
+    one, last = draw.new_execution(), draw.one((0, NOW - 5_000, NOW - 400, NOW, NOW + 3_000))
     given = last if one.record.fairness_key else 0
     like = _replace(one.record, execution_id=one.execution_id)
     return Case(
-        "born",
+        "initial_record",
         [one.execution_id, pack_shape(one, SEARCHABLE), given],
-        lambda: birth.born(one, NOW, birth.rank_shift_of(given, NOW)),
+        lambda: new_execution.initial_record(one, NOW, new_execution.rank_shift_of(given, NOW)),
         _reader(like),
     )
 
 
 def _known_execution(draw: Inputs) -> Case:
-    one = draw.birth()
+    one = draw.new_execution()
     one = _replace(one, record=_replace(one.record, idempotency_key="key"))
     later = draw.one((NOW, NOW, NOW + 1, NOW + 4_999, NOW + 5_000, NOW + 9_000))
     tag = one.execution_id.partition(":00")[0]
@@ -83,20 +83,22 @@ def _guard_holds(draw: Inputs) -> Case:
     one = draw.record()
     plan = draw.plan(one)
     packed = pack_plan(plan, Args(), SEARCHABLE)
-    return Case("guard_holds", [packed, row(one)], lambda: step.guard_holds(plan.guard, one, NOW))
+    return Case(
+        "guard_holds", [packed, row(one)], lambda: transition.guard_holds(plan.guard, one, NOW)
+    )
 
 
-def _step(draw: Inputs) -> Case:
+def _transition(draw: Inputs) -> Case:
     one = draw.record()
     plan = draw.plan(one)
     read = _reader(one)
 
     def expect() -> tuple[Record, Any]:
-        done = step.step(one, plan, NOW)
+        done = transition.transition(one, plan, NOW)
         return done.after, done.ended
 
     return Case(
-        "step",
+        "transition",
         [pack_plan(plan, Args(), SEARCHABLE), row(one)],
         expect,
         lambda answer: (read(answer[0]), attempt_of(answer[1]) if answer[1] else None),
@@ -113,11 +115,11 @@ def _step_of_a_fresh_attempt(draw: Inputs) -> Case:
     packed[AT["attempt"] - 1] = PLAIN
 
     def expect() -> tuple[Record, Any]:
-        done = step.step(one, plan, NOW)
+        done = transition.transition(one, plan, NOW)
         return done.after, done.ended
 
     return Case(
-        "step",
+        "transition",
         [pack_plan(plan, Args(), SEARCHABLE), packed],
         expect,
         lambda answer: (read(answer[0]), attempt_of(answer[1]) if answer[1] else None),
@@ -256,7 +258,7 @@ def _grant(draw: Inputs) -> Case:
     return Case(
         "grant",
         [*given, terms.grant_id, terms.grant_for],
-        lambda: step.step(one, operators.grant(one, terms), NOW).after,
+        lambda: transition.transition(one, operators.grant(one, terms), NOW).after,
         _reader(one),
     )
 
@@ -308,10 +310,10 @@ def _judge_purge(draw: Inputs) -> Case:
 
 
 MAKES: Final[tuple[Counted, ...]] = (
-    (_born, SOME),
+    (_initial_record, SOME),
     (_known_execution, FEW),
     (_guard_holds, SOME),
-    (_step, MANY),
+    (_transition, MANY),
     (_step_of_a_fresh_attempt, SOME),
     (_is_move, MANY),
     (_entry_of, SOME),

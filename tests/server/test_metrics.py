@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
 from flowfabric.duties.loop import DutyLoop
+from flowfabric.duties.result import DutyResult
 from flowfabric.duties.retention import Retention
 from flowfabric.duties.sweep import TimerSweep
-from flowfabric.duties.tally import Tally
 from flowfabric.errors import Bug, TransportFault
 from flowfabric.server import booted
 from flowfabric.server.boot import _close
@@ -263,14 +263,14 @@ class Broken:
         self._fault = fault
         self.begun = asyncio.Event()
 
-    async def visit(self) -> Tally:
+    async def visit(self) -> DutyResult:
         self.begun.set()
         if self._fault is not None:
             raise self._fault
-        tally = Tally()
-        tally.failed(self.name)
-        tally.left_alone = 1
-        return tally
+        result = DutyResult()
+        result.failed(self.name)
+        result.left_alone = 1
+        return result
 
 
 @moves("ff_scanner_items_total", "broken", "error")
@@ -383,19 +383,19 @@ async def on_valkey() -> AsyncIterator[tuple[Served, ValkeyServer]]:
     store.end()
 
 
-async def test_doorbells_that_were_cut_off_are_counted(
+async def test_subscriber_connections_that_were_cut_off_are_counted(
     on_valkey: tuple[Served, ValkeyServer],
 ) -> None:
     served, store = on_valkey
-    bells = served.application.services.engine.deps.store.backend.bells()
+    notifier = served.application.services.engine.deps.store.backend.notifier()
     for cuts in range(3):
-        # Answers come in order: once this bell is heard, so are all others.
-        listening = bells.listen(f"lane:default:{cuts}")
-        await listening.begun(10)
+        # Answers come in order: once this topic is confirmed, so are all others.
+        subscription = notifier.subscribe(f"lane:default:{cuts}")
+        await subscription.wait_subscribed(10)
         assert (await figures(served))["ff_doorbell_reconnects_total", ()] == cuts
         assert store.run("CLIENT", "KILL", "TYPE", "pubsub") == b":1\r\n"
-        assert await listening.wait(10), "whoever listens is rung when the bells are back"
-        listening.close()
+        assert await subscription.wait(10), "a subscriber is notified when the connection is back"
+        subscription.close()
 
 
 async def test_functions_that_had_to_be_loaded_again_are_counted(

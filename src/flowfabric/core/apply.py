@@ -1,7 +1,7 @@
 """`apply`: one plan, wholly or not at all. Every store does exactly this, in this order.
 
 1. guard  2. record  3. attempt, blobs, documents, stream  4. views  5. settle
-6. flow counters  7. event. Doorbells ring after the batch, outside of here.
+6. flow counters  7. event. Notifications go out after the batch, outside of here.
 """
 
 import msgspec
@@ -13,7 +13,7 @@ from flowfabric.core.record import Record
 from flowfabric.core.rows import Rows
 from flowfabric.core.settle import release_if_open, settle_edges, settle_from
 from flowfabric.core.states import FINAL, is_move, not_a_move
-from flowfabric.core.step import Step, fits, is_repeat, step
+from flowfabric.core.transition import Transition, fits, is_repeat, transition
 
 
 def apply(rows: Rows, plan: Plan) -> Answer:
@@ -28,12 +28,12 @@ def apply(rows: Rows, plan: Plan) -> Answer:
     target = plan.set.get("state", record.state)
     if not is_move(plan.rule, record.state, target):
         raise not_a_move(plan.rule, record.state, target)
-    return _perform(rows, plan, step(record, plan, rows.now))
+    return _perform(rows, plan, transition(record, plan, rows.now))
 
 
-def _perform(rows: Rows, plan: Plan, done: Step) -> Answer:
+def _perform(rows: Rows, plan: Plan, done: Transition) -> Answer:
     rows.write(done)
-    _write_beside(rows, plan)
+    _write_rest(rows, plan)
     after = done.after
     moved = _has_moved(plan, done)
     if moved and after.flow_id:
@@ -47,7 +47,7 @@ def _perform(rows: Rows, plan: Plan, done: Step) -> Answer:
     return Applied(_brief(after), was, rows.now, _wanted(plan, after), more=more)
 
 
-def _has_moved(plan: Plan, done: Step) -> bool:
+def _has_moved(plan: Plan, done: Transition) -> bool:
     """Whether the flow has to know. A renewal, a report or a tag is none of its business."""
     before, after = done.before, done.after
     if before is None or plan.graph is not None:
@@ -55,7 +55,7 @@ def _has_moved(plan: Plan, done: Step) -> bool:
     return (before.state, before.reason) != (after.state, after.reason)
 
 
-def _settle(rows: Rows, plan: Plan, done: Step) -> None:
+def _settle(rows: Rows, plan: Plan, done: Transition) -> None:
     after = done.after
     move_member(rows, done)
     if plan.graph is not None:
@@ -90,9 +90,11 @@ def _release_if_met(rows: Rows, after: Record) -> Record:
 
 def _remember_answer(rows: Rows, released: Record) -> Record:
     """A repeat is to be answered like the call that parked and was released in the same step."""
-    told = msgspec.structs.replace(released, op_state=released.state, op_wake_at=released.wake_at)
-    rows.write(Step(released, told))
-    return told
+    remembered = msgspec.structs.replace(
+        released, op_state=released.state, op_wake_at=released.wake_at
+    )
+    rows.write(Transition(released, remembered))
+    return remembered
 
 
 def _flow_fits(rows: Rows, plan: Plan, record: Record) -> bool:
@@ -116,7 +118,7 @@ def write_graph(rows: Rows, edit: GraphEdit) -> None:
         rows.put_group(group)
 
 
-def _write_beside(rows: Rows, plan: Plan) -> None:
+def _write_rest(rows: Rows, plan: Plan) -> None:
     if plan.blobs:
         rows.put_blobs(plan.target, plan.blobs)
     if plan.documents:

@@ -8,8 +8,8 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from flowfabric.backend.base import CONFIG_BELL, Backend
-from flowfabric.backend.optimistic import STALE, Stale, decide
+from flowfabric.backend.base import CONFIG_TOPIC, Backend
+from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.types import ConfigPut
 from flowfabric.core.key_ring import (
@@ -83,22 +83,22 @@ class Kids(msgspec.Struct, frozen=True):
 
 
 class Keys:
-    """The ring as this process knows it: read anew on the bell, and at least every second."""
+    """The ring as this process knows it: read again when notified, and at least every second."""
 
     def __init__(self, backend: Backend, grace_ms: int = DEFAULT_GRACE_MS) -> None:
         self._backend = backend
         self._grace_ms = grace_ms
         self.rotations = Permits("admin_rotate", 1)
-        self._bell = backend.bells().listen(CONFIG_BELL)
+        self._subscription = backend.notifier().subscribe(CONFIG_TOPIC)
         self._known: KeyRing | None = None
         self._read_at = 0.0
         self._reading = SingleFlight("reading the key ring", self._read)
 
     async def ring(self) -> KeyRing:
         """The ring to sign and verify with."""
-        rang = self._bell.take()
+        is_changed = self._subscription.take()
         stale = time.monotonic() - self._read_at > _FRESH_S
-        if rang or stale or self._known is None:
+        if is_changed or stale or self._known is None:
             return await self._reading.get()
         return self._known
 
@@ -212,7 +212,7 @@ class Keys:
         return len(ring.keys) - len(kept.keys)
 
     async def close(self) -> None:
-        self._bell.close()
+        self._subscription.close()
         await self._reading.close()
 
     async def _read(self) -> KeyRing:
@@ -226,7 +226,7 @@ class Keys:
     async def _change(self, decision: Callable[[KeyRing, int], tuple[KeyRing | None, A]]) -> A:
         """Decide from the stored ring and put what it becomes, until nobody came between."""
 
-        async def attempt() -> A | Stale:
+        async def attempt() -> A | WriteConflict:
             (found,) = await self._backend.config_get([DOCUMENT])
             now = await self._backend.now()
             news, answer = decision(read_ring(found.body) if found else KeyRing(), now)
@@ -234,7 +234,7 @@ class Keys:
                 return answer
             put = ConfigPut(DOCUMENT, found.version if found else 0, write_ring(news))
             if not (await self._backend.config_put([put]))[0].applied:
-                return STALE
+                return WRITE_CONFLICT
             self._keep(news)
             return answer
 

@@ -5,9 +5,8 @@ from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from flowfabric.errors import FlowFabricError
-from flowfabric.fabric.options import Options, Settled, settled
+from flowfabric.fabric.options import Options, PreparedOptions, prepared
 from flowfabric.fabric.runs import Run
-from flowfabric.operations.executions import Submission
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.context import Context, SyncContext
 from flowfabric.worker.handlers import TaskHandler
@@ -38,7 +37,7 @@ class Task(Generic[P, R]):
         self._fabric = fabric
         self._handler = handler
         self._options = options
-        self._settled: Settled = settled(options, fabric.namespace)
+        self._prepared: PreparedOptions = prepared(options, fabric.namespace)
         update_wrapper(self, handler.function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -51,7 +50,7 @@ class Task(Generic[P, R]):
 
     @property
     def lane(self) -> str:
-        return self._settled.lane
+        return self._prepared.lane
 
     def options(self, **changed: Unpack[Options]) -> "Task[P, R]":
         """The same task with other options for the calls made through it."""
@@ -64,23 +63,8 @@ class Task(Generic[P, R]):
 
     def bind_payload(self, payload: Encoded) -> BoundCall[R]:
         """The task with a payload that is ready, or will be put in its place later."""
-        ready = self._settled
-        return BoundCall(
-            submission=Submission(
-                kind=self._handler.kind,
-                namespace=ready.namespace,
-                lane=ready.lane,
-                input=payload.body,
-                payload_encoding=payload.encoding,
-                priority=ready.priority,
-                idempotency_key=ready.idempotency_key,
-                tags=ready.tags or None,
-                policy=ready.policy or None,
-                delay_until=ready.delay_until,
-            ),
-            result_type=self._result_type,
-            delay_ms=ready.delay_ms,
-        )
+        kind = self._handler.kind
+        return self._prepared.call(kind, payload.body, payload.encoding, self._result_type)
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         return await self._fabric.submit_bound(self.bind(*args, **kwargs))

@@ -2,19 +2,25 @@
 
 import asyncio
 import logging
+import time
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from types import TracebackType
+from typing import Protocol
 
+import msgspec
+
+from flowfabric.core.ids import check_lane, partition_of
 from flowfabric.core.lease import GrantKind
+from flowfabric.core.partitions import PartitionKey, parse_partition_key
 from flowfabric.engine.claims import MOST_CLAIMED
 from flowfabric.errors import (
     ConfigError,
     ExecutionNotReclaimable,
     FlowFabricError,
     InvalidClaimGrant,
+    InvalidInput,
     MaxRetriesExhausted,
     UseClaimResumedExecution,
     WorkerAtCapacity,
@@ -27,15 +33,55 @@ from flowfabric.operations.workers import (
     NewGrant,
     Registered,
 )
+from flowfabric.worker.attempts import ClaimedAttempt
 from flowfabric.worker.calls import WorkerCalls
-from flowfabric.worker.claimed import ClaimedTask, Keeping
+from flowfabric.worker.claimed import ClaimedTask, LeaseTerms
 from flowfabric.worker.durations import Duration, milliseconds
-from flowfabric.worker.grants import AnyGrant, GrantNotFound, check_grant
-from flowfabric.worker.jobs import Job
 from flowfabric.worker.renewals import Renewals
 from flowfabric.worker.worker_options import WorkerOptions, checked, registration_of
 
 _log = logging.getLogger("flowfabric.worker")
+
+
+class AnyGrant(Protocol):
+    """A reservation, wherever it comes from: the engine, a server's answer, another process."""
+
+    @property
+    def execution_id(self) -> str: ...
+
+    @property
+    def partition_key(self) -> str: ...
+
+    @property
+    def grant_key(self) -> str: ...
+
+    @property
+    def expires_at_ms(self) -> int: ...
+
+    @property
+    def lane_id(self) -> str: ...
+
+
+class GrantNotFound(msgspec.Struct, frozen=True):
+    """The grant is unknown, was used, or is meant for another worker."""
+
+
+def check_grant(grant: AnyGrant, execution_id: str, lane: str) -> None:
+    """Refuse a grant that cannot be what the caller means."""
+    try:
+        check_lane(lane)
+        key = parse_partition_key(grant.partition_key)
+        expected = PartitionKey("flow", partition_of(grant.execution_id))
+    except InvalidInput as fault:
+        raise ConfigError(f"grant: {fault.detail}") from fault
+    if key != expected:
+        raise ConfigError(f"grant.partition_key: {key} is not that of the execution")
+    if grant.execution_id != execution_id:
+        raise ConfigError(f"grant.execution_id: for {grant.execution_id}, not {execution_id}")
+    if grant.lane_id != lane:
+        raise ConfigError(f"grant.lane_id: for {grant.lane_id!r}, not {lane!r}")
+    if grant.expires_at_ms <= time.time() * 1000:
+        raise ConfigError("grant.expires_at_ms: the grant has run out")
 
 
 class Claimer:
@@ -45,17 +91,17 @@ class Claimer:
         self,
         connect: Callable[[], Awaitable[WorkerCalls]],
         options: WorkerOptions,
-        let_go: Callable[[], Awaitable[None]] | None = None,
+        disconnect: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.options = checked(options)
         # Who chooses a name must not choose that of another process.
         self._is_named = bool(options.instance_id)
         self._connect = connect
         # What to close with it, if it was opened for it.
-        self._let_go = let_go
+        self._disconnect = disconnect
         self._registration = registration_of(self.options)
         self._lanes = deque(self.options.lanes)
-        self._leases: dict[str, Job] = {}
+        self._leases: dict[str, ClaimedAttempt] = {}
         self._asked = 0
         self._renewing: asyncio.Task[None] | None = None
 
@@ -63,12 +109,7 @@ class Claimer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def start(self) -> None:
@@ -81,11 +122,11 @@ class Claimer:
                 "worker.worker_instance_id: another process is registered as "
                 f"{self.options.instance_id!r} and alive"
             )
-        renewals = Renewals(self._calls, self._registration, self.options.lease_ms, self._jobs)
+        renewals = Renewals(self._calls, self._registration, self.options.lease_ms, self._attempts)
         self._renewing = asyncio.ensure_future(renewals.run())
 
     async def close(self) -> None:
-        """Stop keeping leases and leave the list of workers; tasks that are held run out."""
+        """Stop renewing leases and leave the list of workers; the leases of held tasks run out."""
         if self._renewing is None:
             return
         self._renewing.cancel()
@@ -95,8 +136,8 @@ class Claimer:
             await self._calls.leave(self.options.instance_id, "closed", self.options.namespace)
         except FlowFabricError as refusal:
             _log.warning("not taken off the list of workers: %s", refusal)
-        if self._let_go is not None:
-            await self._let_go()
+        if self._disconnect is not None:
+            await self._disconnect()
 
     @property
     def free_permits(self) -> int:
@@ -217,14 +258,14 @@ class Claimer:
         return self._asking(1)
 
     def _held(self, claim: Claim) -> ClaimedTask:
-        keeping = Keeping(self._registration, self.options.lease_ms)
-        task = _Permitted(claim, self._calls, keeping, self._leases)
-        self._leases[claim.lease_id] = task.job
+        terms = LeaseTerms(self._registration, self.options.lease_ms)
+        task = _Permitted(claim, self._calls, terms, self._leases)
+        self._leases[claim.lease_id] = task.attempt
         # A task nobody holds any more must not keep its lease for ever.
         weakref.finalize(task, _collected, self._leases, claim)
         return task
 
-    def _jobs(self) -> Iterator[Job]:
+    def _attempts(self) -> Iterator[ClaimedAttempt]:
         return iter(list(self._leases.values()))
 
 
@@ -232,15 +273,15 @@ class _Permitted(ClaimedTask):
     """Gives its permit back when it lands."""
 
     def __init__(
-        self, claim: Claim, calls: WorkerCalls, keeping: Keeping, leases: dict[str, Job]
+        self, claim: Claim, calls: WorkerCalls, terms: LeaseTerms, leases: dict[str, ClaimedAttempt]
     ) -> None:
-        super().__init__(claim, calls, keeping)
+        super().__init__(claim, calls, terms)
         self._leases = leases
 
-    def landed(self) -> None:
+    def on_consumed(self) -> None:
         self._leases.pop(self.claim.lease_id, None)
 
 
-def _collected(leases: dict[str, Job], claim: Claim) -> None:
+def _collected(leases: dict[str, ClaimedAttempt], claim: Claim) -> None:
     if leases.pop(claim.lease_id, None) is not None:
         _log.warning("ClaimedTask dropped without terminal operation: %s", claim.execution_id)

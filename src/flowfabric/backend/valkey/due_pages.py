@@ -32,7 +32,7 @@ def merged(pages: Sequence[DuePage], limit: int) -> DuePage:
         limit,
         ends,
     )
-    documents = {name: beside for page in pages for name, beside in page.documents.items()}
+    documents = {name: found for page in pages for name, found in page.documents.items()}
     shown = {one.execution_id for one in records}
     return DuePage(
         records,
@@ -40,7 +40,7 @@ def merged(pages: Sequence[DuePage], limit: int) -> DuePage:
         # Clocks of servers differ a little; by the earliest nothing is acted on too soon.
         min(page.now for page in pages),
         min(ends, default=None),
-        {name: beside for name, beside in documents.items() if name in shown},
+        {name: found for name, found in documents.items() if name in shown},
         budgets,
         config,
     )

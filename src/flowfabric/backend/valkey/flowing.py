@@ -5,16 +5,16 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from flowfabric.backend.flowing import (
+from flowfabric.backend.flow_store import (
     EdgeQuery,
     GraphCreated,
     GraphRefused,
     MemberPlace,
     MemberQuery,
 )
-from flowfabric.backend.limiting import Answered
-from flowfabric.backend.reference.flowing import start_apply_flows
-from flowfabric.backend.reference.growing import start_create_graph
+from flowfabric.backend.limit_store import Answered
+from flowfabric.backend.reference.create_graph import start_create_graph
+from flowfabric.backend.reference.flow_store import start_apply_flows
 from flowfabric.backend.reference.work import Work
 from flowfabric.backend.valkey.calls import Calls, Reply, side_by_side
 from flowfabric.backend.valkey.committing import Commits, Place
@@ -22,10 +22,10 @@ from flowfabric.backend.valkey.edge_lists import flat_lists
 from flowfabric.backend.valkey.fanning import ask_all
 from flowfabric.backend.valkey.flow_requests import (
     AgeFlows,
+    CreateGraph,
     ListEdges,
     ListFlows,
     ListMembers,
-    NewGraph,
     OneFlow,
 )
 from flowfabric.backend.valkey.graph_packing import (
@@ -44,10 +44,10 @@ from flowfabric.backend.valkey.keys import execution_partition_key, partition_ke
 from flowfabric.backend.valkey.limit_upkeep import attach
 from flowfabric.backend.valkey.packing import Args
 from flowfabric.backend.valkey.stored_flows import tables_of
-from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.flow_plan import FlowAnswer, FlowApplied, FlowPlan, FlowRefused
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.ids import partition_of
+from flowfabric.core.new_execution import NewExecution, NewGraph
 from flowfabric.core.states import STATES, public_state
 
 # Of small graphs that share a call.
@@ -74,7 +74,7 @@ class FlowMechanism:
     # ---- changes
 
     async def create_graph(
-        self, items: Sequence[GraphBirth]
+        self, items: Sequence[NewGraph]
     ) -> list[Answered[GraphCreated | GraphRefused]]:
         """A new graph is written by a function; the reference adds to one that is known."""
         answers: list[Any] = [None] * len(items)
@@ -86,8 +86,8 @@ class FlowMechanism:
         await attach(self._calls, _charged(items, answers))
         return answers
 
-    async def _create_new(self, items: Sequence[GraphBirth]) -> list[Any]:
-        def create(graphs: list[GraphBirth]) -> Awaitable[list[Any]]:
+    async def _create_new(self, items: Sequence[NewGraph]) -> list[Any]:
+        def create(graphs: list[NewGraph]) -> Awaitable[list[Any]]:
             return self._calls.batches(
                 "graph",
                 graphs,
@@ -107,10 +107,10 @@ class FlowMechanism:
 
         return await Commits(self._calls).run_each(work, place)
 
-    def _pack_graph(self, graph: GraphBirth, args: Args) -> NewGraph:
+    def _pack_graph(self, graph: NewGraph, args: Args) -> CreateGraph:
         searchable, flow = self._calls.searchable, graph.flow
         members = Members(graph, args, searchable)
-        return NewGraph(
+        return CreateGraph(
             tag=self._flow_tag(flow.flow_id),
             flow_id=flow.flow_id,
             flow=pack_flow(flow, searchable),
@@ -256,9 +256,9 @@ class FlowMechanism:
         )
 
 
-def _in_calls(graphs: Sequence[GraphBirth]) -> list[list[GraphBirth]]:
+def _in_calls(graphs: Sequence[NewGraph]) -> list[list[NewGraph]]:
     """Small graphs share a call. A large one may be as large as a call may be."""
-    calls: list[list[GraphBirth]] = []
+    calls: list[list[NewGraph]] = []
     room = 0
     for graph in graphs:
         if not calls or len(graph.members) > room:
@@ -270,8 +270,8 @@ def _in_calls(graphs: Sequence[GraphBirth]) -> list[list[GraphBirth]]:
 
 
 def _charged(
-    items: Sequence[GraphBirth], answers: Sequence[Answered[GraphCreated | GraphRefused]]
-) -> Iterator[Birth]:
+    items: Sequence[NewGraph], answers: Sequence[Answered[GraphCreated | GraphRefused]]
+) -> Iterator[NewExecution]:
     """New members with budgets, which are to know of them."""
     for graph, answer in zip(items, answers, strict=True):
         if isinstance(answer, GraphCreated) and not answer.was_whole:
@@ -283,7 +283,7 @@ def _fill(answers: list[Any], places: Sequence[int], found: Sequence[Any]) -> No
         answers[place] = answer
 
 
-def _graph_answer(graph: GraphBirth, answer: list[Any], _: Reply) -> GraphCreated | None:
+def _graph_answer(graph: NewGraph, answer: list[Any], _: Reply) -> GraphCreated | None:
     """None of a graph that is known already."""
     if answer[0] == "known":
         return None

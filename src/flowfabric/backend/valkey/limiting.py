@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from flowfabric.backend.base import Answered
-from flowfabric.backend.reference.defining import start_define
+from flowfabric.backend.reference.definitions import start_define
 from flowfabric.backend.reference.work import Work
 from flowfabric.backend.valkey.admitting import SpreadAdmission
 from flowfabric.backend.valkey.calls import Calls, Reply

@@ -1,4 +1,4 @@
-"""Records, births, plans and claims as packed arrays, and back.
+"""Records, new executions, plans and claims as packed arrays, and back.
 
 What goes in: one msgpack argument per batch, and bodies as raw arguments behind it, named by their
 number. Unset is `false` (in requests), `""` or 0 (in rows), never nil; binary is never inside
@@ -29,7 +29,7 @@ from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry
 from flowfabric.core.plan import Blob, EndAttempt, Event, PauseAttempt, Plan, Timer
 from flowfabric.core.record import Attempt, Record
-from flowfabric.core.step import NAMED, TIMERS, op_key
+from flowfabric.core.transition import NAMED, TIMERS, op_key
 from flowfabric.errors import Corruption
 
 _encoder: Final = msgspec.msgpack.Encoder()

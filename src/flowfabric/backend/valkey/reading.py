@@ -38,9 +38,9 @@ class ReadMechanism:
     _calls: Calls
 
     async def read(
-        self, ids: Sequence[str], beside: frozenset[With], documents: Named = NO_DOCUMENTS
+        self, ids: Sequence[str], include: frozenset[With], documents: Named = NO_DOCUMENTS
     ) -> list[Seen | None]:
-        wanted = dict.fromkeys(beside, True)
+        wanted = dict.fromkeys(include, True)
         answers: list[Seen | None] = [None] * len(ids)
 
         async def run(places: Sequence[int]) -> None:
@@ -49,7 +49,7 @@ class ReadMechanism:
             key = execution_partition_key(ids[places[0]])
             reply = await self._calls.run("read", key, ReadRecords(items, wanted))
             for place, answer in zip(places, reply.head, strict=True):
-                answers[place] = _seen(answer, reply, beside) if answer else None
+                answers[place] = _seen(answer, reply, include) if answer else None
 
         await side_by_side(run, self._calls.parts(ids, execution_partition_key, _PER_CALL))
         return answers
@@ -73,7 +73,7 @@ class ReadMechanism:
             tuple(flow_of(*one) for one in flows),
             reply.now,
             (next_due, next_id) if next_id else None,
-            {record.execution_id: beside for record, beside in found if beside},
+            {record.execution_id: documents for record, documents in found if documents},
             tuple((int(at), str(budget_id)) for at, budget_id, _ in budgets),
             config_due(config, reply),
         )
@@ -112,7 +112,7 @@ def _due_record(one: list[Any], reply: Reply) -> tuple[Record, dict[str, Documen
     return record, _documents(documents, reply)
 
 
-def _seen(answer: list[Any], reply: Reply, beside: frozenset[With]) -> Seen:
+def _seen(answer: list[Any], reply: Reply, include: frozenset[With]) -> Seen:
     row, static, body, result, ended, kept, documents, upstreams, group, incoming = answer
     record = record_from(reply.bodies[row], reply.bodies[static])
     attempts = [attempt_from(reply.bodies[one]) for one in ended]
@@ -123,9 +123,9 @@ def _seen(answer: list[Any], reply: Reply, beside: frozenset[With]) -> Seen:
         now=reply.now,
         input=reply.body(body),
         result=reply.body(result),
-        attempts=every if "attempts" in beside else (),
+        attempts=every if "attempts" in include else (),
         history=tuple(history_of(record, attempts, told)[-_HISTORY:])
-        if "history" in beside
+        if "history" in include
         else (),
         documents=_documents(documents, reply),
         upstreams=upstreams_of(upstreams, reply),

@@ -15,7 +15,6 @@ from flowfabric.backend.valkey import edge_lists, keys, layout, limit_layout
 from flowfabric.backend.valkey.graph_tables import GRAPH_PLACES
 from flowfabric.backend.valkey.request_places import REQUESTS
 from flowfabric.core import (
-    birth,
     documents,
     events,
     flow_cancel,
@@ -26,6 +25,7 @@ from flowfabric.core import (
     journal,
     lease,
     merge_patch,
+    new_execution,
     plan,
     record,
     retention,
@@ -44,7 +44,7 @@ MODULES: Final[dict[str, ModuleType]] = {
     for module in (
         asks,
         base,
-        birth,
+        new_execution,
         budgets,
         documents,
         edge_lists,
@@ -83,11 +83,11 @@ WORDS: Final[dict[str, Words]] = {
     "enforcement": _words(get_args(budgets.EnforcementMode)),
     "event": _words(get_args(plan.EventKind)),
     "family": _words(get_args(plan.Family)),
-    "fate": _words(get_args(types.Fate)),
+    "disposition": _words(get_args(types.Disposition)),
     "field": keys.FIELDS,
     "grant": _words(get_args(lease.GrantKind)),
     "group": _words(get_args(graph.GroupState)),
-    "hold": _words(get_args(asks.HoldState)),
+    "hold": _words(get_args(asks.ReservationState)),
     "key": _keys(""),
     "lane_key": _keys("{l:"),
     "config_key": _keys("{cfg}"),

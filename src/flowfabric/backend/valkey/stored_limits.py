@@ -9,7 +9,7 @@ from flowfabric.backend.reference.limit_tables import (
     ENTRIES,
     GATES,
     HOLD_ENDS,
-    HOLDS,
+    RESERVATIONS,
     SLOT_ENDS,
     SLOTS,
     WAITER_RANKS,
@@ -48,7 +48,7 @@ class StoredLimits:
             snapshot,
             {
                 BUDGETS: Stored(self._budget_reads, _budget, _put_budget),
-                HOLDS: Stored(self._hold_reads, _hold, _drop_hold),
+                RESERVATIONS: Stored(self._hold_reads, _hold, _drop_hold),
                 GATES: Stored(self._gate_reads, _gate, _put_gate),
                 SLOTS: Stored(lambda key: self._standing_reads("slots", key), _slot, _drop_slot),
                 ENTRIES: Stored(
@@ -162,12 +162,12 @@ def _entry(_: Any, replies: list[Any]) -> Entry | None:
 
 def _drop_slot(writing: Writing, _: Args) -> list[Any]:
     gate, execution_id = writing.key
-    return ["standing", gate, "s", execution_id]
+    return ["gate_row", gate, "s", execution_id]
 
 
 def _drop_entry(writing: Writing, _: Args) -> list[Any]:
     gate, execution_id = writing.key
-    return ["standing", gate, "e", execution_id]
+    return ["gate_row", gate, "e", execution_id]
 
 
 # ---- waiters

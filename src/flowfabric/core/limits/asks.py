@@ -5,7 +5,7 @@ from typing import Final, Literal
 import msgspec
 
 from flowfabric.core.limits.budgets import Amounts, Budget, Closed, Hard, Soft
-from flowfabric.core.limits.gates import Gate, Quota, Woken, key_gate, quota_gate
+from flowfabric.core.limits.gates import Admissible, Gate, Quota, key_gate, quota_gate
 
 DEDUP_MS: Final = 86_400_000
 
@@ -44,7 +44,7 @@ class Defined(msgspec.Struct, frozen=True):
     """Whether this call made it, and who may try again under the limits as they are now."""
 
     is_new: bool
-    woken: tuple[Woken, ...] = ()
+    admissible: tuple[Admissible, ...] = ()
 
 
 # ---- spend
@@ -90,25 +90,25 @@ class Reset(msgspec.Struct, frozen=True):
 class Freed(msgspec.Struct, frozen=True):
     """Who may try again, and (of a reset) whether it was done and when the next one is due."""
 
-    woken: tuple[Woken, ...] = ()
+    admissible: tuple[Admissible, ...] = ()
     is_done: bool = True
     next_reset_at: int = 0
 
 
-# ---- holds
+# ---- reservations
 
 
-HoldState = Literal["open", "committed", "cancelled"]
+ReservationState = Literal["open", "committed", "cancelled"]
 
 
-class Hold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Reservation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An amount set aside. A finished one stays for a day, so that a repeat is recognised."""
 
     root_id: str
     amounts: dict[str, int]
     until: int
     execution_id: str = ""
-    state: HoldState = "open"
+    state: ReservationState = "open"
 
 
 class Reserve(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ class Reserved(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """Turn a hold into what was really spent."""
+    """Turn a reservation into what was really spent."""
 
     budget_id: str
     reservation_id: str
@@ -132,7 +132,7 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """Drop a hold."""
+    """Drop a reservation."""
 
     budget_id: str
     reservation_id: str

@@ -23,7 +23,7 @@ from flowfabric.core.limits.asks import (
     Spend,
 )
 from flowfabric.core.limits.budgets import Budget, Closed
-from flowfabric.core.limits.gates import Quota, Woken
+from flowfabric.core.limits.gates import Admissible, Quota
 from flowfabric.core.tokens import Secret
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import engine_on
@@ -165,7 +165,7 @@ async def test_who_begins_to_wait_while_a_limit_is_raised_is_told(
 
     meanwhile.happens(wait)
     answers = await backend.define([LimitBudget(BUDGET, {"tokens": 2}, {})])
-    assert answers == [Defined(False, (Woken(SOMEBODY, "budget"),))]
+    assert answers == [Defined(False, (Admissible(SOMEBODY, "budget"),))]
 
 
 async def test_a_decision_that_has_become_old_is_made_again(
@@ -213,7 +213,7 @@ async def test_an_edge_from_a_member_that_ends_meanwhile_is_settled(
     await flow.add("source")
     source = await flow.take("source")
     edge = flow.new_edge("source", "target")
-    meanwhile.happens(lambda: driver.engine.outcomes.complete(source.held))
+    meanwhile.happens(lambda: driver.engine.outcomes.complete(source.proof))
     await flow.put(edge, await flow.revision(), apply=True)
     assert (await flow.states()) == {"source": "completed", "target": "delayed"}
     group = await flow.group("target")
@@ -227,7 +227,7 @@ async def test_members_that_end_while_a_graph_is_edited_all_count(driver: Driver
     held = {name: await flow.take(name) for name in names}
 
     async def end(name: str) -> None:
-        await driver.engine.outcomes.complete(held[name].held)
+        await driver.engine.outcomes.complete(held[name].proof)
 
     async def tag(number: int) -> None:
         await driver.engine.flows.set_flow_tag(flow.flow_id, f"app.t{number}", "x")

@@ -9,12 +9,11 @@
 -- must not have them written over and over again.
 
 local ID = $ids.UUID_LENGTH
--- A list of so many edges is still short.
-local FEW = 64
+-- A list of at most so many edges is kept in one field.
+local SHORT_LIST_EDGES = 64
 -- Behind every edge id.
 local LAST_ID = 'g'
--- Fields per command.
-local MANY = 2000
+local FIELDS_PER_COMMAND = 2000
 
 -- Names of lists: all edges of a flow, those that leave a member, those that reach it.
 ff.ALL_EDGES = $edge_lists.ALL
@@ -109,15 +108,15 @@ local function put_ids(list, text, news, late)
   end
   if #fresh == 0 then return nil end
   local has_more = sub(text, -1) == $edge_lists.MORE
-  if not has_more and #text + ID * #fresh <= ID * FEW then return joined(text, concat(fresh)) end
+  if not has_more and #text + ID * #fresh <= ID * SHORT_LIST_EDGES then return joined(text, concat(fresh)) end
   for i = 1, #fresh do late[#late + 1], late[#late + 2] = 0, list .. fresh[i] end
   return not has_more and text .. $edge_lists.MORE or nil
 end
 
 -- Send a command with many words in parts, each with an even number of them.
 local function send(command, key, words)
-  for from = 1, #words, MANY do
-    local last = from + MANY - 1
+  for from = 1, #words, FIELDS_PER_COMMAND do
+    local last = from + FIELDS_PER_COMMAND - 1
     call(command, key, unpack(words, from, last < #words and last or #words))
   end
 end
@@ -125,8 +124,8 @@ end
 local function texts_of(key, lists)
   local names, found = {}, {}
   for i = 1, #lists, 2 do names[#names + 1] = lists[i] end
-  for from = 1, #names, MANY do
-    local last = from + MANY - 1
+  for from = 1, #names, FIELDS_PER_COMMAND do
+    local last = from + FIELDS_PER_COMMAND - 1
     local part = call('HMGET', key, unpack(names, from, last < #names and last or #names))
     for i = 1, #part do found[from + i - 1] = part[i] end
   end

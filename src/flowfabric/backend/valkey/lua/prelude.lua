@@ -80,8 +80,8 @@ function ff.open(args)
     out = { '' },
     size = 1,
     logs = {},
-    rings = {},
-    own_rings = {},
+    topics = {},
+    own_topics = {},
     serial = serial,
     changed_sets = {},
     repeated = {},
@@ -146,15 +146,15 @@ function ff.close(c, head)
   ff.write_logs(c)
   ff.write_counts(c)
   ff.write_hints(c)
-  ff.ring_all(c)
+  ff.publish_topics(c)
   c.out[1] = pack({ c.now, head, c.hints, c.siblings or c.damages and {}, c.damages })
   return c.out
 end
 
--- Count what became of a sibling that was to be cut; told beside the answer, if there was one.
-function ff.count_sibling(c, fate)
+-- Count what became of a sibling that was to be cancelled; told beside the answer, if there was one.
+function ff.count_sibling(c, disposition)
   local siblings = c.siblings or {}
-  siblings[fate] = (siblings[fate] or 0) + 1
+  siblings[disposition] = (siblings[disposition] or 0) + 1
   c.siblings = siblings
 end
 

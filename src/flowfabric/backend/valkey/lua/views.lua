@@ -4,8 +4,7 @@
 -- look at what is due put them right.
 -- ff.reindex mirrors core.views.entries, core.views.bucket_of
 
--- Members per command at most.
-local MANY = 1000
+local MEMBERS_PER_COMMAND = 1000
 -- So long a list of changes is kept for the next call.
 local SHORT = 128
 
@@ -57,8 +56,8 @@ end
 local function write_set(_, _, set)
   local come, left = set.come, set.left
   set.serial = 0
-  if left > 0 then send('ZREM', set.key, set.gone, left, MANY) end
-  if come > 0 then send('ZADD', set.key, set.came, come, 2 * MANY) end
+  if left > 0 then send('ZREM', set.key, set.gone, left, MEMBERS_PER_COMMAND) end
+  if come > 0 then send('ZADD', set.key, set.came, come, 2 * MEMBERS_PER_COMMAND) end
   if come + left > SHORT then set.came, set.gone = {}, {} end
 end
 
@@ -103,7 +102,7 @@ local function lane_of(shelf, namespace, name)
   local lane = lanes[name]
   if not lane then
     lane = {
-      shelf = shelf, namespace = namespace, name = name, bell = $base.LANE_TOPICS .. namespace .. ':' .. name,
+      shelf = shelf, namespace = namespace, name = name, topic = $base.LANE_TOPICS .. namespace .. ':' .. name,
       suffix = ':' .. namespace .. ':' .. name, queues = {}, resting = {}, counts = {}, serial = 0,
     }
     lanes[name] = lane
@@ -257,10 +256,10 @@ function ff.queue_of(c, tag, namespace, lane, req_set)
 end
 
 -- A queue got a record of this rank. Whoever waits is told if the call leaves anything there.
-local function queued(c, set, rank, bell)
+local function queued(c, set, rank, topic)
   if c.trace then c.trace.is_queued = true end
   local queue = queue_of(c, set)
-  if bell then queue.bell = bell end
+  if topic then queue.topic = topic end
   queue.is_unsure = queue.is_read
   if not queue.rank or rank < queue.rank then queue.rank = rank end
 end
@@ -281,7 +280,7 @@ local function write_queue_hint(c, _, queue)
     if not ff.is_unhinted(queue) then call('ZREM', ready, queue.tag) end
     return
   end
-  if queue.bell then ff.ring(c, queue.bell) end
+  if queue.topic then ff.notify(c, queue.topic) end
   if queue.is_read then
     is_new = call('ZADD', ready, rank, queue.tag)
   else

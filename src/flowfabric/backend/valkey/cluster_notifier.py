@@ -1,0 +1,146 @@
+"""Notifications in a cluster: one subscriber connection per primary, a channel for each partition.
+
+A channel lies in the slot of its partition, and a message names the topics notified there. When
+slots move, the server ends the subscription; whoever has the slots then is subscribed to.
+"""
+
+import asyncio
+import logging
+from functools import partial
+from typing import Any, Final
+
+import libvalkey
+
+from flowfabric.backend.counters import StoreCounters
+from flowfabric.backend.notifier import LocalNotifier, LocalSubscription
+from flowfabric.backend.valkey.cluster import Cluster
+from flowfabric.backend.valkey.keys import CHANNEL, key_of
+from flowfabric.backend.valkey.node import Node
+from flowfabric.backend.valkey.notifier import RECONNECT_S
+from flowfabric.core.partitions import PartitionCounts
+from flowfabric.errors import FlowFabricError
+
+_log = logging.getLogger("flowfabric.backend.valkey")
+_LANE: Final = "lane:"
+
+
+class ClusterNotifier:
+    """Notifications from every process that uses the cluster. Use from one event loop."""
+
+    def __init__(self, cluster: Cluster, counts: PartitionCounts, counters: StoreCounters) -> None:
+        self._cluster = cluster
+        self._counters = counters
+        self._tags = ("{cfg}", *(f"{{fp:{number}}}" for number in range(counts.flow)))
+        self._local = LocalNotifier()
+        self._notified: dict[str, set[str]] = {}
+        self._keepers: dict[Node, asyncio.Task[None]] = {}
+        self._is_started = False
+        # Servers whose answer to all subscriptions so far was no refusal.
+        self._subscribed: set[Node] = set()
+        self._refused: set[Node] = set()
+        cluster.watch(self._follow)
+
+    def start(self) -> None:
+        """Connect in the background, and again whenever a connection is lost or slots move."""
+        self._is_started = True
+        self._follow()
+
+    def subscribe(self, *topics: str) -> LocalSubscription:
+        return self._local.subscribe(*topics)
+
+    def notify(self, *topics: str) -> None:
+        """Notify in this process; changes of the store notify by themselves."""
+        self._local.notify(*topics)
+
+    def mark(self, *topics: str) -> None:
+        """One look at a cluster need not have seen all of it."""
+
+    @property
+    def is_disconnected(self) -> bool:
+        return not self._subscribed.issuperset(self._keepers)
+
+    def notify_all(self) -> None:
+        self._local.notify_all()
+
+    def notified(self, topic: str) -> set[str]:
+        """The partitions notified while somebody was subscribed; whoever looks there takes them
+        out."""
+        return self._notified.get(topic, set())
+
+    async def close(self) -> None:
+        self._is_started = False
+        keepers, self._keepers = list(self._keepers.values()), {}
+        for keeper in keepers:
+            keeper.cancel()
+        await asyncio.gather(*keepers, return_exceptions=True)
+
+    def _follow(self) -> None:
+        """One keeper per primary, each with the channels its server has now."""
+        if not self._is_started:
+            return
+        for keeper in self._keepers.values():
+            keeper.cancel()
+        is_again = bool(self._keepers)
+        self._keepers = {
+            node: asyncio.ensure_future(self._keep(node, is_again))
+            for node in self._cluster.primaries()
+        }
+
+    def _channels_of(self, node: Node) -> list[str]:
+        return [tag for tag in self._tags if self._is_at(tag, node)]
+
+    def _is_at(self, tag: str, node: Node) -> bool:
+        try:
+            return self._cluster.node_of(key_of(tag)) is node
+        except FlowFabricError:
+            return False
+
+    async def _keep(self, node: Node, is_again: bool) -> None:
+        while True:
+            try:
+                connection = await node.connect(partial(self._on_push, node))
+            except FlowFabricError as fault:
+                _log.info("notifications: %s; trying again", fault)
+                self._cluster.doubt()
+                await asyncio.sleep(RECONNECT_S)
+                continue
+            self._counters.reconnects += is_again
+            is_again = True
+            try:
+                channels = self._channels_of(node)
+                if not channels:
+                    self._subscribed.add(node)
+                words = [("SSUBSCRIBE", f"{CHANNEL}{tag}") for tag in channels]
+                connection.write(b"".join(map(libvalkey.pack_command, words)))
+                await asyncio.shield(connection.closed)
+            finally:
+                self._subscribed.discard(node)
+                connection.abort()
+                await connection.closed
+
+    def _on_push(self, node: Node, push: Any) -> None:
+        if isinstance(push, libvalkey.ReplyError) and str(push).startswith("NOPERM"):
+            self._refuse(node, push)
+        elif isinstance(push, libvalkey.ReplyError) or push[0] == b"sunsubscribe":
+            # A slot is not, or no longer, where we thought it was.
+            self._cluster.doubt()
+        elif push[0] == b"smessage":
+            self._receive(push[1].decode().removeprefix(CHANNEL), push[2].decode())
+        elif push[0] == b"ssubscribe":
+            # Nobody received what was published before.
+            self._subscribed.add(node)
+            self._refused.discard(node)
+            self._local.notify_all()
+
+    def _refuse(self, node: Node, fault: libvalkey.ReplyError) -> None:
+        """Say once that waiting claims poll: the right is given by somebody who reads it."""
+        self._subscribed.discard(node)
+        if node not in self._refused:
+            _log.warning("notifications: %s; waiting claims poll until it is allowed", fault)
+            self._refused.add(node)
+
+    def _receive(self, tag: str, topics: str) -> None:
+        for topic in topics.split("\n"):
+            if topic.startswith(_LANE) and self._local.has_subscriber(topic):
+                self._notified.setdefault(topic, set()).add(tag)
+            self._local.notify(topic)
