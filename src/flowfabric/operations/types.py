@@ -18,7 +18,6 @@ from typing import (
     TypeVar,
     get_args,
     get_origin,
-    get_type_hints,
 )
 
 import msgspec
@@ -219,10 +218,9 @@ class Owners:
     def _walk_struct(
         self, path: tuple[str, ...], kind: type[msgspec.Struct], *, is_required: bool
     ) -> None:
-        hints = get_type_hints(kind, include_extras=True)
         for field in msgspec.structs.fields(kind):
             required = is_required and field.required
-            self._walk((*path, field.name), hints[field.name], is_required=required)
+            self._walk((*path, field.name), field.type, is_required=required)
 
 
 def _ids(owned: Owned, value: Any, path: list[str]) -> Iterator[tuple[Owned, str]]:
