@@ -92,7 +92,7 @@ async def _round(counter: Counter, engine: Engine, size: int, calls: int) -> dic
 
 
 def _ends(claimed: list[Claimed]) -> list[Finish]:
-    return [Finish(one.held, Complete(RESULT)) for one in claimed]
+    return [Finish(one.proof, Complete(RESULT)) for one in claimed]
 
 
 async def run(size: int, calls: int) -> dict[str, float]:

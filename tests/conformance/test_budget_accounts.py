@@ -187,7 +187,7 @@ async def test_an_unknown_budget_is_not_found_by_anything_that_writes(driver: Dr
 
 async def test_an_error_that_is_not_the_budgets_leaves_the_attempt_alone(driver: Driver) -> None:
     budget_id = await new_budget(driver.engine, {"t": 9}, on_hard_limit="fail")
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await driver.engine.outcomes.fail(held, Failure("mine", "permanent"))
-    answer = await driver.engine.budgets.report_usage_and_check(budget_id, ["t"], [10], held=held)
+    answer = await driver.engine.budgets.report_usage_and_check(budget_id, ["t"], [10], proof=held)
     assert (answer.outcome, answer.attempt_failed) == ("hard_breach", False)

@@ -42,7 +42,7 @@ async def abandon(
     driver: Driver, flow: FlowUnderTest, name: str, *, well: bool, result: bytes | None = None
 ) -> None:
     """End a member through the store alone, as if the process died right after the step."""
-    held = (await flow.take(name)).held
+    held = (await flow.take(name)).proof
     on_more = driver.engine.deps.on_more
     driver.engine.deps.on_more = lambda *_: None
     try:

@@ -54,8 +54,8 @@ async def mixed(driver: Driver) -> EditedFlow:
     await flow.add("below")
     await flow.join("above", "below")
     await flow.take("active")
-    await driver.engine.leases.revoke((await flow.take("lost")).held.execution_id)
-    await driver.suspend((await flow.take("suspended")).held)
+    await driver.engine.leases.revoke((await flow.take("lost")).proof.execution_id)
+    await driver.suspend((await flow.take("suspended")).proof)
     await driver.engine.scheduling.block(flow.ids["held"], "paused_by_operator")
     await flow.complete("done")
     return flow
@@ -130,7 +130,7 @@ async def test_a_cascade_ends_attempts_and_settles_no_edges(driver: Driver) -> N
 async def test_a_holder_learns_of_the_cancel_at_its_next_call(driver: Driver) -> None:
     flow = await new_flow(driver.engine)
     await flow.add("a")
-    held = (await flow.take("a")).held
+    held = (await flow.take("a")).proof
     await cancel(driver, flow)
     with refused(ExecutionNotActive) as caught:
         await driver.engine.leases.renew(held, 1_000)
@@ -343,7 +343,7 @@ async def test_an_active_member_that_retries_is_cancelled_as_soon_as_it_does(
 ) -> None:
     flow = await new_flow(driver.engine)
     await flow.add("a", "b", "c", policy=RETRIES)
-    held = [(await flow.take(name)).held for name in "abc"]
+    held = [(await flow.take(name)).proof for name in "abc"]
     await cancel(driver, flow, "cancel_pending", "enough")
     assert (await flow.flow()).counts == {"active": 3}
     await driver.engine.outcomes.fail(held[0], TRANSIENT)
@@ -362,7 +362,7 @@ async def test_an_active_member_that_pauses_is_cancelled_by_the_timer_at_the_lat
 ) -> None:
     flow = await new_flow(driver.engine)
     await flow.add("a", "child")
-    held = (await flow.take("a")).held
+    held = (await flow.take("a")).proof
     child = await flow.take("child")
     await cancel(driver, flow, "cancel_pending", "enough")
     on_more = driver.engine.deps.on_more
@@ -379,27 +379,27 @@ async def test_an_active_member_that_pauses_is_cancelled_by_the_timer_at_the_lat
     assert await driver.claim_all(n=5) == []
     await driver.sweep()
     assert (await flow.record("a")).state == "cancelled"
-    await driver.engine.outcomes.complete(child.held)
+    await driver.engine.outcomes.complete(child.proof)
     assert (await flow.flow()).finished_at == driver.clock()
 
 
 async def test_a_lost_lease_stays_until_it_is_claimed_again(driver: Driver) -> None:
     flow = await new_flow(driver.engine)
     await flow.add("a")
-    held = (await flow.take("a")).held
+    held = (await flow.take("a")).proof
     await cancel(driver, flow, "cancel_pending", "enough")
     await driver.engine.leases.revoke(held.execution_id)
     assert (await flow.record("a")).state == "lost"
     assert (await flow.flow()).due_at == 0
     reclaimed = await driver.claim()
     assert reclaimed.execution_id == flow.ids["a"], "an active member drains"
-    await driver.engine.outcomes.complete(reclaimed.held)
+    await driver.engine.outcomes.complete(reclaimed.proof)
     assert (await flow.flow()).counts == {"completed": 1}
 
 
 async def test_draining_members_still_settle_their_edges(driver: Driver) -> None:
     flow = await driver.graph(Graph(arrows=[Arrow("a", "b"), Arrow("b", "c")]))
-    held = (await flow.take("a")).held
+    held = (await flow.take("a")).proof
     await cancel(driver, flow, "flow_only", "enough")
     await driver.engine.outcomes.complete(held)
     assert (await flow.states())["b"] == "waiting", "flow_only covers nobody"
@@ -412,7 +412,7 @@ async def test_draining_members_still_settle_their_edges(driver: Driver) -> None
 async def test_a_member_to_cancel_that_settling_would_skip_is_cancelled(driver: Driver) -> None:
     wide = Graph(arrows=[("top", f"t{i:03}") for i in range(2 * BOUND)])
     flow = await driver.graph(wide)
-    held = (await flow.take("top")).held
+    held = (await flow.take("top")).proof
     await cancelled_then_died(driver, flow, "cancel_pending")
     await driver.engine.outcomes.complete(held)
     await driver.engine.settling.drain()

@@ -360,7 +360,7 @@ async def test_a_grant_is_void_once_a_cancel_covers_its_member(driver: Driver) -
     """Of a large flow one step cancels only some; nobody starts the others meanwhile."""
     flow = await driver.graph(Graph(members={f"m{i:03}": Member() for i in range(110)}))
     fresh, back, lost = sorted(flow.ids.values())[-3:]
-    await driver.engine.outcomes.delay((await driver.take(back)).held, for_ms=0)
+    await driver.engine.outcomes.delay((await driver.take(back)).proof, for_ms=0)
     await driver.take(lost)
     await driver.engine.leases.revoke(lost)
     reclaim = await driver.engine.grants.issue_reclaim(lost, order())

@@ -10,9 +10,9 @@ from flowfabric.backend.types import Filter, Order
 from flowfabric.core.ids import compose, partition_of
 from flowfabric.core.plan import Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.views import LAST
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import InvalidInput
-from flowfabric.operations.executions import Executions
+from flowfabric.operations.execution_queries import ExecutionQueries
 from flowfabric.operations.lanes import Lanes
 from tests.conformance.driver import FINAL, LEASE_MS, Driver, refused
 from tests.conformance.graphs import chain
@@ -27,7 +27,7 @@ async def lane(driver: Driver, state: str, **fields: Any) -> list[str]:
 # ---- partitions
 
 
-@proves(Executions.list_executions)
+@proves(ExecutionQueries.list_executions)
 async def test_a_partition_lists_its_ids_in_byte_order(driver: Driver) -> None:
     ids = [await driver.submit(execution_id=compose(9, str(uuid4()))) for _ in range(7)]
     await driver.submit(execution_id=compose(10, str(uuid4())))
@@ -67,7 +67,7 @@ async def test_a_cursor_need_not_exist_any_more(driver: Driver) -> None:
 # ---- views of a lane
 
 
-@proves(Executions.list_lane)
+@proves(ExecutionQueries.list_lane)
 @pytest.mark.parametrize(
     ("situation", "name"),
     [
@@ -178,7 +178,7 @@ async def test_a_line_shows_what_a_list_needs(driver: Driver) -> None:
 # ---- suspended
 
 
-async def suspend(driver: Driver, held: Held, timeout_at: int | None) -> None:
+async def suspend(driver: Driver, held: LeaseProof, timeout_at: int | None) -> None:
     assert held.record is not None
     plan = Plan(
         target=held.execution_id,
@@ -197,7 +197,7 @@ async def test_suspended_work_is_listed_by_when_it_times_out(driver: Driver) -> 
     for timeout in (300, None, 100, 200):
         execution_id = await driver.submit(execution_id=compose(9, str(uuid4())), lane="any")
         claimed = await driver.take(execution_id)
-        await suspend(driver, claimed.held, timeout and now + timeout)
+        await suspend(driver, claimed.proof, timeout and now + timeout)
         ids[timeout] = execution_id
     reads = driver.engine.reads
     page = await reads.list_suspended(9)
@@ -309,7 +309,7 @@ async def test_lost_executions_are_found_without_looking_through_those_that_wait
 # ---- counts, queues, search
 
 
-@proves(Executions.count)
+@proves(ExecutionQueries.count)
 async def test_counts_are_by_public_state(driver: Driver) -> None:
     for situation in ("active", "lease_revoked", "completed", "failed", "delayed", "blocked"):
         await driver.reach(situation)
@@ -336,7 +336,7 @@ async def test_queues_show_what_waits_for_whom(driver: Driver) -> None:
     }
 
 
-@proves(Executions.search)
+@proves(ExecutionQueries.search)
 async def test_a_search_walks_across_partitions_newest_first(driver: Driver) -> None:
     ids = []
     for partition in (3, 200, 7, 7):
@@ -368,7 +368,7 @@ async def test_a_search_by_flow_shows_its_members_and_no_others(driver: Driver) 
     flow = await driver.graph(chain("a", "b", "c"))
     await driver.graph(chain("a", "b"))
     await driver.submit()
-    await driver.engine.outcomes.complete((await driver.take(flow.ids["a"])).held)
+    await driver.engine.outcomes.complete((await driver.take(flow.ids["a"])).proof)
     reads = driver.engine.reads
     orders: tuple[Order, Order] = ("created", "created_newest")
     for order in orders:

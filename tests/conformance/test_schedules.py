@@ -197,7 +197,7 @@ async def test_overlap_may_be_skipped_while_the_last_execution_lives(driver: Dri
     await driver.claim()
     await driver.pass_time(HOUR)
     assert await times(driver) == [start + HOUR]
-    held = (await driver.claim()).held
+    held = (await driver.claim()).proof
     await driver.engine.outcomes.complete(held)
     await driver.pass_time(HOUR)
     assert await times(driver) == [start + HOUR, start + 4 * HOUR]

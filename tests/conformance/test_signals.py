@@ -34,7 +34,7 @@ from flowfabric.errors import (
     TokenExpired,
     WaitpointClosed,
 )
-from flowfabric.operations.executions import Executions, ResumeSignals
+from flowfabric.operations.execution_queries import ExecutionQueries, ResumeSignals
 from flowfabric.operations.signals import Signals
 from flowfabric.operations.workers import Resumption
 from tests.conformance.driver import FINAL, NOWHERE, Driver, refused, stranger, unfenced
@@ -95,7 +95,7 @@ async def resume_signals(driver: Driver, execution_id: str, index: int = 0) -> R
     return await driver.engine.signals.resume_signals(execution_id, index)
 
 
-@proves(Executions.resume_signals)
+@proves(ExecutionQueries.resume_signals)
 @pytest.mark.parametrize("payload", [EVERY_BYTE, b"", None, b"\xff\xfe", b"x" * 65_536])
 async def test_the_resumed_attempt_reads_the_signal_as_it_was_sent(
     driver: Driver, payload: bytes | None
@@ -475,7 +475,7 @@ async def test_the_sender_of_the_resuming_signal_learns_that_it_arrived(
     if then in ("active", "completed"):
         again = await paused.resumed()
         if then == "completed":
-            await driver.engine.outcomes.complete(again.held)
+            await driver.engine.outcomes.complete(again.proof)
     if then == "cancelled":
         await driver.engine.outcomes.cancel(unfenced(paused.execution_id), "enough")
     fields = {"idempotency_key": "k"} if by == "idempotency_key" else {"signal_id": sent.signal_id}
@@ -677,7 +677,7 @@ async def test_a_signal_to_a_live_execution_without_suspension_finds_no_target(
     driver: Driver,
 ) -> None:
     claimed = await driver.started()
-    early = await pending(driver, claimed.held)
+    early = await pending(driver, claimed.proof)
     await driver.engine.waitpoints.close_waitpoint(claimed.execution_id, early.waitpoint_id)
     with refused(TargetNotSignalable):
         await driver.engine.signals.deliver_signal(signal_to(claimed.execution_id, early))

@@ -334,7 +334,7 @@ async def test_a_pause_of_its_own_is_no_suspension(driver: Driver) -> None:
     paused = await pause(driver)
     await paused.signal()
     again = await paused.resumed()
-    await driver.engine.outcomes.delay(again.held, for_ms=0)
+    await driver.engine.outcomes.delay(again.proof, for_ms=0)
     third = await paused.resumed()
     assert third.resumed_by is None
 
@@ -343,7 +343,7 @@ async def test_everything_goes_with_the_execution(driver: Driver) -> None:
     paused = await pause(driver, idempotency_key="k", submit={"policy": {"retention_ms": 1_000}})
     await paused.signal(idempotency_key="s")
     done = await paused.resumed()
-    await driver.engine.outcomes.complete(done.held)
+    await driver.engine.outcomes.complete(done.proof)
     assert len(await documents(driver, paused.execution_id)) == 5
     driver.clock.advance(1_000)
     assert await driver.engine.deps.store.backend.purge(10) == 1

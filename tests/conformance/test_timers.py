@@ -14,7 +14,7 @@ from flowfabric.duties import sweep as sweep_module
 from flowfabric.duties.result import DutyResult
 from flowfabric.duties.sweep import MOST_PAGES, PAGE, TimerSweep
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import Bug
 from flowfabric.operations.executions import GrantOrder, Submission
 from flowfabric.operations.workers import Registration
@@ -58,7 +58,7 @@ async def _delayed(driver: Driver) -> str:
 
 
 async def _paused(driver: Driver) -> str:
-    held = (await driver.take(await driver.submit())).held
+    held = (await driver.take(await driver.submit())).proof
     await driver.engine.outcomes.delay(held, for_ms=SOON_MS)
     return held.execution_id
 
@@ -163,7 +163,7 @@ async def test_a_deadline_fires_in_every_live_state(driver: Driver, situation: s
 
 async def test_a_deadline_beats_everything_else_that_is_due(driver: Driver) -> None:
     late = driver.clock() + 50_000
-    held = (await driver.started(policy=TIMED, deadline_at=late)).held
+    held = (await driver.started(policy=TIMED, deadline_at=late)).proof
     driver.clock.advance(100_000)
     result = await driver.sweep()
     assert result.of("execution_deadline") == 1
@@ -175,7 +175,7 @@ async def test_after_an_outage_a_dead_worker_s_attempt_is_lost_not_timed_out(
     driver: Driver,
 ) -> None:
     await driver.submit(policy={"timeout_policy": {"attempt_timeout_ms": 60_000}})
-    held = (await driver.claim(lease_ms=30_000)).held
+    held = (await driver.claim(lease_ms=30_000)).proof
     driver.clock.advance(600_000)
     assert (await driver.sweep()).of("lease_expiry") == 1
     record = await driver.record(held.execution_id)
@@ -186,7 +186,7 @@ async def test_after_an_outage_a_dead_worker_s_attempt_is_lost_not_timed_out(
 
 async def test_an_attempt_out_of_time_before_its_lease_is_timed_out(driver: Driver) -> None:
     await driver.submit(policy=TIMED)
-    held = (await driver.claim(lease_ms=30_000)).held
+    held = (await driver.claim(lease_ms=30_000)).proof
     driver.clock.advance(600_000)
     assert (await driver.sweep()).of("attempt_timeout") == 1
     assert (await driver.record(held.execution_id)).state == "expired"
@@ -194,7 +194,7 @@ async def test_an_attempt_out_of_time_before_its_lease_is_timed_out(driver: Driv
 
 async def test_of_equal_instants_the_lease_comes_first(driver: Driver) -> None:
     await driver.submit(policy=TIMED)
-    held = (await driver.claim(lease_ms=SOON_MS)).held
+    held = (await driver.claim(lease_ms=SOON_MS)).proof
     assert (await driver.pass_time(SOON_MS)).of("lease_expiry") == 1
     assert (await driver.record(held.execution_id)).state == "lost"
 
@@ -211,30 +211,30 @@ async def test_a_renewed_lease_is_never_marked(driver: Driver) -> None:
     assert (await driver.record(held.execution_id)).state == "active"
 
 
-async def _renew(driver: Driver, held: Held) -> None:
+async def _renew(driver: Driver, held: LeaseProof) -> None:
     await driver.engine.leases.renew(held, 99_000)
 
 
-async def _take_over(driver: Driver, held: Held) -> None:
+async def _take_over(driver: Driver, held: LeaseProof) -> None:
     await driver.engine.leases.revoke(held.execution_id)
     await driver.claim()
 
 
-async def _hand_on(driver: Driver, held: Held) -> None:
+async def _hand_on(driver: Driver, held: LeaseProof) -> None:
     await driver.engine.outcomes.delay(held, for_ms=0)
     await driver.claim()
 
 
-async def _finish(driver: Driver, held: Held) -> None:
+async def _finish(driver: Driver, held: LeaseProof) -> None:
     await driver.engine.outcomes.complete(held)
 
 
 @pytest.mark.parametrize("change", [_renew, _take_over, _hand_on, _finish])
 async def test_what_changed_between_reading_and_applying_is_left_alone(
-    driver: Driver, change: Callable[[Driver, Held], Awaitable[None]]
+    driver: Driver, change: Callable[[Driver, LeaseProof], Awaitable[None]]
 ) -> None:
     """A sweep that was slow decided from a version that is no more."""
-    held = (await driver.started(policy=TIMED)).held
+    held = (await driver.started(policy=TIMED)).proof
     driver.clock.advance(SOON_MS)
     backend = driver.engine.deps.store.backend
     page = await backend.due(100)
@@ -259,7 +259,7 @@ async def test_a_reclaimed_execution_has_a_fresh_time_limit(driver: Driver) -> N
 
 
 async def test_a_paused_attempt_s_clock_stands_still(driver: Driver) -> None:
-    held = (await driver.started(policy=TIMED)).held
+    held = (await driver.started(policy=TIMED)).proof
     driver.clock.advance(600)
     await driver.engine.outcomes.delay(held, for_ms=0)
     assert (await driver.pass_time(600_000)).counts == {}
@@ -354,7 +354,7 @@ async def test_a_killed_worker_s_task_runs_again_without_an_operator(driver: Dri
     await driver.pass_time(10_000)
     alive = await driver.claim(worker_instance_id="pool-2")
     assert alive.execution_id == dead.execution_id
-    await driver.engine.outcomes.complete(alive.held)
+    await driver.engine.outcomes.complete(alive.proof)
     assert await driver.completions() == [(dead.execution_id, "success")]
 
 

@@ -18,7 +18,7 @@ from flowfabric.core.plan import Fence, Guard, PauseAttempt, Plan
 from flowfabric.core.rules.attempts import Failure, complete, fail
 from flowfabric.core.rules.flows import cancel_flow
 from flowfabric.core.states import FINAL, STATES
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.flows import GraphEdge, GraphGroup, GraphNode, GraphSubmission
 from flowfabric.operations.workers import ClaimOrder
@@ -80,7 +80,7 @@ class Day:
         self._luck = luck
         self._acts = acts
         self._known = Known()
-        self._held: list[Held] = []
+        self._held: list[LeaseProof] = []
         self._executions: list[str] = []
         self.trace: Trace = []
 
@@ -169,7 +169,7 @@ class Day:
             upstreams=self._luck.random() < 0.5,
         )
         claimed = await self._do("claim", self._side.engine.claims.claim(order))
-        self._held += [one.held for one in claimed or ()]
+        self._held += [one.proof for one in claimed or ()]
 
     async def _finish(self) -> None:
         held = self._one(self._held[-4:])
@@ -234,7 +234,7 @@ class Day:
     async def _cancel(self) -> None:
         own = self._one(self._executions)
         if own is not None:
-            await self._do("cancel", self._side.engine.outcomes.cancel(Held(own), "enough"))
+            await self._do("cancel", self._side.engine.outcomes.cancel(LeaseProof(own), "enough"))
 
     async def _replay(self) -> None:
         own = self._one(await self._ended())

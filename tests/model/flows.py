@@ -13,7 +13,7 @@ from flowfabric.core.ids import for_flow
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.core.states import FINAL, OUTCOMES
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.engine.outcomes import Done
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.flows import (
@@ -240,7 +240,7 @@ class FlowsModel(World):
             case _:
                 self._park(held, data)
 
-    def _finish(self, held: Held, outcome: str) -> None:
+    def _finish(self, held: LeaseProof, outcome: str) -> None:
         async def call(side: Side) -> Done:
             if outcome == "success":
                 return await side.engine.outcomes.complete(held, b"result")
@@ -250,7 +250,7 @@ class FlowsModel(World):
         if done is not None and not done.replayed:
             self._book_of(held.execution_id).end(held.execution_id, outcome)
 
-    def _park(self, held: Held, data: st.DataObject) -> None:
+    def _park(self, held: LeaseProof, data: st.DataObject) -> None:
         own = held.execution_id
         book = self._book_of(own)
         others = sorted(book.members - {own})
@@ -272,7 +272,7 @@ class FlowsModel(World):
         own = self.pick(data, self.executions)
         if own is None or self.state_of(own) in FINAL:
             return
-        self.both(lambda side: side.engine.outcomes.cancel(Held(own), "enough"))
+        self.both(lambda side: side.engine.outcomes.cancel(LeaseProof(own), "enough"))
         self._book_of(own).end(own, "cancelled")
 
     def replay_member(self, data: st.DataObject) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from flowfabric.backend.types import ConfigPut, Filter, ListRequest, PutAnswer
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.rules.operators import ReplayRequest
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import Grant, GrantClaim
 from tests.model import strategies as some
@@ -85,7 +85,7 @@ class Operators(World):
             getattr(self, f"_{act}_one")(execution_id, data)
 
     def _cancel_one(self, execution_id: str, data: st.DataObject) -> None:
-        held = Held(execution_id, source=data.draw(some.sources))
+        held = LeaseProof(execution_id, source=data.draw(some.sources))
         self.both(lambda side: side.engine.outcomes.cancel(held, "enough"))
 
     def _revoke_one(self, execution_id: str, data: st.DataObject) -> None:

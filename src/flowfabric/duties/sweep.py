@@ -152,10 +152,10 @@ class TimerSweep:
             result.processed(label)
         elif isinstance(answer, FlowFabricError):
             self._fail(label, plan.target, answer, result)
-        # A refusal is a lost race: the record is looked at again when it is due.
+        # A refused plan met a newer record, which is looked at again when it is due.
 
     async def _reset_budgets(self, page: DuePage, result: DutyResult) -> None:
-        """Begin the periods that are due. A budget is also due when a hold ends."""
+        """Begin the periods that are due. A budget is also due when a reservation ends."""
         due = [name for _, name in page.budgets if not self._backoff.skips(name)]
         if not due:
             return

@@ -25,7 +25,7 @@ from flowfabric.core.record import Record, counting_instants
 from flowfabric.core.states import FINAL, LIMIT_REASONS, not_open, serves_claims
 from flowfabric.core.suspensions import Suspension, suspension_in
 from flowfabric.errors import FlowFabricError
-from flowfabric.operations.explanations import Blocker, Code, NextTimer
+from flowfabric.operations.execution_queries import Blocker, Code, NextTimer
 
 _MOST_EDGES: Final = 20
 

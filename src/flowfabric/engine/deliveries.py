@@ -32,7 +32,7 @@ class Delivery(msgspec.Struct, frozen=True):
     terms: Terms
     admit: Callable[[Seen], Waitpoint]
 
-    async def make(self, deps: Deps, execution_id: str) -> Delivered:
+    async def deliver_to(self, deps: Deps, execution_id: str) -> Delivered:
         """Those for one execution are decided one after the other."""
         names = tuple(self._names())
         _, outcome = await decide_with_documents(deps, execution_id, names, self._decide)

@@ -9,14 +9,14 @@ from typing import Final, TypeVar
 import msgspec
 
 from flowfabric.backend.coalesce import Store
-from flowfabric.backend.optimistic import STALE, Stale, decide
+from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.types import Seen, With
 from flowfabric.core.checks import explain, proven_repeat
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.plan import Answer, Applied, Plan, Refused
 from flowfabric.core.record import Record
-from flowfabric.engine.leased import LeasedRecords
+from flowfabric.engine.lease_proof import LeaseCache
 from flowfabric.engine.locks import Locks
 from flowfabric.engine.slots import Slots
 from flowfabric.errors import ExecutionNotFound
@@ -83,7 +83,7 @@ class Deps:
         self.chance = chance
         self.locks = Locks()
         self.slots = Slots(store)
-        self.leased = LeasedRecords()
+        self.leases = LeaseCache()
         # Told of an execution, and its flow where known, whose step left its flow work to do.
         self.on_more: Callable[[str, str], None] = _leave_to_the_timer
 
@@ -135,14 +135,14 @@ class Deps:
         seen speaks against it, it is applied again."""
         answer: Answer | None = refused
 
-        async def attempt() -> Applied | Stale:
+        async def attempt() -> Applied | WriteConflict:
             nonlocal answer
             found, answer = answer or await self.apply(plan, known), None
             if isinstance(found, Applied):
                 return found
             refusal = explain(plan, found.seen, found.now)
             if refusal is None:
-                return STALE
+                return WRITE_CONFLICT
             repeat = found.seen and proven_repeat(plan, found.seen, found.now)
             if repeat:
                 return repeat
@@ -162,7 +162,7 @@ class Deps:
         async with self.locks.of(execution_id):
             record, now = await self.record(execution_id)
 
-            async def attempt() -> Applied | R | Stale:
+            async def attempt() -> Applied | R | WriteConflict:
                 nonlocal record, now
                 plan = decision(record, now)
                 if not isinstance(plan, Plan):
@@ -173,7 +173,7 @@ class Deps:
                 if answer.seen is None:
                     raise ExecutionNotFound(execution_id)
                 record, now = answer.seen, answer.now
-                return STALE
+                return WRITE_CONFLICT
 
             return await decide("execution", execution_id, attempt, self.chance)
 

@@ -21,7 +21,7 @@ from flowfabric.engine.claims import (
     claim_from,
 )
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.engine.outcomes import Done, Outcomes
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations import workers as declared
@@ -47,7 +47,7 @@ _AT_ONCE: Final = 32
 class Finish(msgspec.Struct, frozen=True, gc=False):
     """One attempt and how it ended."""
 
-    held: Held
+    proof: LeaseProof
     outcome: Complete | Failure
     op: str = ""
 
@@ -84,7 +84,7 @@ class Finishing:
         if not may_claim:
             order = None
         finishes = [
-            Finish(self._deps.leased.ended(one), one.outcome, one.op)
+            Finish(self._deps.leases.end(one), one.outcome, one.op)
             for one in items
             if isinstance(one.outcome, _TOGETHER)
         ]
@@ -122,15 +122,15 @@ class Finishing:
         return reply.done, reply.claimed
 
     async def _finish_alone(self, item: declared.Finish) -> Done | FlowFabricError:
-        held, outcomes, op = self._deps.leased.ended(item), self._outcomes, item.op
+        proof, outcomes, op = self._deps.leases.end(item), self._outcomes, item.op
         try:
             match item.outcome:
                 case Cancel(reason):
-                    return await outcomes.cancel(_replace(held, source=_LEASE_HOLDER), reason)
+                    return await outcomes.cancel(_replace(proof, source=_LEASE_HOLDER), reason)
                 case Delay(until, for_ms):
-                    return await outcomes.delay(held, until=until, for_ms=for_ms, op=op)
+                    return await outcomes.delay(proof, until=until, for_ms=for_ms, op=op)
                 case WaitChildren(children):
-                    return await outcomes.wait_for_children(held, children, op)
+                    return await outcomes.wait_for_children(proof, children, op)
                 case together:
                     raise AssertionError(f"{type(together).__name__} is finished with others")
         except FlowFabricError as fault:
@@ -195,7 +195,7 @@ class Finishing:
         answers: Sequence[Answered[Answer]],
     ) -> list[Done | FlowFabricError]:
         return [
-            await self._outcomes.finished(finish.held, plan, answer)
+            await self._outcomes.finished(finish.proof, plan, answer)
             if isinstance(plan, Plan)
             else plan
             for finish, plan, answer in zip(finishes, planned, answers, strict=True)
@@ -212,9 +212,11 @@ class Finishing:
         try:
             match finish.outcome:
                 case Complete(result, encoding):
-                    return await self._outcomes.completing(finish.held, result, encoding, finish.op)
+                    return await self._outcomes.completing(
+                        finish.proof, result, encoding, finish.op
+                    )
                 case failure:
-                    return await self._outcomes.failing(finish.held, failure, finish.op)
+                    return await self._outcomes.failing(finish.proof, failure, finish.op)
         except FlowFabricError as fault:
             return fault
 

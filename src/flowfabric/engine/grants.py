@@ -5,7 +5,7 @@ from typing import Final, cast
 
 import msgspec
 
-from flowfabric.backend.optimistic import STALE, Stale, decide
+from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.types import ClaimRequest, NamedClaim, Offer
 from flowfabric.core.capabilities import offered_capabilities
 from flowfabric.core.checks import (
@@ -192,7 +192,7 @@ class Grants:
         whole(lease_duration_ms, "lease_duration_ms", 1, self._deps.limits.lease_ms_max)
         parse_execution_id(execution_id, self._deps.counts)
 
-        async def attempt() -> Claimed | Stale:
+        async def attempt() -> Claimed | WriteConflict:
             record, now = await self._deps.record(execution_id)
             check_offer(record, now, cancelled_by_flow=await self._is_cancelled_by_flow(record))
             named = NamedClaim(
@@ -207,7 +207,7 @@ class Grants:
             answer = await self._deps.store.lease(named)
             if isinstance(answer, Offer) and answer.disposition == "leased":
                 return await self._claimed(answer)
-            return STALE
+            return WRITE_CONFLICT
 
         return await decide("execution", execution_id, attempt, self._deps.chance)
 
@@ -256,7 +256,7 @@ class Grants:
         parse_execution_id(claim.execution_id, self._deps.counts)
         worker = (claim.worker_id, claim.worker_instance_id)
 
-        async def attempt() -> Claimed | Stale:
+        async def attempt() -> Claimed | WriteConflict:
             record, now = await self._deps.record(claim.execution_id)
             check(record)
             cancelled_by_flow = await self._is_cancelled_by_flow(record)
@@ -265,7 +265,7 @@ class Grants:
 
         return await decide("execution", claim.execution_id, attempt, self._deps.chance)
 
-    async def _lease(self, claim: GrantClaim) -> Claimed | Stale:
+    async def _lease(self, claim: GrantClaim) -> Claimed | WriteConflict:
         named = NamedClaim(
             execution_id=claim.execution_id,
             grant_id=claim.grant_key,
@@ -279,7 +279,7 @@ class Grants:
         if not isinstance(answer, Offer):
             if answer.seen is None:
                 raise ExecutionNotFound(claim.execution_id)
-            return STALE
+            return WRITE_CONFLICT
         match answer.disposition:
             case "leased":
                 return await self._claimed(answer)

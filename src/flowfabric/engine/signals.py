@@ -29,9 +29,9 @@ from flowfabric.engine.deliveries import Delivery
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.keys import Keys
 from flowfabric.errors import InvalidInput, NoWaitpointToApprove
-from flowfabric.operations import executions, signals
+from flowfabric.operations import signals
 from flowfabric.operations.declaration import implements
-from flowfabric.operations.executions import ResumeSignals
+from flowfabric.operations.execution_queries import ExecutionQueries, ResumeSignals
 from flowfabric.operations.signals import DAY_MS, Approval, Delivered, NewSignal
 
 MOST_PAYLOAD_BYTES: Final = 65_536
@@ -91,7 +91,7 @@ class Signals:
             assert found is not None
             return found
 
-        return await Delivery(signal, terms, admit).make(self._deps, execution_id)
+        return await Delivery(signal, terms, admit).deliver_to(self._deps, execution_id)
 
     @implements(signals.Signals.approve)
     async def approve(self, execution_id: str, waitpoint_id: str, decision: Approval) -> Delivered:
@@ -124,7 +124,9 @@ class Signals:
                 raise InvalidInput(f"lane_mismatch: the execution is on lane {seen.record.lane}")
             return found
 
-        delivered = await Delivery(signal, terms, admit).make(self._deps, request.execution_id)
+        delivered = await Delivery(signal, terms, admit).deliver_to(
+            self._deps, request.execution_id
+        )
         audit(
             "approval_delivered",
             execution_id=request.execution_id,
@@ -150,7 +152,7 @@ class Signals:
             return TokenMismatch()
         return await self.deliver_signal(request)
 
-    @implements(executions.Executions.resume_signals)
+    @implements(ExecutionQueries.resume_signals)
     async def resume_signals(
         self, execution_id: str, attempt_index: int | None = None
     ) -> ResumeSignals:

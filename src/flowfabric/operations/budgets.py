@@ -40,15 +40,12 @@ class NewBudget(Part, frozen=True, kw_only=True):
 
 class BudgetCreated(Outcome, frozen=True, kw_only=True, tag="created"):
     status: ClassVar[int] = 201
-    is_new: ClassVar[bool] = True
 
     budget_id: str
 
 
 class BudgetExists(Outcome, frozen=True, kw_only=True, tag="already_satisfied"):
     """The existing budget is left as it is."""
-
-    is_new: ClassVar[bool] = False
 
     budget_id: str
 
@@ -107,7 +104,7 @@ class HardBreach(Outcome, frozen=True, kw_only=True):
 Usage = Ok | AlreadyApplied | SoftBreach | HardBreach
 
 
-class NewHold(Part, frozen=True, kw_only=True):
+class NewReservation(Part, frozen=True, kw_only=True):
     """What to set aside, under a name of the caller's, and for how long."""
 
     reservation_id: ReservationId
@@ -141,14 +138,11 @@ class NewQuota(Part, frozen=True, kw_only=True):
 
 class QuotaCreated(Outcome, frozen=True, kw_only=True, tag="created"):
     status: ClassVar[int] = 201
-    is_new: ClassVar[bool] = True
 
     quota_policy_id: str
 
 
 class QuotaExists(Outcome, frozen=True, kw_only=True, tag="already_satisfied"):
-    is_new: ClassVar[bool] = False
-
     quota_policy_id: str
 
 
@@ -175,7 +169,7 @@ class Budgets:
 
     @operation("POST /v1/budgets/{budget_id}/reserve", WORKER, BudgetNotFound)
     async def reserve(
-        self, budget_id: BudgetId, hold: NewHold
+        self, budget_id: BudgetId, new: NewReservation
     ) -> Reserved | AlreadyApplied | HardBreach:
         """Set amounts aside before they are spent."""
 

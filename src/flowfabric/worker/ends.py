@@ -9,7 +9,7 @@ from flowfabric.errors import (
     ExecutionSkipped,
     FlowFabricError,
 )
-from flowfabric.operations.ends import Ended
+from flowfabric.operations.execution_queries import Ended
 from flowfabric.worker import codecs
 
 TRACEBACK: Final = "ff.traceback"

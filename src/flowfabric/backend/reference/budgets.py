@@ -5,7 +5,7 @@ from functools import partial
 
 import msgspec
 
-from flowfabric.backend.reference.limit_tables import BUDGETS, HOLD_ENDS, HOLDS
+from flowfabric.backend.reference.limit_tables import BUDGETS, HOLD_ENDS, RESERVATIONS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.core.limits.budgets import Budget, Chain, ancestor_missing, unhold
 from flowfabric.core.limits.gates import MOST_ENDED
@@ -66,7 +66,7 @@ class Budgets:
             return
         root_id = chain[-1].budget_id
         for key, hold in tx.ordered(HOLD_ENDS, (root_id,), None, tx.now, MOST_ENDED):
-            tx.put(HOLDS, key, None)
+            tx.put(RESERVATIONS, key, None)
             if hold.state == "open":
                 self.put(unhold(self.chain(key[0]), hold.amounts, tx.now))
         self._trimmed.add(root_id)

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from flowfabric.backend.reference.tables import Order, Table, by_instant
-from flowfabric.core.limits.asks import Hold
+from flowfabric.core.limits.asks import Reservation
 from flowfabric.core.limits.budgets import Budget, Ledger
 from flowfabric.core.limits.gates import Entry, Gate, Slot, Waiter
 from flowfabric.core.views import Key
@@ -15,7 +15,7 @@ BUDGETS: Final = Table[str, Budget]("budget")
 # (execution, budget): the ledgers of an execution lie together and go with it.
 LEDGERS: Final = Table[Pair, Ledger]("ledger")
 # By budget and reservation.
-HOLDS: Final = Table[Pair, Hold]("hold")
+RESERVATIONS: Final = Table[Pair, Reservation]("hold")
 # (budget, dedup key) -> until when a repeat is recognised.
 MARKS: Final = Table[Pair, int]("dedup_mark")
 # (budget, execution) -> when the execution was created.
@@ -27,9 +27,9 @@ ENTRIES: Final = Table[Pair, Entry]("window_entry")
 WAITERS: Final = Table[Pair, Waiter]("waiter")
 
 
-def _by_owner(shelf: Key, order: Key) -> Any:
-    """The key of a row that stands on its owner's shelf."""
-    return shelf[0], order[1]
+def _by_owner(bucket: Key, order: Key) -> Any:
+    """The key of a row that stands in its owner's bucket."""
+    return bucket[0], order[1]
 
 
 TIMERS: Final = Order(
@@ -41,7 +41,7 @@ TIMERS: Final = Order(
 # Holds of a whole tree by their end: an expired one counts at levels its own budget shares.
 HOLD_ENDS: Final = Order(
     "hold_ends",
-    HOLDS,
+    RESERVATIONS,
     lambda key, hold: ((hold.root_id,), (hold.until, *key)),
     by_instant,
 )

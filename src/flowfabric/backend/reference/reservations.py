@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from flowfabric.backend.reference.budgets import Budgets
-from flowfabric.backend.reference.limit_tables import HOLDS
+from flowfabric.backend.reference.limit_tables import RESERVATIONS
 from flowfabric.backend.reference.spends import count
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.core.limits.asks import (
@@ -13,7 +13,7 @@ from flowfabric.core.limits.asks import (
     AlreadyApplied,
     Cancel,
     Commit,
-    Hold,
+    Reservation,
     Reserve,
     Reserved,
     SpendAnswer,
@@ -39,7 +39,7 @@ def start_reserve(
     def reserve(item: Reserve) -> Reserved | Hard | AlreadyApplied:
         chain = budgets.needed(item.budget_id)
         key = (item.budget_id, item.reservation_id)
-        if tx.get(HOLDS, key) is not None:
+        if tx.get(RESERVATIONS, key) is not None:
             return AlreadyApplied()
         check_dimensions(chain[0], item.amounts)
         hard = refusal(chain, item.amounts)
@@ -49,8 +49,10 @@ def start_reserve(
         until = tx.now + item.ttl_ms
         root_id = chain[-1].budget_id
         amounts = {name: amount for name, amount in item.amounts.items() if amount}
-        stored = Hold(root_id=root_id, amounts=amounts, until=until, execution_id=item.execution_id)
-        tx.put(HOLDS, key, stored)
+        stored = Reservation(
+            root_id=root_id, amounts=amounts, until=until, execution_id=item.execution_id
+        )
+        tx.put(RESERVATIONS, key, stored)
         budgets.put(hold(chain, amounts, tx.now))
         budgets.remind(root_id, until)
         return Reserved(until)
@@ -66,7 +68,7 @@ def start_commit(tx: Transaction, items: Sequence[Commit]) -> Callable[[Commit],
         """A hold that ended, or never was, sets nothing aside: what was spent still counts."""
         chain = budgets.needed(item.budget_id)
         key = (item.budget_id, item.reservation_id)
-        found = tx.get(HOLDS, key)
+        found = tx.get(RESERVATIONS, key)
         if found is not None and found.state != "open":
             return AlreadyApplied()
         check_dimensions(chain[0], item.amounts)
@@ -75,7 +77,7 @@ def start_commit(tx: Transaction, items: Sequence[Commit]) -> Callable[[Commit],
         if hard is not None:
             budgets.put((breached(chain, hard, tx.now),))
             return hard
-        finished = found or Hold(root_id=chain[-1].budget_id, amounts={}, until=0)
+        finished = found or Reservation(root_id=chain[-1].budget_id, amounts={}, until=0)
         spending = count(budgets, _freed(budgets, chain, held), item.amounts, finished.execution_id)
         _finish(budgets, key, msgspec.structs.replace(finished, state="committed"))
         return spending
@@ -92,7 +94,7 @@ def start_cancel(
     def cancel(item: Cancel) -> Spending | AlreadyApplied:
         chain = budgets.needed(item.budget_id)
         key = (item.budget_id, item.reservation_id)
-        found = tx.get(HOLDS, key)
+        found = tx.get(RESERVATIONS, key)
         if found is None or found.state != "open":
             return AlreadyApplied()
         _freed(budgets, chain, found.amounts)
@@ -110,8 +112,8 @@ def _freed(budgets: Budgets, chain: Chain, amounts: dict[str, int]) -> Chain:
     return after
 
 
-def _finish(budgets: Budgets, key: tuple[str, str], finished: Hold) -> None:
+def _finish(budgets: Budgets, key: tuple[str, str], finished: Reservation) -> None:
     """Keep the hold for a day as a mark: its amounts are no longer set aside."""
     until = budgets.tx.now + DEDUP_MS
-    budgets.tx.put(HOLDS, key, msgspec.structs.replace(finished, amounts={}, until=until))
+    budgets.tx.put(RESERVATIONS, key, msgspec.structs.replace(finished, amounts={}, until=until))
     budgets.remind(finished.root_id, until)

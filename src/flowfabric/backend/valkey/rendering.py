@@ -83,7 +83,7 @@ WORDS: Final[dict[str, Words]] = {
     "field": keys.FIELDS,
     "grant": _words(get_args(lease.GrantKind)),
     "group": _words(get_args(graph.GroupState)),
-    "hold": _words(get_args(asks.HoldState)),
+    "hold": _words(get_args(asks.ReservationState)),
     "key": _keys(""),
     "lane_key": _keys("{l:"),
     "config_key": _keys("{cfg}"),

@@ -12,8 +12,8 @@ from flowfabric.backend.reference.limit_tables import (
     BUDGETS,
     ENTRIES,
     GATES,
-    HOLDS,
     LEDGERS,
+    RESERVATIONS,
     SLOTS,
 )
 from flowfabric.backend.reference.reservations import start_reserve
@@ -23,9 +23,9 @@ from flowfabric.core.limits.asks import (
     Admission,
     DefineBudget,
     DefineQuota,
-    Hold,
     KeyAsk,
     QuotaAsk,
+    Reservation,
     Reserve,
     Spend,
 )
@@ -99,7 +99,12 @@ def test_what_is_set_aside_must_be_held_by_somebody(world: World, level: str) ->
 
 
 def test_a_hold_without_a_budget_is_found(world: World) -> None:
-    put(world, HOLDS, ("nobody", "r"), Hold(root_id="nobody", amounts={"t": 1}, until=5))
+    put(
+        world,
+        RESERVATIONS,
+        ("nobody", "r"),
+        Reservation(root_id="nobody", amounts={"t": 1}, until=5),
+    )
     assert kinds(world) == {"hold"}
 
 

@@ -13,10 +13,10 @@ from flowfabric.backend.reference.limit_tables import (
     BUDGETS,
     ENTRIES,
     GATES,
-    HOLDS,
     LEDGERS,
     MARKS,
     ORDERS,
+    RESERVATIONS,
     SLOTS,
     WAITERS,
 )
@@ -31,7 +31,7 @@ from flowfabric.backend.reference.tables import (
 from flowfabric.backend.sqlite.orders import COLUMNS
 from flowfabric.backend.sqlite.tables import SqliteTables
 from flowfabric.backend.types import ConfigDocument
-from flowfabric.core.limits.asks import Hold
+from flowfabric.core.limits.asks import Reservation
 from flowfabric.core.limits.budgets import MAX_AMOUNT, Budget, Ledger, Share
 from flowfabric.core.limits.gates import Entry, Gate, Quota, Slot, Waiter
 from tests.unit.backend.sqlite.samples import EVERY_CHARACTER, NOW, a_database
@@ -52,7 +52,10 @@ SAMPLES: dict[Table[Any, Any], tuple[Any, Any]] = {
         ),
     ),
     LEDGERS: ((TEXT, TEXT), Ledger((Share(TEXT, 3, {TEXT: MAX_AMOUNT}),))),
-    HOLDS: ((TEXT, TEXT), Hold(root_id=TEXT, amounts={TEXT: 1}, until=NOW, state="cancelled")),
+    RESERVATIONS: (
+        (TEXT, TEXT),
+        Reservation(root_id=TEXT, amounts={TEXT: 1}, until=NOW, state="cancelled"),
+    ),
     MARKS: ((TEXT, TEXT), NOW),
     ATTACHED: ((TEXT, TEXT), NOW),
     GATES: (TEXT, Gate(quota=Quota(quota_policy_id=TEXT), slots=2, entries=3, ends_at=NOW)),
@@ -98,7 +101,10 @@ def _some_row(chance: random.Random, table: Table[Any, Any]) -> tuple[Any, Any]:
     rows: dict[Table[Any, Any], tuple[Any, Any]] = {
         CONFIG: (other, ConfigDocument(other, 1, b"x", at)),
         BUDGETS: (other, Budget(budget_id=other, next_reset_at=at)),
-        HOLDS: ((name, other), Hold(root_id=chance.choice("ab"), amounts={}, until=at)),
+        RESERVATIONS: (
+            (name, other),
+            Reservation(root_id=chance.choice("ab"), amounts={}, until=at),
+        ),
         MARKS: ((name, other), at),
         GATES: (other, Gate(ends_at=at)),
         SLOTS: ((name, other), Slot("h", at)),
@@ -113,17 +119,17 @@ def test_an_order_is_walked_as_it_is_in_memory(
     tables: SqliteTables, order: Order[Any, Any]
 ) -> None:
     chance, memory = random.Random(order.name), MemoryTables()
-    shelves: list[Any] = [("a",), ("b",), ("q",)] if COLUMNS[order].shelf else [()]
+    buckets: list[Any] = [("a",), ("b",), ("q",)] if COLUMNS[order].bucket else [()]
     for _ in range(120):
         key, value = _some_row(chance, order.table)
         rows = {key: None if chance.random() < 0.3 else value}
         put(tables, order.table, rows)
         put(memory, order.table, rows)
-        shelf, limit = chance.choice(shelves), chance.randrange(5)
+        bucket, limit = chance.choice(buckets), chance.randrange(5)
         upto = chance.choice([None, 0, 3])
-        places = memory.places(order, shelf, None, None, 99)
+        places = memory.places(order, bucket, None, None, 99)
         after = chance.choice([None, *places])
-        span = (shelf, after, upto, limit)
+        span = (bucket, after, upto, limit)
         assert tables.ordered(order, *span) == memory.ordered(order, *span)
         assert tables.places(order, *span) == memory.places(order, *span)
 

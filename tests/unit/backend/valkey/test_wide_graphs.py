@@ -26,7 +26,7 @@ async def test_a_source_of_many_edges_that_comes_last_looks_at_none_of_them(
     # and once more by the commit, because they might have come meanwhile.
     assert looks(server) - before <= 2 * (2 * MEMBERS + EDGES) + OTHER_LOOKS
     (first,) = await driver.claim_all(lanes=("wide",), n=2)
-    await driver.engine.outcomes.complete(first.held)
+    await driver.engine.outcomes.complete(first.proof)
     await driver.engine.settling.drain()
     snapshot = await driver.engine.flow_reads.describe_flow(graph.flow_id)
     assert snapshot is not None

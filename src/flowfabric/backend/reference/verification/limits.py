@@ -9,8 +9,8 @@ from flowfabric.backend.reference.limit_tables import (
     BUDGETS,
     ENTRIES,
     GATES,
-    HOLDS,
     LEDGERS,
+    RESERVATIONS,
     SLOTS,
 )
 from flowfabric.backend.reference.tables import RECORDS, Table
@@ -60,7 +60,7 @@ def _check_gate(tx: Transaction, name: str, gate: Gate) -> Iterator[Discrepancy]
 
 def _check_budgets(tx: Transaction) -> Iterator[Discrepancy]:
     budgets = dict(rows_of(tx.tables, BUDGETS))
-    for (budget_id, name), _ in rows_of(tx.tables, HOLDS):
+    for (budget_id, name), _ in rows_of(tx.tables, RESERVATIONS):
         if budget_id not in budgets:
             yield Discrepancy("hold", f"{budget_id} {name}", "no owner", "a budget")
     held, ends = _held(tx, budgets)
@@ -84,7 +84,7 @@ def _held(tx: Transaction, budgets: dict[str, Budget]) -> tuple[_Sums, dict[str,
     """What open holds set aside at every level, and per root when the first hold ends."""
     sums: _Sums = defaultdict(Counter)
     ends: dict[str, int] = {}
-    for (budget_id, _), hold in rows_of(tx.tables, HOLDS):
+    for (budget_id, _), hold in rows_of(tx.tables, RESERVATIONS):
         budget = budgets.get(budget_id)
         if budget is None:
             continue

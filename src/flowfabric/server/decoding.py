@@ -1,0 +1,231 @@
+"""Strict decoding of bodies and queries; every error names the place and the reason."""
+
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import cache
+from typing import Any, Final, get_args, get_origin
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from flowfabric.core.faults import path_and_reason, path_of
+from flowfabric.core.ids import parse_execution_id
+from flowfabric.core.ids import parse_uuid as parse_any_uuid
+from flowfabric.core.tokens import token_from_text
+from flowfabric.errors import (
+    InvalidBody,
+    InvalidContentType,
+    InvalidInput,
+    InvalidJson,
+    InvalidParameter,
+    PayloadTooLarge,
+)
+from flowfabric.operations.types import EXECUTION_PATTERN, UUID_PATTERN, Params, Part
+from flowfabric.server.route import Route
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+_PLACES: Final = re.compile(r"[^.\[\]]+").findall
+_MAX_PARAMETERS: Final = 100
+_JSON: Final = b"application/json"
+
+
+class ClientDisconnected(Exception):
+    """The client has closed its connection; no answer can reach it."""
+
+
+# ---- bodies
+
+
+async def read_body(receive: Receive, headers: dict[bytes, bytes], route: Route) -> bytes:
+    """The body; refused as soon as it is known to be too large."""
+    declared = headers.get(b"content-length", b"")
+    if declared.isdigit() and int(declared) > route.limit:
+        raise too_large(route)
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnected
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body", False):
+        return _within(body, route)
+    parts = [body]
+    size = len(body)
+    while message.get("more_body", False):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnected
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > route.limit:
+            raise too_large(route)
+    return _within(b"".join(parts), route)
+
+
+def _within(body: bytes, route: Route) -> bytes:
+    if len(body) > route.limit:
+        raise too_large(route)
+    return body
+
+
+def too_large(route: Route) -> PayloadTooLarge:
+    return PayloadTooLarge(limit_bytes=route.limit, route=route.path)
+
+
+def check_content_type(headers: dict[bytes, bytes]) -> None:
+    given = headers.get(b"content-type", b"")
+    if given != _JSON and given.partition(b";")[0].strip().lower() != _JSON:
+        raise InvalidContentType("expected application/json")
+
+
+@cache
+def _decoder(kind: type[Part]) -> msgspec.json.Decoder[Part]:
+    return msgspec.json.Decoder(kind, dec_hook=token_from_text)
+
+
+def decode_body(kind: type[Part], body: bytes) -> Part:
+    try:
+        return _decoder(kind).decode(body)
+    except msgspec.ValidationError as fault:
+        return _without_nulls(kind, body, str(fault))
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise InvalidJson(str(fault)) from None
+    except RecursionError:
+        raise InvalidJson("nested too deeply") from None
+
+
+def _without_nulls(kind: type[Part], body: bytes, message: str) -> Part:
+    """Null is the same as absent; nulls are removed only after plain decoding failed."""
+    value = _untyped(body)
+    if b"null" not in body:
+        return _refuse(message, value)
+    try:
+        pruned = _pruned(kind, value)
+        if pruned == value:
+            return _refuse(message, value)
+        return _decoder(kind).decode(msgspec.json.encode(pruned))
+    except msgspec.ValidationError as fault:
+        return _refuse(str(fault), value)
+    except RecursionError:
+        raise InvalidJson("nested too deeply") from None
+
+
+def _untyped(body: bytes) -> object:
+    """The body as plain values; fails for a number that is too large."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise InvalidJson(str(fault)) from None
+    except RecursionError:
+        raise InvalidJson("nested too deeply") from None
+
+
+def _pruned(kind: object, value: object) -> object:
+    """The value without the nulls of optional members of its structs."""
+    if isinstance(value, list):
+        inner = [one for one in _members(kind) if one is not None]
+        return [_pruned(inner[0], one) for one in value] if inner else value
+    struct = _struct_in(kind)
+    if struct is None or not isinstance(value, dict):
+        return value
+    fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
+    return {
+        name: _pruned(fields[name].type, one) if name in fields else one
+        for name, one in value.items()
+        if one is not None or name not in fields or fields[name].required
+    }
+
+
+def _members(kind: object) -> tuple[object, ...]:
+    """The item types of the lists a type may be."""
+    if get_origin(kind) in (list, tuple):
+        return get_args(kind)[:1]
+    return tuple(found for one in get_args(kind) for found in _members(one))
+
+
+def _struct_in(kind: object) -> type[msgspec.Struct] | None:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return kind
+    return next((found for one in get_args(kind) if (found := _struct_in(one))), None)
+
+
+def _refuse(message: str, value: object) -> Part:
+    raise InvalidBody(_detail_of(message, value)) from None
+
+
+def _detail_of(message: str, value: object) -> str:
+    """For a malformed id what is wrong with it; for anything else what was expected."""
+    for pattern, check in _ID_CHECKS.items():
+        if repr(pattern)[1:-1] in message or pattern in message:
+            place = path_of(message)
+            try:
+                check(_value_at(value, place), place)
+            except InvalidInput as fault:
+                return fault.detail
+    return path_and_reason(message, "body")
+
+
+def _value_at(value: object, place: str) -> object:
+    for step in _PLACES(place):
+        if isinstance(value, list):
+            value = value[int(step)]
+        elif isinstance(value, dict):
+            value = value.get(step)
+    return value
+
+
+def _execution_id_at(text: object, place: str) -> str:
+    try:
+        return parse_execution_id(text)
+    except InvalidInput as fault:
+        raise InvalidInput(f"{place}: {fault.detail.partition(': ')[2]}") from None
+
+
+_ID_CHECKS: Final[dict[str, Callable[[object, str], str]]] = {
+    EXECUTION_PATTERN: _execution_id_at,
+    UUID_PATTERN: parse_any_uuid,
+}
+
+
+# ---- queries
+
+
+@cache
+def _repeatable(kind: type[Params]) -> frozenset[str]:
+    fields = msgspec.structs.fields(kind)
+    return frozenset(field.encode_name for field in fields if get_origin(field.type) is tuple)
+
+
+@cache
+def _optional_numbers(kind: type[Params]) -> frozenset[str]:
+    """Parameters of which the lenient conversion would take the text `null` for None."""
+    fields = msgspec.structs.fields(kind)
+    return frozenset(
+        field.encode_name
+        for field in fields
+        if type(None) in get_args(field.type) and str not in get_args(field.type)
+    )
+
+
+def decode_query(kind: type[Params], query_string: bytes) -> Params:
+    """The parameters; an empty value is the same as none."""
+    try:
+        pairs = parse_qsl(
+            query_string.decode("ascii"), errors="strict", max_num_fields=_MAX_PARAMETERS
+        )
+    except (UnicodeDecodeError, ValueError):
+        raise InvalidParameter("query: cannot be read") from None
+    repeatable, optional_numbers = _repeatable(kind), _optional_numbers(kind)
+    given: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in optional_numbers and value.lower() == "null":
+            raise InvalidParameter(f"{name}: expected int, got null")
+        if name in repeatable:
+            given.setdefault(name, []).append(value)
+        elif name in given:
+            raise InvalidParameter(f"{name}: given twice")
+        else:
+            given[name] = value
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as fault:
+        raise InvalidParameter(path_and_reason(str(fault), "query")) from None
