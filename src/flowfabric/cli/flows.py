@@ -12,8 +12,8 @@ from flowfabric.cli import show
 from flowfabric.cli.executions import Reason
 from flowfabric.cli.target import DEFAULT_URL, Json, Url, ask
 from flowfabric.fabric.admin import Admin, edges_of
-from flowfabric.operations.executions import FoundExecution, Search
-from flowfabric.operations.flows import FlowSnapshot
+from flowfabric.operations.execution_queries import FoundExecution, Search
+from flowfabric.operations.flow_queries import FlowSnapshot
 
 app = typer.Typer()
 

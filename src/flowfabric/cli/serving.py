@@ -159,8 +159,7 @@ def _metrics_of(fabric: "FlowFabric", port: int | None) -> Iterator[None]:
         yield
         return
     try:
-        from flowfabric.telemetry.exposing import LOOPBACK, serving_metrics
-        from flowfabric.telemetry.metrics import Metrics
+        from flowfabric.telemetry.metrics import LOOPBACK, Metrics, serving_metrics
     except ModuleNotFoundError as fault:
         fail(f"--metrics-port needs the package {fault.name}: install flowfabric[telemetry]")
     metrics = Metrics()

@@ -14,7 +14,7 @@ from flowfabric.errors import (
     ExecutionSkipped,
     FlowFabricError,
 )
-from flowfabric.operations.ends import Ended
+from flowfabric.operations.execution_queries import Ended
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import WaitChildren
 from flowfabric.worker import codecs

@@ -21,7 +21,7 @@ from flowfabric.core.suspensions import ReceivedSignal
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.errors import ConfigError
 from flowfabric.operations.attempts import NewWaitpoint, Satisfied, SuspendOrder
-from flowfabric.operations.executions import ResumeSignals
+from flowfabric.operations.execution_queries import ResumeSignals
 from flowfabric.operations.workers import Delay
 from flowfabric.worker import codecs
 from flowfabric.worker.calls import fence_of, suspend_of
