@@ -44,7 +44,7 @@ class Edge(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=Tr
 
 
 def edge_key(edge: Edge) -> tuple[str, str]:
-    """What tells an edge from all others: an edge id means something only in its flow."""
+    """An edge id is unique only in its flow."""
     return edge.flow_id, edge.edge_id
 
 
@@ -265,7 +265,7 @@ def resolved_edges(group: Group) -> int:
 
 
 def overfull(target: str, edges: int) -> InvariantViolation:
-    """Stored data contradicts itself: a group is told more outcomes than it has edges."""
+    """Stored data contradicts itself: a group counts more outcomes than it has edges."""
     return InvariantViolation(f"group of {target}: more outcomes than its {edges} edges")
 
 

@@ -119,11 +119,6 @@ def fnv1a(text: str) -> int:
     return value
 
 
-def fnv1a_u16_mod(text: str, modulus: int) -> int:
-    """The low sixteen bits of the hash, modulo `modulus`; 0 when that is 0."""
-    return (fnv1a(text) & MAX_INDEX) % modulus if modulus else 0
-
-
 def xor8hex(text: str) -> str:
     """Both halves of the hash folded into eight hex digits."""
     value = fnv1a(text)
