@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowfabric.core.partitions import (
+from flowfabric.core.ids import (
     Family,
     PartitionCounts,
     PartitionKey,

@@ -6,7 +6,6 @@ from typing import Any, Final
 import msgspec
 
 from flowfabric.core.edge_policies import EdgePolicy
-from flowfabric.core.flow_plan import FlowGuard, FlowPlan, Require
 from flowfabric.core.graph import (
     CancelPolicy,
     Edge,
@@ -16,7 +15,7 @@ from flowfabric.core.graph import (
     judge,
     resolved_edges,
 )
-from flowfabric.core.plan import Event, Guard, Plan
+from flowfabric.core.plan import Event, FlowGuard, FlowPlan, Guard, Plan, Require
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import at_version
 from flowfabric.core.states import LIMIT_REASONS, LIVE
