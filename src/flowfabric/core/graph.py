@@ -119,7 +119,7 @@ class Flow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=Tr
 
 
 class GraphEdit(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows a plan puts beside its record: new or moved edges, and the groups that count them.
+    """Rows that a plan writes with its record: new or moved edges, and the groups that count them.
 
     A group decided from a reading names that reading in `seen`, None if there was none: when it has
     changed since, the plan is refused.
@@ -141,7 +141,7 @@ def live_members(flow: Flow) -> int:
 
 
 def grown(flow: Flow, *, members: int = 0, edges: int = 0) -> Flow:
-    """The flow with more members and edges; its revision tells editors that it was changed."""
+    """The flow with more members and edges; its revision shows editors that it was changed."""
     return msgspec.structs.replace(
         flow,
         node_count=flow.node_count + members,

@@ -16,7 +16,7 @@ NO_ATTEMPT: Final = -1
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """One try at an execution. The open one is part of the record, ended ones have rows of their own."""
+    """One try at an execution. The open one is part of the record, an ended one a row."""
 
     index: int
     attempt_id: str

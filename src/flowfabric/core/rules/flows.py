@@ -35,7 +35,7 @@ def join(flow_id: str, record: Record, create: Flow | None = None) -> FlowPlan:
 
 
 def stage(edge: Edge, group: Group | None, revision: int) -> FlowPlan:
-    """Put an edge beside the graph: counted, but holding nobody back yet."""
+    """Stage an edge: it is counted, but nobody waits for it yet."""
     before = group or Group(target=edge.target, flow_id=edge.flow_id)
     after = _replace(before, staged=before.staged + 1)
     staged = _replace(edge, state="staged", round=before.round)
@@ -101,7 +101,7 @@ def combine(flow_id: str, target: str, group: Group | None, policy: EdgePolicy) 
 
 
 def cancel_flow(flow_id: str, policy: CancelPolicy, reason: str, version: int = 0) -> FlowPlan:
-    """End a flow and, in the same step, as many of the members it covers as a step may."""
+    """End a flow and, in the same step, as many of the members to cancel as a step may."""
     return FlowPlan(
         flow_id=flow_id,
         rule="cancel",
