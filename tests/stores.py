@@ -12,7 +12,7 @@ from flowfabric.app import backend_of
 from flowfabric.backend.base import Backend
 from flowfabric.backend.sqlite import schema
 from flowfabric.config import Settings, parse_store_url
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts
 from tests.rotation import on_stores
 from tests.valkey_server import shared_cluster, shared_server
 

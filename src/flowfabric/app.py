@@ -14,7 +14,7 @@ from flowfabric.backend.observed import observed
 from flowfabric.backend.sqlite import Durability, damage_of, open_sqlite, pending_steps, repair
 from flowfabric.backend.types import ConfigPut, Discrepancy
 from flowfabric.config import Settings, StoreUrl
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts
 from flowfabric.core.tokens import Secret
 from flowfabric.duties.loop import Duties, DutyLoop
 from flowfabric.duties.retention import Retention

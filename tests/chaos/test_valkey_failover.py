@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from flowfabric.backend.valkey.keys import CONFIG, lane_key, slot_of
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts
 from flowfabric.engine import Engine
 from flowfabric.operations.workers import ClaimOrder
 from tests.chaos.valkey_load import (

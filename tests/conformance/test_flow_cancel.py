@@ -9,8 +9,8 @@ import pytest
 
 from flowfabric.backend.base import Backend
 from flowfabric.backend.types import NamedClaim, Offer
+from flowfabric.core.apply import MEMBERS_PER_STEP
 from flowfabric.core.backoff import Backoff
-from flowfabric.core.flow_apply import MEMBERS_PER_STEP
 from flowfabric.core.graph import flow_state
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on

@@ -11,7 +11,7 @@ import pytest
 
 from flowfabric.backend.base import Backend
 from flowfabric.backend.flow_store import MemberQuery
-from flowfabric.core import flow_apply, new_execution, settle
+from flowfabric.core import apply, new_execution, settle
 from flowfabric.core.new_execution import Size
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.duties.sweep import TimerSweep
@@ -46,7 +46,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few things fit a step, so that small graphs need many."""
     monkeypatch.setattr(settle, "EDGES_PER_STEP", 3)
     monkeypatch.setattr(settle, "PAGE", 3)
-    monkeypatch.setattr(flow_apply, "MEMBERS_PER_STEP", 3)
+    monkeypatch.setattr(apply, "MEMBERS_PER_STEP", 3)
     tiny = (Size(2, 2, 1_000), Size(2, 3, 1_000))
     monkeypatch.setattr(new_execution.chunks_of, "__defaults__", tiny)
 

@@ -6,11 +6,10 @@ import msgspec
 
 from flowfabric.backend.base import Backend
 from flowfabric.backend.flow_store import EdgeQuery, MemberQuery
-from flowfabric.core.flow_apply import MEMBERS_PER_STEP
-from flowfabric.core.flow_plan import FlowApplied, FlowPlan, FlowRefused
+from flowfabric.core.apply import MEMBERS_PER_STEP
 from flowfabric.core.graph import Edge, GraphEdit
 from flowfabric.core.ids import for_flow
-from flowfabric.core.plan import Guard, Plan
+from flowfabric.core.plan import FlowApplied, FlowPlan, FlowRefused, Guard, Plan
 from flowfabric.core.rules.flows import cancel_flow, join, set_flow_tags, stage
 from flowfabric.errors import Bug
 from tests.conformance.driver import Driver, stranger

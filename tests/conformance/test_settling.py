@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from flowfabric.backend.base import Backend
-from flowfabric.core.flow_plan import FlowApplied, FlowPlan
 from flowfabric.core.graph import GraphEdit, Group
 from flowfabric.core.ids import for_flow
+from flowfabric.core.plan import FlowApplied, FlowPlan
 from flowfabric.errors import ExecutionNotActive, InvariantViolation
 from tests.conformance.driver import PERMANENT, RETRIES, TRANSIENT, Driver, refused, unfenced
 from tests.conformance.editing import new_flow

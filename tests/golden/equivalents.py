@@ -54,13 +54,13 @@ _REASONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         )
     },
     "a view shows members in its state, and a flow is there while it has work": {
-        "core.flow_apply._cancel": (
+        "core.apply._cancel": (
             f"record is None or {_NOT_CANCELLED} -> record is None and {_NOT_CANCELLED}",
             "False -> True",
             "False -> True",
         ),
-        "core.flow_apply.cancel_members": ("0 -> 1",),
-        "core.flow_apply.go_on_with": (
+        "core.apply.cancel_members": ("0 -> 1",),
+        "core.apply.go_on_with": (
             "rows.flow(flow.flow_id) or flow -> rows.flow(flow.flow_id) and flow",
         ),
     },

@@ -14,7 +14,7 @@ from flowfabric.backend.valkey.library import INTERFACE, NAME, library
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.topology import Standalone
 from flowfabric.config import Settings, StoreUrl
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import (
     FlowFabricError,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from flowfabric.config import Settings
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import AuthFault, FlowFabricError, PartitionMismatch, ProtocolFault
 from flowfabric.operations.executions import Submission

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
-from flowfabric.core.ids import compose
+from flowfabric.core.ids import PartitionCounts, compose
 from flowfabric.core.limits.asks import (
     Admission,
     Ask,
@@ -27,7 +27,6 @@ from flowfabric.core.limits.asks import (
 )
 from flowfabric.core.limits.budgets import MAX_AMOUNT, Budget
 from flowfabric.core.limits.gates import Quota, key_gate, quota_gate
-from flowfabric.core.partitions import PartitionCounts
 
 # A mechanism, by the name of its method, and a batch for it.
 Call = tuple[str, list[Any]]

@@ -9,7 +9,7 @@ import msgspec
 
 from flowfabric.backend.base import Backend
 from flowfabric.backend.coalesce import Store
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts
 from flowfabric.core.tokens import Secret
 from flowfabric.duties.retention import Retention
 from flowfabric.duties.sweep import TimerSweep

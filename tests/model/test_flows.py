@@ -4,7 +4,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from flowfabric.core import flow_apply, settle
+from flowfabric.core import apply, settle
 from tests.model.flows import flows_model_of
 from tests.model.sides import STORES
 from tests.stores import COMPARED
@@ -20,7 +20,7 @@ def test_flows_go_by_the_book(store: str, steps: str, monkeypatch: pytest.Monkey
         monkeypatch.setattr(settle, "EDGES_PER_STEP", 2)
         monkeypatch.setattr(settle, "LOOKS_PER_STEP", 5)
         monkeypatch.setattr(settle, "PAGE", 2)
-        monkeypatch.setattr(flow_apply, "MEMBERS_PER_STEP", 2)
+        monkeypatch.setattr(apply, "MEMBERS_PER_STEP", 2)
     # Each step is several acts, so a third of what the profile allows takes as long as the whole.
     third = settings(max_examples=settings().max_examples // 3)
     run_state_machine_as_test(flows_model_of(STORES[store]), settings=third)

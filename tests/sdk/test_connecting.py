@@ -7,7 +7,7 @@ import pytest
 from flowfabric import ConfigError, FlowFabric, WorkerConfig, connect, connect_with
 from flowfabric.app import backend_of, close_engine, engine_over
 from flowfabric.config import Settings, parse_store_url
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts
 from flowfabric.errors import PartitionMismatch, StoreTimeout, TransportFault
 from flowfabric.fabric.connection import Connection, connection_on
 from flowfabric.worker.layers import Metrics, layered

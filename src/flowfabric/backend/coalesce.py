@@ -22,7 +22,6 @@ from flowfabric.backend.types import (
     StreamRefused,
     With,
 )
-from flowfabric.core.flow_plan import FlowAnswer, FlowPlan, check_flow_plan
 from flowfabric.core.limits.asks import (
     Admission,
     AdmitAnswer,
@@ -33,7 +32,15 @@ from flowfabric.core.limits.asks import (
     Vacate,
 )
 from flowfabric.core.new_execution import NewExecution, NewGraph
-from flowfabric.core.plan import Answer, Plan, Refused, check_plan
+from flowfabric.core.plan import (
+    Answer,
+    FlowAnswer,
+    FlowPlan,
+    Plan,
+    Refused,
+    check_flow_plan,
+    check_plan,
+)
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.streams import FramePage
 

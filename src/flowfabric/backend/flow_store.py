@@ -6,9 +6,9 @@ from typing import Literal, Protocol
 import msgspec
 
 from flowfabric.backend.limit_store import Answered
-from flowfabric.core.flow_plan import FlowAnswer, FlowPlan
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.new_execution import NewGraph
+from flowfabric.core.plan import FlowAnswer, FlowPlan
 from flowfabric.core.record import Record
 from flowfabric.core.states import State
 

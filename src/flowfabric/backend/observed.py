@@ -10,10 +10,18 @@ from typing import Any, Final, TypeVar, cast
 from flowfabric.backend.base import Answered, Backend
 from flowfabric.backend.flow_store import GraphCreated, GraphRefused
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, Finished, NamedClaim, Offer
-from flowfabric.core.flow_plan import FlowAnswer, FlowApplied, FlowPlan
 from flowfabric.core.graph import Group
 from flowfabric.core.new_execution import NewGraph
-from flowfabric.core.plan import Answer, Applied, EndAttempt, Plan, Refused
+from flowfabric.core.plan import (
+    Answer,
+    Applied,
+    EndAttempt,
+    FlowAnswer,
+    FlowApplied,
+    FlowPlan,
+    Plan,
+    Refused,
+)
 from flowfabric.core.states import FINAL
 from flowfabric.errors import FlowFabricError
 from flowfabric.telemetry.observer import NO_OBSERVER, Observer

@@ -7,10 +7,9 @@ import msgspec
 
 from flowfabric.core.documents import Document, Redacted
 from flowfabric.core.events import HistoryEntry, LogEntry
-from flowfabric.core.flow_plan import FlowRefused
 from flowfabric.core.graph import Edge, Flow, Group, Upstream
 from flowfabric.core.journal import JournalEntry
-from flowfabric.core.plan import Answer, Family, Fence
+from flowfabric.core.plan import Answer, Family, Fence, FlowRefused
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.states import State
 from flowfabric.errors import FlowFabricError

@@ -12,8 +12,7 @@ import msgspec
 from flowfabric.client.operations import http_transport
 from flowfabric.client.rest import Rest, get_execution
 from flowfabric.client.waiting import Ends, HttpWaiter
-from flowfabric.core.ids import partition_of
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts, partition_of
 from flowfabric.core.tokens import Secret
 from flowfabric.engine.flows import CHILDREN
 from flowfabric.errors import (

@@ -20,8 +20,7 @@ from flowfabric.config.settings import (
     token_digest,
 )
 from flowfabric.core.faults import path_and_reason
-from flowfabric.core.ids import check_lane, check_namespace
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts, check_lane, check_namespace
 from flowfabric.core.scopes import Scope
 from flowfabric.core.tokens import Secret, check_secret
 from flowfabric.errors import ConfigError, InvalidInput

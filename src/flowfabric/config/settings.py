@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 import msgspec
 
 from flowfabric.core.duty_filter import DutyFilter
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts
 from flowfabric.core.scopes import SCOPES, Scope
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import InvalidInput

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from hashlib import sha256
 from typing import Final, Literal
 
-from flowfabric.core.partitions import xor8hex
+from flowfabric.core.ids import xor8hex
 from flowfabric.errors import InvalidCapabilities, InvalidInput
 
 Side = Literal["required", "worker"]

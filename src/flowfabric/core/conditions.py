@@ -143,7 +143,7 @@ def completed(condition: Condition, timeout_behavior: str) -> Condition:
 
 
 class TreeNode(NamedTuple):
-    """A node, where it stands, and on which level; the root is on the first."""
+    """A node with its path and depth; the root has depth 1."""
 
     path: str
     depth: int
@@ -192,7 +192,7 @@ def first_key(condition: Condition) -> str:
 
 
 def required_names(condition: Condition) -> tuple[str, ...]:
-    """The signal names a person may be told to send; none stands for any."""
+    """The signal names that may be sent; none stands for any."""
     match condition.condition_type:
         case "operator_only":
             return (OPERATOR_ONLY,)

@@ -1,4 +1,4 @@
-"""What the passing of an instant does to a record. One timer per record, one table of causes."""
+"""What a due timer does to a record: one timer per record, one table of causes."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -45,7 +45,7 @@ def due_instant(record: Record, now: int) -> str:
 
 
 def on_due(record: Record, context: DueContext, now: int) -> tuple[str, Plan] | None:
-    """The duty's name and the plan for a record whose timer has passed; None when none has."""
+    """The duty's name and the plan for a record whose timer is due; None when none is."""
     match due_instant(record, now):
         case "":
             return None

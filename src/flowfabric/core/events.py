@@ -11,7 +11,7 @@ from flowfabric.core.states import HELD
 
 
 class LogEntry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """One step as subscribers see it."""
+    """One change as subscribers read it."""
 
     at: int
     execution_id: str = ""
@@ -30,10 +30,10 @@ class LogEntry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_onl
 
 
 def entry_of(event: Event, holder: Record, record: Record, now: int) -> LogEntry | None:
-    """The entry an event becomes: `holder` is the record whose lease it tells about.
+    """The entry an event becomes: `holder` is the record whose lease it is about.
 
     A blind plan does not know whether anybody held the record, so the family `lease` falls away
-    here when nobody did. The epoch stays, like the record's own: it orders what shares an instant.
+    here when nobody did. The epoch stays: it orders entries that share an instant.
     """
     held = holder.state in HELD
     families = event.families
@@ -60,7 +60,7 @@ def entry_of(event: Event, holder: Record, record: Record, now: int) -> LogEntry
 
 
 def signal_event(signal_id: str, waitpoint_id: str, source_identity: str, effect: str) -> Event:
-    """Word of a signal: accepted, buffered, or recognised as a repeat."""
+    """A signal was accepted, buffered, or recognised as a repeat."""
     details = {
         "signal_id": signal_id,
         "waitpoint_id": waitpoint_id,
@@ -70,7 +70,7 @@ def signal_event(signal_id: str, waitpoint_id: str, source_identity: str, effect
     return Event("signal", ("signal",), details)
 
 
-# Releases that also end an attempt, so that the ended attempt tells them.
+# Releases that also end an attempt: the history reads them from the ended attempt.
 ENDINGS: Final = frozenset(
     {
         "completed",
@@ -83,8 +83,8 @@ ENDINGS: Final = frozenset(
 )
 
 
-# How the reason of a release begins by which an execution expired, and how that of an acquisition
-# ends which resumed an attempt.
+# The reason of a release that expired an execution begins with EXPIRED; that of an acquisition that
+# resumed an attempt ends with RESUMED.
 EXPIRED: Final = "expired:"
 RESUMED: Final = "_resumed"
 
@@ -94,7 +94,7 @@ def is_ending(reason: str) -> bool:
 
 
 def is_kept(entry: LogEntry) -> bool:
-    """Whether the entry is stored beside the record, because no attempt will tell it."""
+    """Whether the entry is stored with the record, because no attempt will show it."""
     if entry.kind == "acquired":
         return entry.details.get("reason", "").endswith(RESUMED)
     if entry.kind == "released":
@@ -113,7 +113,7 @@ class HistoryEntry(msgspec.Struct, frozen=True):
 def history_of(
     record: Record, ended: Iterable[Attempt], kept: Iterable[LogEntry]
 ) -> list[HistoryEntry]:
-    """The lease history: what attempts tell, joined with the unusual entries, oldest first."""
+    """The lease history from attempts and kept entries, oldest first."""
     attempts = [*ended, *([record.attempt] if record.attempt else [])]
     rows = [_kept(entry) for entry in kept]
     for attempt in attempts:

@@ -69,7 +69,7 @@ _NO_WORKER: Final = "no connected worker satisfies required_capabilities"
 
 
 def facets(record: Record, scene: Scene | None = None, *, strict: bool = False) -> Facets:
-    """The vector of a record. What no rule writes is refused when `strict`, else shown as not
+    """The vector of a record. What no rule writes is refused when `strict`, else projected as not
     blocked by anything."""
     vector = _project(record, scene)
     if is_legal(record):

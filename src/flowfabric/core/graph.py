@@ -44,7 +44,7 @@ class Edge(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=Tr
 
 
 def edge_key(edge: Edge) -> tuple[str, str]:
-    """What tells an edge from all others: an edge id means something only in its flow."""
+    """An edge id is unique only in its flow."""
     return edge.flow_id, edge.edge_id
 
 
@@ -119,7 +119,7 @@ class Flow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=Tr
 
 
 class GraphEdit(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows a plan puts beside its record: new or moved edges, and the groups that count them.
+    """Rows that a plan writes with its record: new or moved edges, and the groups that count them.
 
     A group decided from a reading names that reading in `seen`, None if there was none: when it has
     changed since, the plan is refused.
@@ -141,7 +141,7 @@ def live_members(flow: Flow) -> int:
 
 
 def grown(flow: Flow, *, members: int = 0, edges: int = 0) -> Flow:
-    """The flow with more members and edges; its revision tells editors that it was changed."""
+    """The flow with more members and edges; its revision shows editors that it was changed."""
     return msgspec.structs.replace(
         flow,
         node_count=flow.node_count + members,
@@ -265,7 +265,7 @@ def resolved_edges(group: Group) -> int:
 
 
 def overfull(target: str, edges: int) -> InvariantViolation:
-    """Stored data contradicts itself: a group is told more outcomes than it has edges."""
+    """Stored data contradicts itself: a group counts more outcomes than it has edges."""
     return InvariantViolation(f"group of {target}: more outcomes than its {edges} edges")
 
 

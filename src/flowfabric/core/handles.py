@@ -1,4 +1,4 @@
-"""Attempt handles: the opaque cookie by which a worker refers to the attempt it runs."""
+"""Attempt handles: opaque bytes by which a worker refers to the attempt it runs."""
 
 import struct
 from typing import Final, Literal
@@ -103,7 +103,7 @@ def _packed(text: str) -> bytes:
 
 
 class _Reader:
-    """Takes fields off the front of the bytes and says which one is broken."""
+    """Reads field after field; an error names the broken one."""
 
     __slots__ = ("_at", "_data")
 

@@ -1,15 +1,135 @@
-"""Identifiers: reading them strictly at the edge, taking them apart cheaply inside.
+"""Identifiers, and the partition of the store that each belongs to: read strictly at the edge,
+taken apart cheaply inside.
 
 Checks accept anything and answer with the value or `InvalidInput`, which names the field and the
 reason but never repeats the value: it may be long, hostile or secret.
 """
 
 import re
-from typing import Final, NewType
+from binascii import crc_hqx
+from typing import Final, Literal, NewType
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from flowfabric.core.partitions import MAX_INDEX, PartitionCounts, parse_index
+import msgspec
+
 from flowfabric.errors import InvalidInput
+
+Family = Literal["flow", "budget", "quota"]
+
+MAX_INDEX: Final = 0xFFFF
+
+_TAGS: Final[dict[Family, str]] = {"flow": "fp", "budget": "b", "quota": "q"}
+_FAMILIES: Final = {tag: family for family, tag in _TAGS.items()}
+
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,4}").fullmatch
+
+_FNV_BASIS: Final = 0xCBF29CE484222325
+_FNV_PRIME: Final = 0x100000001B3
+_U64: Final = 0xFFFFFFFFFFFFFFFF
+_U32: Final = 0xFFFFFFFF
+
+
+def crc16(data: bytes) -> int:
+    """CRC-16/XMODEM, the checksum by which a Valkey cluster assigns slots."""
+    return crc_hqx(data, 0)
+
+
+def crc16_of_uuid(uuid: str) -> int:
+    """The checksum of a canonical UUID's sixteen bytes."""
+    return crc_hqx(bytes.fromhex(uuid.replace("-", "")), 0)
+
+
+def parse_index(text: str) -> int | None:
+    """A partition index in its only spelling: no sign, no leading zeros, sixteen bits."""
+    if _INDEX(text) is None:
+        return None
+    index = int(text)
+    return index if index <= MAX_INDEX else None
+
+
+class PartitionCounts(msgspec.Struct, frozen=True):
+    """How many partitions each family has; fixed for the life of a deployment."""
+
+    flow: int = 256
+    budget: int = 32
+    quota: int = 32
+
+    def __post_init__(self) -> None:
+        for family in self.__struct_fields__:
+            count = getattr(self, family)
+            if type(count) is not int or not 0 < count <= MAX_INDEX:
+                raise InvalidInput(f"num_{family}_partitions: expected 1 to {MAX_INDEX}")
+
+    def of_flow(self, flow_id: str) -> int:
+        """The partition of a flow and all its members."""
+        return crc16_of_uuid(flow_id) % self.flow
+
+    def of_budget(self, budget_id: str) -> int:
+        """The partition of a budget."""
+        return crc16_of_uuid(budget_id) % self.budget
+
+    def of_quota(self, quota_id: str) -> int:
+        """The partition of a quota policy."""
+        return crc16_of_uuid(quota_id) % self.quota
+
+    def of_lane(self, lane: str, uuid: str, shards: int = 1) -> int:
+        """The partition of a standalone execution; `shards` spreads a lane over several."""
+        name = lane.encode()
+        if shards > 1 and (shard := crc16_of_uuid(uuid) % shards):
+            # Shard 0 keeps the bare name, so raising `shards` leaves it where the lane was.
+            name += shard.to_bytes(2, "big")
+        return crc16(name) % self.flow
+
+    def of_key(self, namespace: str, key: str) -> int:
+        """The partition of a standalone execution submitted with an idempotency key."""
+        return crc16(f"{namespace}:{key}".encode()) % self.flow
+
+
+class PartitionKey(msgspec.Struct, frozen=True):
+    """A partition as clients see it: opaque text such as `{fp:7}`."""
+
+    family: Family
+    index: int
+
+    def __str__(self) -> str:
+        return f"{{{_TAGS[self.family]}:{self.index}}}"
+
+
+def parse_partition_key(text: object) -> PartitionKey:
+    """Read a partition key that came from outside."""
+    if not isinstance(text, str):
+        raise _bad_key("expected a string")
+    if len(text) < 2 or text[0] != "{" or text[-1] != "}":
+        raise _bad_key("missing braces")
+    tag, colon, number = text[1:-1].partition(":")
+    if not colon:
+        raise _bad_key("malformed body, expected prefix:index")
+    family = _FAMILIES.get(tag)
+    if family is None:
+        raise _bad_key("unknown prefix, expected fp, b or q")
+    index = parse_index(number)
+    if index is None:
+        raise _bad_key(f"invalid index, expected 0 to {MAX_INDEX}")
+    return PartitionKey(family, index)
+
+
+def _bad_key(reason: str) -> InvalidInput:
+    return InvalidInput(f"partition_key: {reason}")
+
+
+def fnv1a(text: str) -> int:
+    """FNV-1a, 64 bits: for jitter and log digests, never for anything that must resist malice."""
+    value = _FNV_BASIS
+    for byte in text.encode():
+        value = ((value ^ byte) * _FNV_PRIME) & _U64
+    return value
+
+
+def xor8hex(text: str) -> str:
+    """Both halves of the hash folded into eight hex digits."""
+    value = fnv1a(text)
+    return f"{(value & _U32) ^ (value >> 32):08x}"
+
 
 ExecutionId = NewType("ExecutionId", str)
 """`{fp:N}:<uuid>`: the partition is part of the id, so nobody has to look it up."""

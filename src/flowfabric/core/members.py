@@ -26,10 +26,8 @@ def keep_flow(rows: Rows, flow: Flow) -> Flow:
 
 
 def move_member(rows: Rows, done: Transition) -> None:
-    """Carry one member's step over to its flow.
-
-    A member that the flow's cancellation covers from now on sets the flow's timer by this.
-    """
+    """Count one member's transition in its flow. A member that the flow's cancellation has to end
+    from now on sets the flow's timer by this."""
     after = done.after
     flow = rows.flow(after.flow_id)
     if flow is None:
@@ -56,7 +54,7 @@ def finish_flow(rows: Rows, flow_id: str) -> None:
 
 
 def flow_entry(flow: Flow, event: Event, now: int) -> LogEntry:
-    """What the log tells about a flow as such."""
+    """An event of the flow itself, as an entry of the log."""
     return LogEntry(
         at=now,
         flow_id=flow.flow_id,

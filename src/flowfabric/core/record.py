@@ -1,4 +1,4 @@
-"""The record of an execution and what lies beside it.
+"""The record of an execution, and its attempts.
 
 Unset text is "", an unset instant or count is 0, so that every store can keep a record as a plain
 row or a packed array. The only fields that know another "nothing" are the two below, because 0
@@ -16,7 +16,7 @@ NO_ATTEMPT: Final = -1
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """One try at an execution. The open one lives in its record, ended ones beside it."""
+    """One try at an execution. The open one is part of the record, an ended one a row."""
 
     index: int
     attempt_id: str
@@ -73,7 +73,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     retention_ms: int = 86_400_000
     policy: str = ""
     tags: dict[str, str] = msgspec.field(default_factory=dict)
-    # place in the queue
+    # order in the queue
     priority: int = 0
     rank_shift: int = 0
     rank: int = 0
@@ -224,8 +224,8 @@ def rank_of(priority: int, created_at: int, rank_shift: int) -> int:
 
 
 def queued_since(rank: int, now: int) -> int:
-    """When the record of a rank was created, but for its fairness shift: no priority but one puts
-    that into the last decades."""
+    """When the record of a rank was created, apart from its fairness shift: only one priority puts
+    that instant into the last decades."""
     return now - (now - rank) % PRIORITY_STEP
 
 

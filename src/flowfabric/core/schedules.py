@@ -17,7 +17,7 @@ LATE_MS: Final = 60_000
 MOST_TIMES: Final = 1_000
 SHORTEST_EVERY_MS: Final = 100
 LONGEST_EVERY_MS: Final = 100 * 366 * 86_400_000
-# Far beyond anybody's plans, and well inside what a calendar can hold.
+# Far in the future, and well inside the range of a calendar.
 LATEST: Final = 2**47
 DOCUMENT: Final = "schedule/"
 _IDS: Final = UUID("8f0c9d6e-94a5-5c39-9f0b-7d1f5e6c2a10")

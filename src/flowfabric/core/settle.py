@@ -45,7 +45,7 @@ BYTES_PER_STEP: Final = 4 * 1024 * 1024
 # Edges a step may look at and leave alone, on its way to those it settles.
 LOOKS_PER_STEP: Final = 1_000
 PAGE: Final = EDGES_PER_STEP
-# The note of a member that waits again because it was replayed.
+# The reason of a member that waits again because it was replayed.
 REPLAYED: Final = "replayed"
 # How the reason begins for which siblings are cancelled.
 SIBLING_QUORUM: Final = "sibling_quorum_"

@@ -47,9 +47,6 @@ HOLD_REASONS: Final = frozenset({"route", "operator", "lane_state"})
 LIFTED_BY_TIME: Final = LIMIT_REASONS | {"route"}
 BLOCK_REASONS: Final = LIMIT_REASONS | HOLD_REASONS | {"dependencies", "flow_cancel"}
 LOST_REASONS: Final = frozenset({"lease_expired", "lease_revoked"})
-SUSPEND_REASONS: Final = frozenset(
-    {"signal", "approval", "callback", "tool_result", "operator", "policy", "budget"}
-)
 
 # What a claim of each `next` makes of the attempt. A resume continues the one there is.
 ATTEMPT_TYPES: Final[dict[str, AttemptType]] = {
@@ -172,5 +169,5 @@ def serves_claims(state: str) -> bool:
 
 
 def not_open(lane: str, state: str) -> str:
-    """What people are told of a lane that turns them away."""
+    """The refusal of a lane that takes no work, or hands none out."""
     return f"lane {lane} is {state}"

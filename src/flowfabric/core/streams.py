@@ -21,10 +21,10 @@ DEFAULT_MAXLEN: Final = 10_000
 DEFAULT_LIVE_MAXLEN: Final = 1_000
 SUMMARY_MAXLEN: Final = 64
 
-# An approximate trim waits until it is worth the while: a part in so many of what is kept.
+# An approximate trim waits until one in so many of the kept frames is surplus.
 TRIM_SLACK: Final = 10
 # How many of a writer's own numbers are remembered. A repeat follows a lost answer at once, so
-# this is far more than any writer has under way.
+# this is far more than any writer has in flight.
 NUMBERS_KEPT: Final = 1_024
 # The id of a frame whose number was seen too long ago to know it.
 FORGOTTEN: Final = ""
@@ -35,7 +35,7 @@ _CURSOR: Final = re.compile(r"([0-9]{1,20})(?:-([0-9]{1,20}))?").fullmatch
 
 
 class Position(NamedTuple):
-    """A frame's id, or a place between frames: first the millisecond, then the number in it."""
+    """A frame's id, or a position between frames: first the millisecond, then the number in it."""
 
     ms: int
     seq: int
@@ -70,8 +70,8 @@ def tail_position(cursor: object, field: str = "after") -> Position:
 
 
 def just_before(position: Position) -> str:
-    """The place strictly behind which a range that includes this position begins; "" when that is
-    the very beginning."""
+    """The position strictly behind which a range begins that includes this one; "" for the start of
+    the stream."""
     if position.seq:
         return str(Position(position.ms, position.seq - 1))
     return str(Position(position.ms - 1, _TOP)) if position.ms else ""

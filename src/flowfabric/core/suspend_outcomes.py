@@ -46,7 +46,7 @@ class Details(msgspec.Struct, frozen=True):
 
 
 class Suspended(msgspec.Struct, frozen=True):
-    """The lease is gone; the handle is good for looking at signals and for nothing else."""
+    """The lease is given up; with the handle only signals can be read."""
 
     details: Details
     handle: Handle
@@ -63,7 +63,7 @@ Outcome = Suspended | Satisfied
 
 
 class GivenUp(Redacted, frozen=True, kw_only=True):
-    """The lease a suspend ended, as far as a handle tells it; the same in every store."""
+    """The lease a suspend ended, as far as a handle knows it; the same in every store."""
 
     hidden = Handle.hidden
 
@@ -81,7 +81,7 @@ class GivenUp(Redacted, frozen=True, kw_only=True):
 
 
 class StoredOutcome(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """An outcome as remembered. Signals stay as long as the execution, so their places suffice."""
+    """An outcome as stored. Signals stay as long as the execution, so their ids suffice."""
 
     variant: Literal["Suspended", "AlreadySatisfied"]
     details: Details

@@ -13,7 +13,6 @@ import msgspec
 
 from flowfabric.core.conditions import Condition, Evaluation, Satisfier, SignalFacts
 from flowfabric.core.documents import SUSPENSION, Document, Redacted, signal_name, waitpoint_name
-from flowfabric.core.events import EXPIRED
 from flowfabric.core.record import Record
 from flowfabric.core.states import FINAL
 from flowfabric.core.tokens import Signed, WaitpointToken, token_from_text, token_to_text
@@ -74,10 +73,6 @@ class Suspension(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     trigger_type: str = ""
     closer_signal_id: str = ""
 
-    @property
-    def all_satisfier_signals(self) -> tuple[str, ...]:
-        return tuple(one.signal_id for one in self.evaluation.satisfiers)
-
 
 class Waitpoint(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """An address signals are sent to. `state` is as stored; see `waitpoint_state` for what counts.
@@ -131,7 +126,7 @@ class Signal(Redacted, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ReceivedSignal(Redacted, frozen=True, kw_only=True, omit_defaults=True):
-    """A signal as the attempt it resumed is shown it."""
+    """A signal as the attempt that it resumed reads it."""
 
     hidden = Signal.hidden
 
@@ -151,7 +146,7 @@ def received(signal: Signal) -> ReceivedSignal:
 
 
 class SignalKey(msgspec.Struct, frozen=True):
-    """An idempotency key of a waitpoint: which signal bore it, and how long that is remembered."""
+    """An idempotency key of a waitpoint: which signal had it, and how long that is remembered."""
 
     signal_id: str
     ttl_ms: int
@@ -179,24 +174,8 @@ def how_ended(suspension: Suspension) -> How | None:
     return None
 
 
-def as_closed(record: Record, suspension: Suspension) -> Suspension:
-    """The suspension with the end the record tells, when something from outside ended it."""
-    if suspension.close_reason or is_open(record, suspension.suspension_id):
-        return suspension
-    reasons = {
-        "cancelled": "cancelled",
-        "expired": EXPIRED + record.failure_reason,
-        "skipped": "dependency_impossible",
-    }
-    return msgspec.structs.replace(
-        suspension,
-        close_reason=reasons.get(record.state, ""),
-        closed_at=record.completed_at,
-    )
-
-
 def satisfiers_of(suspension: Suspension) -> tuple[Satisfier, ...]:
-    """The signals a resumed attempt is shown. After a timeout that is the timeout's own one."""
+    """The signals that a resumed attempt reads; after a timeout that of the timeout."""
     if suspension.close_reason == AUTO_RESUMED:
         return (Satisfier(suspension.waitpoint_id, suspension.closer_signal_id),)
     return suspension.evaluation.satisfiers if suspension.close_reason == RESUMED else ()

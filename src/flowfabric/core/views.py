@@ -45,7 +45,7 @@ VIEWS: Final[tuple[View, ...]] = (
 )
 BY_NAME: Final = {view.name: view for view in VIEWS}
 
-# What a store keeps beside the packed record, to index and filter by.
+# What a store keeps in columns of its own, to index and filter by.
 COLUMNS: Final = (
     "execution_id",
     "part",
@@ -72,7 +72,7 @@ def is_offered(record: Record) -> bool:
 
 
 def bucket_of(record: Record) -> str:
-    """The state under which a lane lists the record; blocked ones are told apart by reason."""
+    """The state under which a lane lists the record; blocked ones by their reason, too."""
     return f"blocked:{record.reason}" if record.state == "blocked" else record.state
 
 
@@ -145,14 +145,14 @@ class Entry(NamedTuple):
 
 
 def entries(record: Record) -> Iterator[Entry]:
-    """Every place where a store's views must show this record, and nowhere else."""
+    """Every entry that a store's views must have of this record, and no other."""
     for name, key, order, where, unless in _COMPILED[record.state]:
         if where(record) and not unless(record):
             yield Entry(name, key(record), order(record))
 
 
 def tag_entries(record: Record, searchable: Iterable[str]) -> Iterator[Entry]:
-    """The places of a record in the views of the tags a deployment searches by."""
+    """The entries of a record in the views of the tags a deployment searches by."""
     for name in searchable:
         value = record.tags.get(name)
         if value is not None:

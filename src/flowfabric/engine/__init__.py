@@ -7,7 +7,7 @@ from typing import Any
 
 from flowfabric.backend.base import Backend
 from flowfabric.backend.coalesce import Store
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts
 from flowfabric.engine.admission import Admissions
 from flowfabric.engine.budgets import Budgets
 from flowfabric.engine.claims import Claims

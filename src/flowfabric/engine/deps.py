@@ -12,8 +12,7 @@ from flowfabric.backend.coalesce import Store
 from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.types import Seen, With
 from flowfabric.core.checks import explain, proven_repeat
-from flowfabric.core.ids import parse_execution_id
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts, parse_execution_id
 from flowfabric.core.plan import Answer, Applied, Plan, Refused
 from flowfabric.core.record import Record
 from flowfabric.engine.lease_proof import LeaseCache

@@ -23,9 +23,9 @@ from flowfabric.core.flow_checks import (
     check_target,
     edge_exists,
 )
-from flowfabric.core.flow_plan import FlowApplied, FlowPlan
 from flowfabric.core.graph import Edge, Group
 from flowfabric.core.ids import check_text, parse_execution_id, parse_uuid
+from flowfabric.core.plan import FlowApplied, FlowPlan
 from flowfabric.core.rules.flows import combine, link, stage
 from flowfabric.core.states import FINAL
 from flowfabric.engine.checking import whole

@@ -4,9 +4,9 @@ import asyncio
 from typing import Final
 
 from flowfabric.backend.flow_store import MemberQuery
-from flowfabric.core.flow_plan import FlowApplied
 from flowfabric.core.graph import CancelPolicy, Flow, states_to_cancel
 from flowfabric.core.ids import check_text, parse_uuid
+from flowfabric.core.plan import FlowApplied
 from flowfabric.core.rules.flows import abandon, cancel_flow
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.settling import Settling

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, TypeVar
 
 from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
-from flowfabric.core.flow_plan import FlowApplied, FlowPlan
 from flowfabric.core.graph import Flow
+from flowfabric.core.plan import FlowApplied, FlowPlan
 from flowfabric.engine.deps import Deps
 
 R = TypeVar("R")

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 from flowfabric.backend.flow_store import GraphCreated
 from flowfabric.core.flow_checks import check_editable, check_joining, check_same_flow
-from flowfabric.core.flow_plan import FlowApplied, FlowPlan
 from flowfabric.core.graph import Flow
 from flowfabric.core.ids import (
     check_namespace,
@@ -15,6 +14,7 @@ from flowfabric.core.ids import (
     partition_of,
 )
 from flowfabric.core.new_execution import NewGraph
+from flowfabric.core.plan import FlowApplied, FlowPlan
 from flowfabric.core.rules.flows import join, set_flow_tags
 from flowfabric.core.tags import check_tag_keys, merged_tags
 from flowfabric.engine.edges import Edges

@@ -19,9 +19,14 @@ from flowfabric.core.checks import (
 )
 from flowfabric.core.flow_checks import flow_cancelled
 from flowfabric.core.graph import is_cancelled_by_flow
-from flowfabric.core.ids import check_text, check_worker_id, parse_execution_id, partition_of
+from flowfabric.core.ids import (
+    PartitionKey,
+    check_text,
+    check_worker_id,
+    parse_execution_id,
+    partition_of,
+)
 from flowfabric.core.lease import GrantKind, GrantTerms, is_exhausted
-from flowfabric.core.partitions import PartitionKey
 from flowfabric.core.plan import Applied, Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import exhaust, grant, note

@@ -4,8 +4,7 @@ from typing import Final, get_args
 
 from flowfabric.backend.types import Filter, Order
 from flowfabric.core.facets import facets
-from flowfabric.core.ids import check_lane, check_namespace, check_text, parse_uuid
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts, check_lane, check_namespace, check_text, parse_uuid
 from flowfabric.core.record import Record
 from flowfabric.core.states import PUBLIC_STATES, STATES
 from flowfabric.engine.checking import whole

@@ -3,8 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from uuid import UUID, uuid4
 
-from flowfabric.core.ids import ExecutionId, for_flow, keyed, solo
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import ExecutionId, PartitionCounts, for_flow, keyed, solo
 from flowfabric.fabric.blocking import Facade, LoopThread, blocking, blocking_transport
 from flowfabric.fabric.submitter import MOST_PER_PAGE, Submitter, every
 from flowfabric.operations.declaration import SyncCalls, Transport

@@ -5,7 +5,7 @@ import msgspec
 from flowfabric.app import counts_of
 from flowfabric.backend.base import Backend
 from flowfabric.config import Settings
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts
 from flowfabric.engine import engine_on
 from flowfabric.errors import ConfigError, PartitionMismatch
 from flowfabric.fabric.connection import Connection, connection_on, connector

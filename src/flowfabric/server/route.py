@@ -12,8 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from flowfabric.core.ids import check_text, parse_execution_id
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts, check_text, parse_execution_id
 from flowfabric.core.scopes import Scope
 from flowfabric.errors import FlowFabricError, InvalidParameter
 from flowfabric.operations.declaration import BODY_BYTES, Operation

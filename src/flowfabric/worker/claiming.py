@@ -11,9 +11,8 @@ from typing import Protocol
 
 import msgspec
 
-from flowfabric.core.ids import check_lane, partition_of
+from flowfabric.core.ids import PartitionKey, check_lane, parse_partition_key, partition_of
 from flowfabric.core.lease import GrantKind
-from flowfabric.core.partitions import PartitionKey, parse_partition_key
 from flowfabric.engine.claims import MOST_CLAIMED
 from flowfabric.errors import (
     ConfigError,

@@ -12,7 +12,6 @@ from flowfabric.core.states import (
     FINAL,
     LOST_REASONS,
     STATES,
-    SUSPEND_REASONS,
     Next,
     State,
 )
@@ -148,7 +147,10 @@ def test_one_skipped_before_it_ran_has_no_attempt(following: Next) -> None:
 
 
 _REASONS: Final = sorted(
-    {"", "bogus"} | DELAY_REASONS | BLOCK_REASONS | LOST_REASONS | SUSPEND_REASONS
+    {"", "bogus", "signal", "approval", "callback", "tool_result", "operator", "policy", "budget"}
+    | DELAY_REASONS
+    | BLOCK_REASONS
+    | LOST_REASONS
 )
 _NEXTS: Final[tuple[Next, ...]] = get_args(Next)
 _ILLEGAL: Final = sorted(

@@ -6,18 +6,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from flowfabric.core import flow_apply, settle
-from flowfabric.core.apply import apply
+from flowfabric.core import settle
+from flowfabric.core.apply import apply, apply_flow, go_on_with
 from flowfabric.core.edge_policies import EdgePolicy
-from flowfabric.core.flow_apply import apply_flow, go_on_with
-from flowfabric.core.flow_plan import (
-    FlowApplied,
-    FlowGuard,
-    FlowPlan,
-    FlowRefused,
-    Require,
-    check_flow_plan,
-)
 from flowfabric.core.graph import (
     Edge,
     Flow,
@@ -32,7 +23,17 @@ from flowfabric.core.graph import (
     members_to_cancel,
 )
 from flowfabric.core.members import keep_flow
-from flowfabric.core.plan import Applied, Guard, Plan
+from flowfabric.core.plan import (
+    Applied,
+    FlowApplied,
+    FlowGuard,
+    FlowPlan,
+    FlowRefused,
+    Guard,
+    Plan,
+    Require,
+    check_flow_plan,
+)
 from flowfabric.core.record import Record
 from flowfabric.core.rules.flows import (
     abandon,
@@ -369,7 +370,7 @@ def test_each_policy_spares_whom_it_does_not_cover(policy: Any, left: list[int])
 def test_a_large_cancel_goes_on_in_steps_until_nobody_is_left() -> None:
     graph = Graph((ROOT,) * 25)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flow_apply, "MEMBERS_PER_STEP", 10)
+        patch.setattr("flowfabric.core.apply.MEMBERS_PER_STEP", 10)
         answer = done(graph, cancel_flow(FLOW, "cancel_all", "enough"))
         assert (answer.cancelled, answer.more, answer.flow.due_at) == (10, True, graph.rows.now)
         assert go_on_with(graph.rows, graph.flow())
@@ -404,7 +405,7 @@ def test_what_a_cancel_ends_nothing_else_releases_or_skips() -> None:
     graph = Graph((ROOT, *[Inbound((0,))] * 6))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(settle, "EDGES_PER_STEP", 2)
-        patch.setattr(flow_apply, "MEMBERS_PER_STEP", 1)
+        patch.setattr("flowfabric.core.apply.MEMBERS_PER_STEP", 1)
         assert graph.end(0, "failed")
         done(graph, cancel_flow(FLOW, "cancel_all", "enough"))
         while go_on_with(graph.rows, graph.flow()):

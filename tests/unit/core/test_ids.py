@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowfabric.core import ids
-from flowfabric.core.partitions import PartitionCounts, crc16
+from flowfabric.core.ids import PartitionCounts, crc16
 from flowfabric.errors import InvalidInput
 
 UUID_TEXT = "550e8400-e29b-41d4-a716-446655440000"

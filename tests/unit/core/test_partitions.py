@@ -5,14 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowfabric.core.partitions import (
+from flowfabric.core.ids import (
     Family,
     PartitionCounts,
     PartitionKey,
     crc16,
     crc16_of_uuid,
     fnv1a,
-    fnv1a_u16_mod,
     parse_index,
     parse_partition_key,
     xor8hex,
@@ -161,15 +160,9 @@ def test_the_fast_hash_matches_its_vectors() -> None:
     assert fnv1a("") == 0xCBF29CE484222325
     assert fnv1a("gpu,cuda") == 0x32511BB2804B7648
     assert xor8hex("gpu,cuda") == "b21a6dfa"
-    assert fnv1a_u16_mod("worker-a", 256) == 253
 
 
-def test_the_fast_hash_modulo_nothing_is_zero() -> None:
-    assert fnv1a_u16_mod("worker-a", 0) == 0
-
-
-@given(st.text(), st.integers(1, 70000))
-def test_the_fast_hash_stays_in_range(text: str, modulus: int) -> None:
+@given(st.text())
+def test_the_fast_hash_stays_in_range(text: str) -> None:
     assert 0 <= fnv1a(text) < 2**64
-    assert 0 <= fnv1a_u16_mod(text, modulus) < min(modulus, 2**16)
     assert len(xor8hex(text)) == 8

@@ -30,7 +30,6 @@ from flowfabric.core.suspensions import (
     SignalKey,
     Suspension,
     Waitpoint,
-    as_closed,
     how_ended,
     known_signal,
     read_signal,
@@ -200,29 +199,6 @@ def test_what_counts_is_what_the_record_says(
     if written == "active" and state == "suspended" and own:
         expected = "active"
     assert waitpoint_state(record, one, TODAY) == expected
-
-
-@pytest.mark.parametrize(
-    ("state", "fields", "reason"),
-    [
-        ("cancelled", {}, "cancelled"),
-        ("expired", {"failure_reason": "execution_deadline"}, "expired:execution_deadline"),
-        ("skipped", {}, "dependency_impossible"),
-        ("waiting", {}, ""),
-    ],
-)
-def test_an_end_from_outside_is_read_off_the_record(
-    state: State, fields: dict[str, str], reason: str
-) -> None:
-    record = record_in(state, **fields)
-    over = as_closed(record, suspension())
-    assert (over.close_reason, over.closed_at) == (reason, record.completed_at)
-
-
-def test_an_open_or_closed_suspension_is_as_it_says() -> None:
-    open_one, closed = suspension(), suspension(close_reason="resumed", closed_at=5)
-    assert as_closed(suspended(), open_one) is open_one
-    assert as_closed(record_in("cancelled"), closed) is closed
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from flowfabric.backend.base import Backend
 from flowfabric.backend.coalesce import Store
 from flowfabric.backend.types import Description
 from flowfabric.config import Settings, StoreUrl
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts
 from flowfabric.engine.deps import Deps
 
 MEMORY = backend_of(Settings(store=StoreUrl("memory"))).describe()

@@ -7,7 +7,7 @@ import pytest
 from flowfabric.app import backend_of
 from flowfabric.backend.types import Filter
 from flowfabric.config import Settings, StoreUrl
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts
 from flowfabric.core.record import Record
 from flowfabric.core.views import LAST
 from flowfabric.engine.lanes import Lanes

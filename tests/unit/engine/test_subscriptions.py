@@ -13,8 +13,8 @@ from flowfabric.backend.coalesce import Store
 from flowfabric.backend.notifier import LocalNotifier, LocalSubscription
 from flowfabric.backend.types import Description, EventFilter, EventPage, StoredEvent
 from flowfabric.core.events import LogEntry
+from flowfabric.core.ids import PartitionCounts
 from flowfabric.core.pages import to_text
-from flowfabric.core.partitions import PartitionCounts
 from flowfabric.engine import events as module
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.events import Events, Subscription

@@ -8,7 +8,6 @@ from flowfabric.backend.reference.tables import BLOBS, FAIRNESS, KEYS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.types import CreateAnswer, Created, Duplicate
 from flowfabric.core.flow_checks import explain_create
-from flowfabric.core.flow_plan import FlowRefused
 from flowfabric.core.graph import grown
 from flowfabric.core.ids import partition_of
 from flowfabric.core.members import keep_flow, move_member
@@ -20,6 +19,7 @@ from flowfabric.core.new_execution import (
     rank_shift_of,
     scoped_key,
 )
+from flowfabric.core.plan import FlowRefused
 from flowfabric.core.record import Record
 from flowfabric.core.transition import Transition
 

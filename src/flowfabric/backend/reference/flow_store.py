@@ -16,10 +16,10 @@ from flowfabric.backend.reference.membership import places_of
 from flowfabric.backend.reference.tables import FLOWS, GROUPS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import Runner, Work
-from flowfabric.core.flow_apply import apply_flow, go_on_with
-from flowfabric.core.flow_plan import FlowAnswer, FlowPlan
+from flowfabric.core.apply import apply_flow, go_on_with
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.new_execution import NewGraph
+from flowfabric.core.plan import FlowAnswer, FlowPlan
 from flowfabric.core.states import public_state
 
 

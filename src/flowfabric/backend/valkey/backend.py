@@ -27,7 +27,7 @@ from flowfabric.backend.valkey.sentinels import Watched, WatchedNode
 from flowfabric.backend.valkey.streaming import StreamMechanism
 from flowfabric.backend.valkey.topology import Standalone, Topology
 from flowfabric.backend.valkey.upkeep import UpkeepMechanism
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts
 from flowfabric.core.plan import Plan
 from flowfabric.core.version import VERSION
 from flowfabric.errors import FlowFabricError, InvalidInput

@@ -16,7 +16,7 @@ from flowfabric.backend.valkey.loading import Functions
 from flowfabric.backend.valkey.packing import Args, decode, encode
 from flowfabric.backend.valkey.topology import Topology
 from flowfabric.core.graph import overfull
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts
 from flowfabric.core.states import not_a_move
 from flowfabric.errors import Bug, FlowFabricError, TransportError
 

@@ -7,7 +7,7 @@ from flowfabric.backend.valkey.calls import HINTS, Calls
 from flowfabric.backend.valkey.hinting import Hints
 from flowfabric.backend.valkey.keys import tag_of
 from flowfabric.backend.valkey.loading import Functions
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts
 
 
 class ClusterCalls(Calls):

@@ -17,7 +17,7 @@ from flowfabric.backend.valkey.cluster import Cluster
 from flowfabric.backend.valkey.keys import CHANNEL, key_of
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.notifier import RECONNECT_S
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.backend.valkey")

@@ -13,9 +13,9 @@ from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.limit_upkeep import attach
 from flowfabric.backend.valkey.packing import Args, decode, encode, row_of, static_rest, static_text
 from flowfabric.backend.valkey.requests import CreateExecution, Shape
-from flowfabric.core.flow_plan import FlowRefused
 from flowfabric.core.graph import Flow
 from flowfabric.core.new_execution import NewExecution, first_state
+from flowfabric.core.plan import FlowRefused
 from flowfabric.core.record import Record
 from flowfabric.errors import Bug
 

@@ -44,10 +44,10 @@ from flowfabric.backend.valkey.keys import execution_partition_key, partition_ke
 from flowfabric.backend.valkey.limit_upkeep import attach
 from flowfabric.backend.valkey.packing import Args
 from flowfabric.backend.valkey.stored_flows import tables_of
-from flowfabric.core.flow_plan import FlowAnswer, FlowApplied, FlowPlan, FlowRefused
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.ids import partition_of
 from flowfabric.core.new_execution import NewExecution, NewGraph
+from flowfabric.core.plan import FlowAnswer, FlowApplied, FlowPlan, FlowRefused
 from flowfabric.core.states import STATES, public_state
 
 # Of small graphs that share a call.

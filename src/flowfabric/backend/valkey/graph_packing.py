@@ -19,9 +19,9 @@ from flowfabric.backend.valkey.packing import (
     static_text,
 )
 from flowfabric.backend.valkey.requests import Shape
-from flowfabric.core.flow_plan import FlowPlan
 from flowfabric.core.graph import Edge, Upstream
 from flowfabric.core.new_execution import NewExecution, NewGraph
+from flowfabric.core.plan import FlowPlan
 
 
 def pack_cancel(plan: FlowPlan, tag: str) -> CancelFlow:

@@ -3,8 +3,7 @@ declared key per call names the slot of all of them; in a cluster a second one g
 
 from typing import Final
 
-from flowfabric.core.ids import partition_of
-from flowfabric.core.partitions import crc16
+from flowfabric.core.ids import crc16, partition_of
 from flowfabric.core.states import STATES
 
 PREFIX: Final = "ff:"

@@ -3,9 +3,9 @@
 from functools import cache
 
 from flowfabric.backend.valkey.limit_requests import AskLimit
+from flowfabric.core.ids import PartitionCounts, crc16
 from flowfabric.core.limits.asks import Ask, BudgetAsk, KeyAsk
 from flowfabric.core.limits.gates import budget_list
-from flowfabric.core.partitions import PartitionCounts, crc16
 
 
 class Places:

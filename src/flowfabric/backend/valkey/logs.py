@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from flowfabric.backend.valkey.calls import Calls
-from flowfabric.core.partitions import PartitionCounts
+from flowfabric.core.ids import PartitionCounts
 
 
 def log_count(counts: PartitionCounts) -> int:

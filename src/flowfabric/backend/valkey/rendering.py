@@ -15,9 +15,9 @@ from flowfabric.backend.valkey import edge_lists, keys, layout, limit_layout
 from flowfabric.backend.valkey.graph_tables import GRAPH_PLACES
 from flowfabric.backend.valkey.request_places import REQUESTS
 from flowfabric.core import (
+    apply,
     documents,
     events,
-    flow_apply,
     graph,
     ids,
     journal,
@@ -47,7 +47,7 @@ MODULES: Final[dict[str, ModuleType]] = {
         documents,
         edge_lists,
         events,
-        flow_apply,
+        apply,
         gates,
         graph,
         ids,

@@ -16,12 +16,12 @@ _replace = msgspec.structs.replace
 
 # A raised limit or a reset wakes no more than this many at once.
 MOST_ADMISSIBLE: Final = 100
-# How many of a line are looked at to find those that fit.
+# How many waiters are looked at to find those that fit.
 MOST_LOOKS: Final = 200
 # One step drops no more slots, entries or holds that have ended than this; what is left still
 # counts, until the next.
 MOST_ENDED: Final = 1_000
-# So many times as long as it takes until it looks again by itself, a waiter is listed.
+# A waiter is listed for this many times the interval after which it looks again by itself.
 LOOKS_LISTED: Final = 2
 
 
@@ -85,7 +85,7 @@ class Admissible(msgspec.Struct, frozen=True):
 
 
 class GateView(msgspec.Struct, frozen=True, kw_only=True):
-    """How one execution stands at a gate that has just been trimmed."""
+    """A gate that has just been trimmed, and the slot and entry of one execution there."""
 
     gate: Gate
     slot: Slot | None = None
@@ -104,7 +104,7 @@ class EntryRequest(msgspec.Struct, frozen=True):
 
 
 class Entered(msgspec.Struct, frozen=True):
-    """Let through: what the gate and the execution's rows become, and what is new about them."""
+    """The entry is made: the gate and the execution's rows after it, and which of them are new."""
 
     gate: Gate
     slot: Slot | None
@@ -162,7 +162,7 @@ def reason_of_limit(name: str) -> Literal["budget", "quota", "concurrency"]:
 
 
 def admissible(limit: str, execution_id: str, waiter: Waiter) -> Admissible:
-    """Tell a waiter of this list that it may try again."""
+    """A waiter of this limit that may try again."""
     return Admissible(execution_id, reason_of_limit(limit), waiter.grant_id)
 
 

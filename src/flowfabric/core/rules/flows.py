@@ -6,7 +6,6 @@ from typing import Any, Final
 import msgspec
 
 from flowfabric.core.edge_policies import EdgePolicy
-from flowfabric.core.flow_plan import FlowGuard, FlowPlan, Require
 from flowfabric.core.graph import (
     CancelPolicy,
     Edge,
@@ -16,7 +15,7 @@ from flowfabric.core.graph import (
     judge,
     resolved_edges,
 )
-from flowfabric.core.plan import Event, Guard, Plan
+from flowfabric.core.plan import Event, FlowGuard, FlowPlan, Guard, Plan, Require
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import at_version
 from flowfabric.core.states import LIMIT_REASONS, LIVE
@@ -36,7 +35,7 @@ def join(flow_id: str, record: Record, create: Flow | None = None) -> FlowPlan:
 
 
 def stage(edge: Edge, group: Group | None, revision: int) -> FlowPlan:
-    """Put an edge beside the graph: counted, but holding nobody back yet."""
+    """Stage an edge: it is counted, but nobody waits for it yet."""
     before = group or Group(target=edge.target, flow_id=edge.flow_id)
     after = _replace(before, staged=before.staged + 1)
     staged = _replace(edge, state="staged", round=before.round)
@@ -102,7 +101,7 @@ def combine(flow_id: str, target: str, group: Group | None, policy: EdgePolicy) 
 
 
 def cancel_flow(flow_id: str, policy: CancelPolicy, reason: str, version: int = 0) -> FlowPlan:
-    """End a flow and, in the same step, as many of the members it covers as a step may."""
+    """End a flow and, in the same step, as many of the members to cancel as a step may."""
     return FlowPlan(
         flow_id=flow_id,
         rule="cancel",

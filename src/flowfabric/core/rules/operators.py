@@ -69,7 +69,7 @@ def revoke(record: Record, reason: str) -> Plan:
 class Block(msgspec.Struct, frozen=True):
     """Why a waiting record may not run, in words, and when to look at the limit again.
 
-    Nobody looks at what an operator or a lane holds: only they let it go.
+    What an operator or a lane holds is not looked at again: only they release it.
     """
 
     reason: str
@@ -243,7 +243,7 @@ def set_tags(record: Record, tags: Mapping[str, str]) -> Plan:
 
 
 def note(execution_id: str, *stamps: str) -> Plan:
-    """Remember that something was seen just now; nothing else changes."""
+    """Stamp the record with the present instant; nothing else changes."""
     return Plan(
         target=execution_id,
         rule="note",
@@ -254,7 +254,7 @@ def note(execution_id: str, *stamps: str) -> Plan:
 
 def turn_away(record: Record, why: Block) -> Plan:
     """Block a waiting record. A lost one cannot be blocked, because nothing else would offer it for
-    reclaim again: its reservation lasts until the next look instead."""
+    reclaim again: its grant is prolonged until the next look instead."""
     if record.state == "waiting":
         return block(record.execution_id, why, record.grant_id)
     return Plan(
@@ -267,15 +267,15 @@ def turn_away(record: Record, why: Block) -> Plan:
 
 
 def unblock_plan(admissible: Admissible) -> Plan:
-    """Undo the block, if that is still what keeps it."""
+    """Undo the block, if the record is still blocked for that reason."""
     return unblock(admissible.execution_id, frozenset({admissible.reason}))
 
 
 def ungrant_plan(admissible: Admissible, seen: Record | None) -> Plan | None:
-    """What to do for one that is not blocked: end the reservation under which it was turned away.
+    """For a record that is not blocked: end the grant under which it was turned away.
 
-    A lost record is kept back by nothing else. A waiting one is about to be blocked; without the
-    reservation it will not be, and the news is not lost.
+    Only the grant keeps a lost record from being claimed. A waiting record is about to be blocked;
+    without the grant that plan is refused, so that the record stays claimable.
     """
     if seen is None or not admissible.grant_id or seen.grant_id != admissible.grant_id:
         return None

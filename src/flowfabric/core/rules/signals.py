@@ -58,7 +58,7 @@ def while_suspended(record: Record) -> Guard:
 
 
 def resume_delay(suspension: Suspension | None, asked: int | None) -> int:
-    """How long a resumed execution waits: the resuming call's word, else the policy's."""
+    """The delay that the resuming call asks for, else the policy's."""
     if asked is None and suspension is not None:
         asked = suspension.resume_policy.resume_delay_ms
     return asked or 0
@@ -119,13 +119,13 @@ _ENDINGS: Final[dict[str, _Ending]] = {
 
 
 def behavior_of(suspension: Suspension) -> str:
-    """What its timeout does; what is not known fails."""
+    """What its timeout does; an unknown behaviour fails the execution."""
     named = BEHAVIOR_ALIASES.get(suspension.timeout_behavior, suspension.timeout_behavior)
     return named if named in TIMEOUT_BEHAVIORS else "fail"
 
 
 def time_out_suspension(record: Record, suspension: Suspension) -> Plan:
-    """What the end of a suspension's time does to the execution."""
+    """Act on the timeout of a suspension."""
     match behavior_of(suspension):
         case "escalate":
             return _escalate(record, suspension)
@@ -216,7 +216,7 @@ DEDUPED: Final = "deduped"
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What a signal meets: the record, its documents, and the waitpoint it names."""
+    """Where a signal arrives: the record, its documents, and the waitpoint it names."""
 
     record: Record
     now: int
@@ -225,7 +225,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """What a sender may ask for besides; a limit of its own can only be lower than the policy's."""
+    """Options of the sender; its limit can only be lower than the policy's."""
 
     dedup_ttl_ms: int = 86_400_000
     resume_delay_ms: int | None = None
@@ -249,7 +249,7 @@ class DeliveryDecision(NamedTuple):
 
 
 def repeat(record: Record, signal: Signal, existing_signal_id: str) -> DeliveryDecision:
-    """Nothing changes but the log."""
+    """Answer a repeated signal; only the log changes."""
     plan = Plan(
         target=record.execution_id,
         rule="note",
@@ -307,7 +307,7 @@ def _buffer(target: Target, signal: Signal, terms: Terms) -> DeliveryDecision:
 
 
 def _count(target: Target, signal: Signal, terms: Terms) -> DeliveryDecision:
-    """Let the condition look at the signal, and resume if that was what it waited for."""
+    """Evaluate the condition with the signal, and resume if it is satisfied."""
     record = target.record
     suspension = open_suspension(record, target.documents)
     facts = facts_of(signal, target.waitpoint.waitpoint_key)

@@ -60,7 +60,7 @@ LONGEST_TIMER_MS: Final = 2**52
 
 
 def holders_guard(record: Record, fence: Fence) -> Guard:
-    """For a holder whose plan depends on documents: a signal may have come since they were read."""
+    """For a lease holder whose plan depends on documents: a signal may have come since the read."""
     return Guard(_ACTIVE, fence, version=record.version)
 
 

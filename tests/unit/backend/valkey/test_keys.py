@@ -3,7 +3,7 @@
 import pytest
 
 from flowfabric.backend.valkey import keys
-from flowfabric.core.partitions import crc16
+from flowfabric.core.ids import crc16
 
 
 @pytest.mark.parametrize(

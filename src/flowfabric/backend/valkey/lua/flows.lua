@@ -20,7 +20,7 @@ end
 -- ---- members a cancelled flow covers
 
 -- End one member. One that cannot be read is passed over: the others must not wait for it.
--- mirrors core.flow_apply._cancel
+-- mirrors core.apply._cancel
 local function cancel_member(c, tag, id, state, plan)
   local readable, r, row = pcall(ff.load_once, c, id)
   if not readable or not r or r[@state] ~= state then return 0 end
@@ -30,10 +30,10 @@ local function cancel_member(c, tag, id, state, plan)
 end
 
 -- End members of one state; how many it was, and whether that is enough for a step.
--- mirrors core.flow_apply._cancel_in
+-- mirrors core.apply._cancel_in
 local function cancel_in(c, tag, flow_id, state, most, plan)
   local ended, after_at, after = 0, nil, nil
-  for _ = 1, floor($flow_apply.LOOKS_PER_STEP / $flow_apply.MEMBERS_PER_STEP) do
+  for _ = 1, floor($apply.LOOKS_PER_STEP / $apply.MEMBERS_PER_STEP) do
     ff.write_views(c)
     local places = ff.members_behind(tag, flow_id, state, after_at, after, most - ended)
     for i = 1, #places, 2 do
@@ -47,12 +47,12 @@ local function cancel_in(c, tag, flow_id, state, most, plan)
 end
 
 -- End members by the flow's cancel policy, without settling their edges; how many it was.
--- mirrors core.flow_apply.cancel_members
+-- mirrors core.apply.cancel_members
 local function cancel_members(c, tag, flow_id)
   local flow = ff.flow(c, tag, flow_id)
   local states = flow and ff.states_to_cancel(flow)
   if not states then return 0 end
-  local plan, ended, most = ff.filled(CANCEL, flow[@f.cancel_reason]), 0, $flow_apply.MEMBERS_PER_STEP
+  local plan, ended, most = ff.filled(CANCEL, flow[@f.cancel_reason]), 0, $apply.MEMBERS_PER_STEP
   for i = 1, #states do
     local more, is_enough = cancel_in(c, tag, flow_id, states[i], most - ended, plan)
     ended = ended + more
@@ -93,7 +93,7 @@ end)
 
 -- One more bounded step of what a flow has left to do. A cancel comes first: what it ends, nothing
 -- else has to release or skip.
--- mirrors core.flow_apply.go_on_with
+-- mirrors core.apply.go_on_with
 local function go_on(c, item)
   c.turn = (c.turn or 0) + 1
   local tag, flow_id = item[@flow.tag], item[@flow.flow_id]
