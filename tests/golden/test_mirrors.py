@@ -20,6 +20,7 @@ NAMESAKES: Final = frozenset(
         ("graph", "ff.overfull"),
         ("graph", "ff.write_graph"),
         ("graph", "flow_entry"),
+        ("graph", "write_flow"),
         ("growing", "grow"),
         ("growing", "write"),
         ("list", "ff.rank_of"),
