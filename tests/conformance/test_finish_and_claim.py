@@ -7,8 +7,8 @@ import msgspec
 from flowfabric.core.limits.gates import key_gate
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import engine_on
-from flowfabric.engine.finishing import Finish
-from flowfabric.engine.outcomes import Done
+from flowfabric.engine.attempts.finishing import Finish
+from flowfabric.engine.attempts.outcomes import Done
 from flowfabric.errors import (
     Corruption,
     FenceRequired,

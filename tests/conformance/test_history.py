@@ -5,8 +5,8 @@ from typing import Any
 
 from flowfabric.core.events import HistoryEntry
 from flowfabric.core.rules.operators import ReplayRequest
+from flowfabric.engine.attempts.leases import Revocation
 from flowfabric.engine.lease_proof import LeaseProof
-from flowfabric.engine.leases import Revocation
 from flowfabric.operations.executions import Executions, GrantOrder
 from flowfabric.operations.workers import Grant, GrantClaim
 from tests.conformance.driver import PERMANENT, RETRIES, TRANSIENT, Driver, fenced, unfenced

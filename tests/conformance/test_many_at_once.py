@@ -4,8 +4,8 @@ import asyncio
 from typing import Any, Final
 
 from flowfabric.engine import engine_on
-from flowfabric.engine.finishing import Finish
-from flowfabric.engine.outcomes import Done
+from flowfabric.engine.attempts.finishing import Finish
+from flowfabric.engine.attempts.outcomes import Done
 from flowfabric.errors import (
     FenceRequired,
     FlowNotFound,

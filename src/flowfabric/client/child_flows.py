@@ -9,7 +9,7 @@ from flowfabric.client.operations import http_transport
 from flowfabric.client.rest import Rest
 from flowfabric.core.ids import partition_of
 from flowfabric.core.partitions import PartitionCounts
-from flowfabric.engine.flows import CHILDREN
+from flowfabric.engine.flows.flows import CHILDREN
 from flowfabric.errors import ExecutionAlreadyInFlow, MalformedResponse
 from flowfabric.operations.declaration import AsyncCalls
 from flowfabric.operations.executions import Executions

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from flowfabric.core.graph import INPUT, OnSatisfied
-from flowfabric.engine.graph_checks import check_graph
+from flowfabric.engine.flows.graphs import check_graph
 from flowfabric.errors import ConfigError
 from flowfabric.fabric.drawing import Style, drawn
 from flowfabric.fabric.flow_runs import FlowRun

@@ -7,7 +7,7 @@ from flowfabric.backend.types import With
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.plan import Family
 from flowfabric.engine import Engine
-from flowfabric.engine.waits import WITH_RESULT, end_of
+from flowfabric.engine.executions.waits import WITH_RESULT, end_of
 from flowfabric.operations.ends import Ended
 from flowfabric.operations.events import Cursor, Event, EventScope
 from flowfabric.operations.executions import Submission

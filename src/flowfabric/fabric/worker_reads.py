@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from flowfabric.engine import Engine
-from flowfabric.engine.waits import WITH_RESULT, end_of
+from flowfabric.engine.executions.waits import WITH_RESULT, end_of
 from flowfabric.operations.ends import Ended
 from flowfabric.operations.workers import Claim
 

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from types import TracebackType
 
 from flowfabric.core.lease import GrantKind
-from flowfabric.engine.claims import MOST_CLAIMED
+from flowfabric.engine.attempts.claimed import MOST_CLAIMED
 from flowfabric.errors import (
     ConfigError,
     ExecutionNotReclaimable,
