@@ -1,4 +1,4 @@
-"""Submitting a whole graph: checked first, then stored in one step, or in chunks when it is large."""
+"""Submitting a whole graph: checked first, then stored in one step, or in chunks if it is large."""
 
 import asyncio
 from collections.abc import Container, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Output of an attempt: frames are checked, appended under its lease, read and tailed by anybody."""
+"""Output of an attempt: frames, appended under its lease, read and tailed by anybody."""
 
 import asyncio
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""Signals: checked, admitted by a token or an operator, delivered, and read by the resumed attempt."""
+"""Signals: admitted by a token or an operator, delivered, and read by the resumed attempt."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
