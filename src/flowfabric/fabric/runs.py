@@ -18,15 +18,13 @@ from flowfabric.errors import (
     ResultTimeout,
     WaitpointNotFound,
 )
-from flowfabric.fabric.signalling import SignalCall, deliver
-from flowfabric.fabric.submitter import Submitter
-from flowfabric.operations.ends import Ended
-from flowfabric.operations.executions import Attempt, ExecutionInfo
-from flowfabric.operations.explanations import Explanation
+from flowfabric.fabric.submitter import SignalCall, Submitter, deliver, every
+from flowfabric.operations.execution_queries import Attempt, Ended, ExecutionInfo, Explanation
 from flowfabric.operations.signals import Delivered
 from flowfabric.operations.streams import FramePage, StoredFrame, Tail, Visibility
+from flowfabric.worker.children import value_of_end
 from flowfabric.worker.durations import Duration, milliseconds
-from flowfabric.worker.ends import TRACEBACK, value_of_end
+from flowfabric.worker.output import TRACEBACK
 
 R = TypeVar("R")
 
@@ -109,14 +107,8 @@ class Run(Generic[R]):
         return (await (await self._port()).attempts(self.id)).attempts
 
     async def history(self) -> tuple[HistoryEntry, ...]:
-        port, cursor = await self._port(), ""
-        entries: list[HistoryEntry] = []
-        while True:
-            page = await port.history(self.id, cursor)
-            entries += page.items
-            cursor = page.next_cursor
-            if not cursor:
-                return tuple(entries)
+        port = await self._port()
+        return tuple([one async for one in every(lambda cursor: port.history(self.id, cursor))])
 
     async def summary(self) -> Any:
         """The rolling document of the current attempt; None before its first patch."""

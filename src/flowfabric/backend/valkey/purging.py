@@ -15,7 +15,7 @@ from flowfabric.backend.valkey.limit_upkeep import drop_ended, forget
 from flowfabric.backend.valkey.logs import log_numbers, log_tag
 from flowfabric.backend.valkey.packing import Args, record_from
 from flowfabric.backend.valkey.requests import FindFullLogs, TrimLog
-from flowfabric.backend.valkey.searching import SearchMechanism, Shelves, Spot
+from flowfabric.backend.valkey.searching import SearchMechanism, Spot, ViewKeys
 from flowfabric.backend.valkey.stored_flows import tables_of
 from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
 from flowfabric.core.ids import partition_of
@@ -44,8 +44,8 @@ class PurgeMechanism(FlowMechanism, SearchMechanism):
     async def _purge_executions(
         self, limit: int, partitions: frozenset[int], only: DutyFilter
     ) -> int:
-        shelves = self._calls.shelves_of(sorted(partitions) or self._everywhere)
-        final = Shelves(["final"], shelves, is_due=True)
+        index = self._calls.index_partitions(sorted(partitions) or self._everywhere)
+        final = ViewKeys(["final"], index, is_due=True)
         purged = looks = 0
         last: Spot | None = None
         while purged < limit and looks < MOST_LOOKS:

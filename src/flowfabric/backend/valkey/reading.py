@@ -79,10 +79,10 @@ class ReadMechanism:
         )
 
     async def count(self, namespace: str, lane: str) -> dict[str, int]:
-        shelves = self._calls.shelves_of(range(self._calls.counts.flow))
+        index = self._calls.index_partitions(range(self._calls.counts.flow))
         found: Counter[str] = Counter()
         for reply in await ask_all(
-            self._calls, "count", shelves, lambda share: CountLane(namespace, lane, share)
+            self._calls, "count", index, lambda share: CountLane(namespace, lane, share)
         ):
             found.update(dict(reply.head))
         return {state: count for state, count in found.items() if count}

@@ -20,7 +20,7 @@ from flowfabric.core.views import Key
 Spot = tuple[int, str]
 
 
-class Shelves(NamedTuple):
+class ViewKeys(NamedTuple):
     """The views that together show what a request asks for, in one order."""
 
     # Of a flow's view with the place where a state's range of scores begins.
@@ -43,9 +43,9 @@ class SearchMechanism:
         walk = walk_through(request)
         try:
             after, size = next(walk)
-            shelves = await self._shelves(request)
+            keys = await self._view_keys(request)
             while True:
-                after, size = walk.send(await self._stretch(request, shelves, after, size))
+                after, size = walk.send(await self._stretch(request, keys, after, size))
         except StopIteration as done:
             page: Page = done.value
             return page
@@ -54,12 +54,12 @@ class SearchMechanism:
     def _everywhere(self) -> range:
         return range(self._calls.counts.flow)
 
-    async def walk_view(self, shelves: Shelves, after: Spot | None, most: int) -> list[Spot]:
+    async def walk_view(self, keys: ViewKeys, after: Spot | None, most: int) -> list[Spot]:
         """Places behind `after` in the order of the views, most of which may be empty."""
         found: list[Spot] = []
         while len(found) < most:
-            views = await self._views(shelves, after, most - len(found))
-            spots = _merged(views, newest=shelves.newest)
+            views = await self._views(keys, after, most - len(found))
+            spots = _merged(views, newest=keys.newest)
             found += spots[: most - len(found)]
             if not any(view.has_more for view in views):
                 break
@@ -83,10 +83,10 @@ class SearchMechanism:
         return [found.get(execution_id) for execution_id in ids]
 
     async def _stretch(
-        self, request: ListRequest, shelves: Shelves, after: Key | None, size: int
+        self, request: ListRequest, keys: ViewKeys, after: Key | None, size: int
     ) -> Stretch:
         place, by_id = PLACES[request.order], request.order == "id"
-        spots = await self.walk_view(shelves, _spot(after), size)
+        spots = await self.walk_view(keys, _spot(after), size)
         places: list[Key] = [spot[1:] if by_id else spot for spot in spots]
         records = await self.records([execution_id for _, execution_id in spots])
         # One that has moved since it was found is shown where it stands now, or was already.
@@ -97,31 +97,31 @@ class SearchMechanism:
         ]
         return Stretch(shown, places[-1] if len(places) == size else None)
 
-    async def _shelves(self, request: ListRequest) -> Shelves:
+    async def _view_keys(self, request: ListRequest) -> ViewKeys:
         wanted = request.filter
         partitions = self._everywhere if wanted.partition is None else [wanted.partition]
-        shelves = self._calls.shelves_of(partitions)
+        index = self._calls.index_partitions(partitions)
         instance = wanted.worker_instance_id
         match request.order:
             case "id" if instance:
-                return Shelves([f"worker:{instance}"], shelves)
+                return ViewKeys([f"worker:{instance}"], index)
             case "id":
-                return Shelves(["partition"], partitions)
+                return ViewKeys(["partition"], partitions)
             case "due":
-                return Shelves(["timers"], shelves)
+                return ViewKeys(["timers"], index)
             case "view":
-                return Shelves(await self._lane_views(wanted), shelves)
+                return ViewKeys(await self._lane_views(wanted), index)
             case _ if wanted.flow_id:
                 return self._members(wanted, newest=request.order == "created_newest")
             case _:
-                return Shelves([self._by_age(wanted)], shelves, request.order == "created_newest")
+                return ViewKeys([self._by_age(wanted)], index, request.order == "created_newest")
 
-    def _members(self, wanted: Filter, *, newest: bool) -> Shelves:
+    def _members(self, wanted: Filter, *, newest: bool) -> ViewKeys:
         """A flow's members stand with it, by state and creation."""
         name = f"flow:{wanted.flow_id}"
         states = [wanted.state] if wanted.state in STATES else sorted(STATES)
         partition = self._calls.counts.of_flow(wanted.flow_id)
-        return Shelves([(name, FLOW_RANGES[state]) for state in states], [partition], newest)
+        return ViewKeys([(name, FLOW_RANGES[state]) for state in states], [partition], newest)
 
     def _by_age(self, wanted: Filter) -> str:
         if wanted.tag and wanted.namespace and wanted.tag[0] in self._calls.searchable:
@@ -141,21 +141,21 @@ class SearchMechanism:
         reply = await self._calls.run("sets", lane_key(namespace, lane), OfLane(namespace, lane))
         return names + [f"claimable:{req_set}:{namespace}:{lane}" for req_set in reply.head]
 
-    async def _views(self, shelves: Shelves, after: Spot | None, most: int) -> list[_View]:
+    async def _views(self, keys: ViewKeys, after: Spot | None, most: int) -> list[_View]:
         score, behind = after or (False, "")
 
         def asked(share: list[int]) -> ListView:
             return ListView(
-                views=shelves.names,
-                newest=shelves.newest,
+                views=keys.names,
+                newest=keys.newest,
                 after_score=score,
                 after_id=behind,
                 limit=most,
-                is_due=shelves.is_due,
+                is_due=keys.is_due,
                 partitions=share,
             )
 
-        replies = await ask_all(self._calls, "list", shelves.partitions, asked)
+        replies = await ask_all(self._calls, "list", keys.partitions, asked)
         return [_view(answer) for reply in replies for answer in reply.head]
 
 

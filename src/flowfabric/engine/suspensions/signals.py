@@ -47,9 +47,9 @@ from flowfabric.errors import (
     NoWaitpointToApprove,
     TokenExpired,
 )
-from flowfabric.operations import executions, signals
+from flowfabric.operations import signals
 from flowfabric.operations.declaration import implements
-from flowfabric.operations.executions import ResumeSignals
+from flowfabric.operations.execution_queries import ExecutionQueries, ResumeSignals
 from flowfabric.operations.signals import DAY_MS, Approval, Delivered, NewSignal
 
 # Every write of a record makes decisions under way lose; bad tokens may cause one a second.
@@ -228,7 +228,7 @@ class Signals:
             return TokenMismatch()
         return await self.deliver_signal(request)
 
-    @implements(executions.Executions.resume_signals)
+    @implements(ExecutionQueries.resume_signals)
     async def resume_signals(
         self, execution_id: str, attempt_index: int | None = None
     ) -> ResumeSignals:

@@ -16,7 +16,7 @@ local function earlier(one, other)
   return one[2] <= other[2] and one or other
 end
 
--- A walk over one view of a shelf, strictly behind a moment, up to now.
+-- A walk over one view of an index tag, strictly behind a moment, up to now.
 function ff.open_walk(key, after_due, after_id, now)
   return {
     key = key, now = now, offset = 0, from = after_due or '-inf', after_due = after_due, after_id = after_id,
@@ -82,7 +82,7 @@ function ff.merge_due(walks, limit)
   return found, found[#found]
 end
 
--- Shelves and partitions that may have something due, all of those with budgets; hints that were too early
+-- Index tags and partitions that may have something due, all of those with budgets; hints that were too early
 -- are put right.
 local function due_tags(c, tags, wanted)
   if c.cluster then return tags end
@@ -95,7 +95,7 @@ local function due_tags(c, tags, wanted)
       call('ZREM', ff.timer_hints(), tag)
     elseif first > c.now then
       call('ZADD', ff.timer_hints(), first, tag)
-    elseif not wanted or wanted[tag] or tag == c.shelf or sub(tag, 1, 3) == '{b:' then
+    elseif not wanted or wanted[tag] or tag == c.index_tag or sub(tag, 1, 3) == '{b:' then
       found[#found + 1] = tag
     end
   end
@@ -134,7 +134,7 @@ ff.register('due', function(_, args)
   local tags = due_tags(c, c.request[@due.tags], wanted)
   for i = 1, #tags do
     local tag = tags[i]
-    if not c.shelf or tag == c.shelf then
+    if not c.index_tag or tag == c.index_tag then
       records[#records + 1] = ff.open_walk(ff.view(tag, $view.timers), after_due, after_id, c.now)
       records[#records].wanted = wanted
     end
