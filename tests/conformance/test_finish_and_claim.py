@@ -25,7 +25,7 @@ ORDER: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("defau
 
 
 def done(one: Any) -> Finish:
-    return Finish(one.held, Complete(b"result", "raw"))
+    return Finish(one.proof, Complete(b"result", "raw"))
 
 
 async def test_the_next_execution_comes_with_the_answer(driver: Driver) -> None:

@@ -25,7 +25,7 @@ TOO_LARGE: Final = bytes(1024 * 1024 + 1)
 
 
 def completed(one: Any, result: bytes = b"result") -> Finish:
-    return Finish(one.held, Complete(result, "raw"))
+    return Finish(one.proof, Complete(result, "raw"))
 
 
 async def test_each_submission_has_its_own_answer(driver: Driver) -> None:

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from flowfabric.backend.base import end_topic
 from flowfabric.core.rules.attempts import Failure
-from flowfabric.engine.executions.submit import waits as waits_module
+from flowfabric.engine.executions import waits as waits_module
 from flowfabric.engine.executions.waits import WITH_RESULT
-from flowfabric.engine.streams.streams import events as events_module
+from flowfabric.engine.streams import events as events_module
 from flowfabric.errors import ExecutionNotFound, InvalidInput
 from flowfabric.operations.events import CompletionEvent, EventQuery
 from flowfabric.operations.execution_queries import ExecutionQueries

@@ -16,7 +16,7 @@ from flowfabric.core.cursors import to_text
 from flowfabric.core.events import LogEntry
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.streams.streams import events as module
+from flowfabric.engine.streams import events as module
 from flowfabric.engine.streams.events import Events, Subscription
 from flowfabric.errors import (
     InvalidInput,
