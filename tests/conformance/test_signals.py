@@ -21,7 +21,7 @@ from flowfabric.core.members import skip_plan
 from flowfabric.core.rules.signals import Accepted, Duplicate
 from flowfabric.core.suspensions import ResumePolicy, is_open, waitpoint_in
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.signals import TokenMismatch, UnknownWaitpoint
+from flowfabric.engine.suspensions.signals import TokenMismatch, UnknownWaitpoint
 from flowfabric.errors import (
     ExecutionNotFound,
     FlowFabricError,

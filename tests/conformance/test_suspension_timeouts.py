@@ -9,7 +9,7 @@ from flowfabric.core.documents import SUSPENSION
 from flowfabric.core.facets import facets
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.suspensions import ResumePolicy, write_document
-from flowfabric.engine.resumes import TimedOut
+from flowfabric.engine.suspensions.resumes import TimedOut
 from flowfabric.errors import (
     ExecutionNotFound,
     ExecutionNotSuspended,

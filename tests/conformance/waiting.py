@@ -12,10 +12,10 @@ from flowfabric.core.rules.signals import Accepted, Duplicate
 from flowfabric.core.suspend_outcomes import Details, Issued, Satisfied, Suspended
 from flowfabric.core.suspensions import Signal, Suspension, read_signal, suspension_in
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.claims import Claimed
+from flowfabric.engine.attempts.claimed import Claimed
 from flowfabric.engine.lease_proof import LeaseProof
-from flowfabric.engine.signals import ApprovalRequest, SignalRequest
-from flowfabric.engine.waitpoints import PendingRequest
+from flowfabric.engine.suspensions.signals import ApprovalRequest, SignalRequest
+from flowfabric.engine.suspensions.waitpoints import PendingRequest
 from flowfabric.operations.attempts import SuspendOrder
 from tests.conformance.driver import Driver, stranger
 

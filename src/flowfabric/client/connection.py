@@ -14,7 +14,7 @@ from flowfabric.client.rest import Rest, get_execution
 from flowfabric.client.waiting import Ends, HttpWaiter
 from flowfabric.core.ids import PartitionCounts, partition_of
 from flowfabric.core.tokens import Secret
-from flowfabric.engine.flows import CHILDREN
+from flowfabric.engine.flows.flows import CHILDREN
 from flowfabric.errors import (
     ExecutionAlreadyInFlow,
     ExecutionNotFound,
