@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from flowfabric.backend.base import Backend
-from flowfabric.core import graph_chunks
+from flowfabric.core import new_execution
 from flowfabric.core.graph import flow_state
 from flowfabric.core.ids import for_flow, partition_of
 from flowfabric.core.new_execution import Size
@@ -432,7 +432,7 @@ async def test_concurrent_submits_with_one_key_make_one_flow(driver: Driver) -> 
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs of a handful of members already go in chunks."""
     tiny = (Size(3, 4, 1_000), Size(2, 3, 1_000))
-    monkeypatch.setattr(graph_chunks.chunks_of, "__defaults__", tiny)
+    monkeypatch.setattr(new_execution.chunks_of, "__defaults__", tiny)
 
 
 @pytest.mark.usefixtures("small_steps")
