@@ -14,8 +14,7 @@ import msgspec
 import typer
 
 from flowfabric.cli import show
-from flowfabric.cli.development import App, Development
-from flowfabric.cli.reloading import reloading
+from flowfabric.cli.development import App, Development, reloading
 from flowfabric.cli.target import DEFAULT_URL, code_of, fail, run_command
 from flowfabric.config import Address, Settings, StoreUrl, parse_store_url, settings_from
 from flowfabric.errors import FlowFabricError
