@@ -8,16 +8,16 @@ from typing import Final
 import msgspec
 
 from flowfabric.backend.base import Answered
-from flowfabric.backend.types import ClaimAnswer, ClaimRequest, DuePage, Queue
+from flowfabric.backend.types import ClaimAnswer, ClaimRequest, DuePage
 from flowfabric.backend.valkey.backend import Opening, ValkeyBackend, functions_of
 from flowfabric.backend.valkey.cluster import Cluster
 from flowfabric.backend.valkey.cluster_bells import ClusterBells
 from flowfabric.backend.valkey.cluster_calls import ClusterCalls
 from flowfabric.backend.valkey.due_pages import merged
 from flowfabric.backend.valkey.fanning import ask_all, ask_reachable, ask_tags
-from flowfabric.backend.valkey.keys import CONFIG, lane_key
+from flowfabric.backend.valkey.keys import CONFIG
 from flowfabric.backend.valkey.reading import config_due
-from flowfabric.backend.valkey.requests import FindDue, FindReady, ReadDepths
+from flowfabric.backend.valkey.requests import FindDue
 from flowfabric.backend.valkey.spread_claims import HINTS_S, SpreadClaims
 from flowfabric.errors import FlowFabricError, TransportError
 
@@ -90,31 +90,6 @@ class ClusterBackend(ValkeyBackend):
             *(f"{{fp:{number}}}" for number in range(counts.flow)),
             *(f"{{b:{number}}}" for number in range(counts.budget)),
         ]
-
-    async def queues(self, namespace: str, lane: str) -> list[Queue]:
-        asked = FindReady(namespace, lane, sets=False)
-        ready = await self._calls.run("ready", lane_key(namespace, lane), asked)
-        sets_at: dict[str, list[str]] = {}
-        for req_set, *flat in ready.head:
-            for tag in flat[::2]:
-                sets_at.setdefault(tag, []).append(req_set)
-
-        def request(share: list[str]) -> ReadDepths:
-            tags: dict[str, list[str]] = {}
-            for tag in share:
-                for req_set in sets_at[tag]:
-                    tags.setdefault(req_set, []).append(tag)
-            queues = [[req_set, *own] for req_set, own in tags.items()]
-            return ReadDepths(namespace, lane, queues)
-
-        found: dict[str, Queue] = {}
-        for reply in await ask_tags(self._calls, "depths", sets_at, request):
-            for req_set, depth, best in reply.head:
-                known = found.get(req_set, Queue(req_set, 0, int(best)))
-                found[req_set] = Queue(
-                    req_set, known.depth + depth, min(known.best_rank, int(best))
-                )
-        return [found[req_set] for req_set in sorted(found)]
 
     def _retell(self, partitions: frozenset[int]) -> None:
         """Have heads told again from time to time: a process that died had hints to send."""

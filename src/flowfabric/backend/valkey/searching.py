@@ -1,23 +1,37 @@
 """Mechanism `list`: the views that fit a filter and an order best, walked over all partitions."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from flowfabric.backend.reference.matching import lane_buckets
 from flowfabric.backend.reference.searching import PLACES, Stretch, walk_through
 from flowfabric.backend.types import Filter, ListRequest, Page
-from flowfabric.backend.valkey.calls import Calls
-from flowfabric.backend.valkey.fanning import ask_all
-from flowfabric.backend.valkey.keys import FLOW_RANGES, lane_key, state_view, tag_view
+from flowfabric.backend.valkey.calls import Calls, Read
+from flowfabric.backend.valkey.fanning import ask_all, fetch, fetch_from_nodes
+from flowfabric.backend.valkey.keys import (
+    FIELDS,
+    FLOW_RANGES,
+    execution_partition_key,
+    lane_key,
+    queue_view,
+    sets_key,
+    state_view,
+    stored_key,
+    tag_view,
+)
 from flowfabric.backend.valkey.packing import record_from
-from flowfabric.backend.valkey.requests import ListView, OfLane
-from flowfabric.core.ids import partition_of
+from flowfabric.backend.valkey.requests import ListView
 from flowfabric.core.record import Record
 from flowfabric.core.states import STATES
 from flowfabric.core.views import Key
 
-# A place of a view over all partitions: its score, and the id.
-Spot = tuple[int, str]
+
+class Spot(NamedTuple):
+    """A place of one of several views, which is told by its number among their names."""
+
+    score: int
+    id: str
+    view: int = 0
 
 
 class Shelves(NamedTuple):
@@ -29,6 +43,10 @@ class Shelves(NamedTuple):
     newest: bool = False
     # Only what has a score up to now.
     is_due: bool = False
+
+
+def _record_read(execution_id: str) -> Read:
+    return ("HMGET", stored_key("execution", execution_id), FIELDS["record"], FIELDS["static"])
 
 
 class _View(NamedTuple):
@@ -68,27 +86,17 @@ class SearchMechanism:
 
     async def records(self, ids: Sequence[str]) -> list[Record | None]:
         """Records of any partitions, in the order of the ids."""
-        own: dict[int, list[str]] = {}
-        for execution_id in ids:
-            own.setdefault(partition_of(execution_id), []).append(execution_id)
-
-        def asked(share: Iterable[int]) -> list[str]:
-            return [execution_id for partition in share for execution_id in own[partition]]
-
-        found: dict[str, Record] = {}
-        for reply in await ask_all(self._calls, "rows", own, asked):
-            for row, static in filter(None, reply.head):
-                record = record_from(reply.bodies[row], reply.bodies[static])
-                found[record.execution_id] = record
-        return [found.get(execution_id) for execution_id in ids]
+        keyed = [(_record_read(one), execution_partition_key(one)) for one in ids]
+        fetched = await fetch_from_nodes(self._calls, keyed)
+        return [record_from(*found) if found[0] else None for found in fetched.checked()]
 
     async def _stretch(
         self, request: ListRequest, shelves: Shelves, after: Key | None, size: int
     ) -> Stretch:
         place, by_id = PLACES[request.order], request.order == "id"
         spots = await self.walk_view(shelves, _spot(after), size)
-        places: list[Key] = [spot[1:] if by_id else spot for spot in spots]
-        records = await self.records([execution_id for _, execution_id in spots])
+        places: list[Key] = [(spot.id,) if by_id else (spot.score, spot.id) for spot in spots]
+        records = await self.records([spot.id for spot in spots])
         # One that has moved since it was found is shown where it stands now, or was already.
         shown = [
             record
@@ -138,11 +146,17 @@ class SearchMechanism:
         names = [state_view(bucket, namespace, lane) for bucket in buckets]
         if "waiting" not in buckets:
             return names
-        reply = await self._calls.run("sets", lane_key(namespace, lane), OfLane(namespace, lane))
-        return names + [f"claimable:{req_set}:{namespace}:{lane}" for req_set in reply.head]
+        sets = await self.req_sets(namespace, lane)
+        return names + [queue_view(req_set, namespace, lane) for req_set in sets]
+
+    async def req_sets(self, namespace: str, lane: str) -> list[str]:
+        """The requirement sets a lane ever queued by."""
+        read = ("SMEMBERS", sets_key(namespace, lane))
+        (found,) = (await fetch(self._calls, [(read, lane_key(namespace, lane))])).checked()
+        return [req_set.decode() for req_set in found]
 
     async def _views(self, shelves: Shelves, after: Spot | None, most: int) -> list[_View]:
-        score, behind = after or (False, "")
+        score, behind = (after.score, after.id) if after else (False, "")
 
         def asked(share: list[int]) -> ListView:
             return ListView(
@@ -163,13 +177,13 @@ def _spot(after: Key | None) -> Spot | None:
     """A place of a listing as a place of its views; in the order of ids all scores are 0."""
     if after is None:
         return None
-    return int(after[0]) if len(after) > 1 else 0, str(after[-1])
+    return Spot(int(after[0]) if len(after) > 1 else 0, str(after[-1]))
 
 
 def _view(answer: list[Any]) -> _View:
-    has_more, *rest = answer
+    number, has_more, *rest = answer
     spots = zip(map(int, rest[1::2]), rest[::2], strict=True)
-    return _View(list(spots), has_more)
+    return _View([Spot(*spot, number - 1) for spot in spots], has_more)
 
 
 def _merged(views: list[_View], *, newest: bool) -> list[Spot]:

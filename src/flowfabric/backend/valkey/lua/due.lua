@@ -102,6 +102,17 @@ local function due_tags(c, tags, wanted)
   return found
 end
 
+-- Attach the documents whose names begin with a prefix.
+local function attach_under(c, key, prefix, found)
+  local names = call('HKEYS', key)
+  for i = 1, #names do
+    if sub(names[i], 1, #prefix) == prefix then
+      found[#found + 1] = names[i]
+      found[#found + 1] = ff.attach(c, call('HGET', key, names[i]))
+    end
+  end
+end
+
 local function documents_of(c, id, r)
   local found = {}
   local key = ff.documents(id)
@@ -109,7 +120,7 @@ local function documents_of(c, id, r)
     local document = call('HGET', key, $documents.SUSPENSION)
     if document then found = { $documents.SUSPENSION, ff.attach(c, document) } end
   end
-  if r[@pending_until] > 0 and r[@pending_until] <= c.now then ff.attach_under(c, key, $documents.WAITPOINT, found) end
+  if r[@pending_until] > 0 and r[@pending_until] <= c.now then attach_under(c, key, $documents.WAITPOINT, found) end
   return found
 end
 
@@ -117,6 +128,12 @@ local function shown(c, id)
   local found = call('HMGET', $key.execution .. id, $field.record, $field.static)
   local r = ff.decode(found[1])
   return { ff.attach(c, found[1]), ff.attach(c, found[2]), documents_of(c, id, r) }
+end
+
+-- A flow whose time has come, found in a partition's view: {flow id, flow}.
+local function show_flow(c, place)
+  local flow_id, view = place[2], place[3]
+  return { flow_id, ff.flow(c, sub(view, 6, find(view, '}', 6, true)), flow_id) }
 end
 
 local function truths(names)
@@ -149,7 +166,7 @@ ff.register('due', function(_, args)
   local config, config_end = {}, false
   if not c.cluster then config, config_end = ff.due_config(c, limit, after_due, after_id) end
   for i = 1, #due_records do due_records[i] = shown(c, due_records[i][2]) end
-  for i = 1, #due_flows do due_flows[i] = ff.show_flow(c, due_flows[i]) end
+  for i = 1, #due_flows do due_flows[i] = show_flow(c, due_flows[i]) end
   for i = 1, c.cluster and #tags or 0 do ff.correct_timer(c, tags[i]) end
   local last = earlier(earlier(record_end, flow_end), earlier(budget_end, config_end))
   return ff.close(c, { due_records, due_flows, due_budgets, config, last and last[1], last and last[2] })

@@ -15,6 +15,8 @@ local FEW = 64
 local LAST_ID = 'g'
 -- Fields per command.
 local MANY = 2000
+-- Edges per look, where all are wanted.
+local PAGE = 1000
 
 -- Names of lists: all edges of a flow, those that leave a member, those that reach it.
 ff.ALL_EDGES = $edge_lists.ALL
@@ -156,7 +158,18 @@ function ff.edge_rows(tag, flow_id, list, after, limit)
   return ids, call('HMGET', edges_key(tag, flow_id), unpack(ids))
 end
 
--- The same with the edges themselves.
+-- All edges that lead to a member of a flow, as `ff.edge_rows` has them.
+function ff.incoming_rows(flow_id, id)
+  local ids, rows, after = {}, {}, ''
+  while after do
+    local more, packed = ff.edge_rows(ff.tag_of(id), flow_id, ff.incoming(id), after, PAGE)
+    for i = 1, #more do ids[#ids + 1], rows[#rows + 1] = more[i], packed[i] end
+    after = #more == PAGE and more[PAGE]
+  end
+  return ids, rows
+end
+
+-- Edges of a list as `ff.edge_rows` has them, unpacked.
 function ff.edges(tag, flow_id, list, after, limit)
   local ids, rows = ff.edge_rows(tag, flow_id, list, after, limit)
   for i = 1, #rows do rows[i] = ff.array(rows[i]) end

@@ -5,8 +5,6 @@
 --
 -- ff1_hint: request {{'q', tag, sequence, rank or '', namespace, lane, set}, ...} of one lane, or
 --   {{'t', tag, sequence, instant or ''}, ...}
--- ff1_ready: request @ready; answers {set, tag, rank, tag, rank,
---   ...}, ...
 -- ff1_peek: request @peek, all tags of one node; answers {rank,
 --   tag, member}, ... of the best that wait there, in order, the first of each tag always
 -- ff1_timers: request @due; answers {tags with something due,
@@ -106,17 +104,6 @@ ff.register('hint', function(_, args)
   local c = ff.open(args)
   return ff.answer(c, ff.each(c, c.request, hear))
 end)
-
-ff.register('ready', function(_, args)
-  local c = ff.open(args)
-  local namespace, lane, sets = c.request[@ready.namespace], c.request[@ready.lane], c.request[@ready.sets]
-  if not sets then sets = call('SMEMBERS', ff.sets(namespace, lane)) end
-  local found = {}
-  for i = 1, #sets do
-    found[i] = { sets[i], unpack(call('ZRANGE', ff.ready(namespace, lane, sets[i]), 0, -1, 'WITHSCORES')) }
-  end
-  return ff.answer(c, found)
-end, { 'no-writes' })
 
 local function before(one, other)
   if one[1] ~= other[1] then return one[1] < other[1] end

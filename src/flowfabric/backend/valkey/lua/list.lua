@@ -2,12 +2,10 @@
 -- request: @list: entries strictly behind (score, id), or from the beginning; due is what has a score up to
 --   now. Of a flow's view, {name, where the range of a state begins} stands for the name, and scores are told
 --   from there
--- answers: {whether it has more, id, score, ...} for each view that has any; together about as many as
+-- answers: {number of its name, whether it has more, id, score, ...} for each view that has any; together about as many as
 --   asked for, and no more than that of one
--- ff1_rows: request {id, ...}; answers {row, static}, numbers of raw elements, or false, ...
--- ff1_sets: request @lane; answers the requirement sets the lane ever queued by
 --
--- The first two read several partitions at once, so that a look at all of them is one call for each node.
+-- It reads several partitions at once, so that a look at all of them is one call for each node.
 
 local LEAST = 8
 
@@ -46,9 +44,9 @@ local function narrow(view, newest, score, id)
   return view.from <= view.to
 end
 
-local function view_of(tag, name, due_by)
-  if type(name) == 'string' then return { key = ff.view(tag, name), least = 0, bound = due_by } end
-  return { key = ff.view(tag, name[1]), least = name[2], bound = name[2] + $keys.FLOW_RANGE }
+local function view_of(tag, name, number, due_by)
+  if type(name) == 'string' then return { key = ff.view(tag, name), number = number, least = 0, bound = due_by } end
+  return { key = ff.view(tag, name[1]), number = number, least = name[2], bound = name[2] + $keys.FLOW_RANGE }
 end
 
 -- Every view that has something behind the place.
@@ -59,7 +57,7 @@ local function open_views(c, request)
   for i = 1, #partitions do
     local tag = $ids.TAG .. partitions[i] .. '}'
     for j = 1, #names do
-      local view = view_of(tag, names[j], due_by)
+      local view = view_of(tag, names[j], j, due_by)
       if narrow(view, newest, score, id) then open[#open + 1] = view end
     end
   end
@@ -77,7 +75,7 @@ local function shown(view, newest, most)
     local last = view.from + most - 1
     places = call('ZRANGE', view.key, view.from, last < view.to and last or view.to, 'WITHSCORES')
   end
-  local answer = { view.to - view.from + 1 > most }
+  local answer = { view.number, view.to - view.from + 1 > most }
   for i = 1, #places, 2 do
     answer[#answer + 1], answer[#answer + 2] = places[i], tonumber(places[i + 1]) - view.least
   end
@@ -93,18 +91,3 @@ ff.register('list', function(_, args)
   for i = 1, #open do found[i] = shown(open[i], newest, each) end
   return ff.answer(c, found)
 end, { 'no-writes', 'allow-cross-slot-keys' })
-
-ff.register('rows', function(_, args)
-  local c = ff.open(args)
-  local found = {}
-  for i = 1, #c.request do
-    local stored = call('HMGET', ff.execution(c.request[i]), $field.record, $field.static)
-    found[i] = stored[1] and { ff.attach(c, stored[1]), ff.attach(c, stored[2]) } or false
-  end
-  return ff.answer(c, found)
-end, { 'no-writes', 'allow-cross-slot-keys' })
-
-ff.register('sets', function(_, args)
-  local c = ff.open(args)
-  return ff.answer(c, call('SMEMBERS', ff.sets(c.request[@lane.namespace], c.request[@lane.lane])))
-end, { 'no-writes' })
