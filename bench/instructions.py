@@ -79,7 +79,7 @@ async def _counted(counter: Counter, step: Callable[[], Awaitable[Any]], times: 
 async def _round(counter: Counter, engine: Engine, size: int, calls: int) -> dict[str, float]:
     submissions = [Submission(kind="bench", input=INPUT, creator="bench")] * size
     order = ClaimOrder(worker_id="bench", worker_instance_id="bench-1", lanes=("default",), n=size)
-    created, births = await _counted(
+    created, creates = await _counted(
         counter, lambda: engine.executions.create_many(submissions), calls
     )
     claimed, claims = await _counted(counter, lambda: engine.claims.claim(order), calls)
@@ -87,7 +87,7 @@ async def _round(counter: Counter, engine: Engine, size: int, calls: int) -> dic
         raise RuntimeError("not everything that was submitted was claimed")
     waiting = iter(claimed)
     _, ends = await _counted(counter, lambda: engine.finishing.finish(_ends(next(waiting))), calls)
-    counts = {"create": births, "claim": claims, "complete": ends}
+    counts = {"create": creates, "claim": claims, "complete": ends}
     return {name: count / (size * calls) for name, count in counts.items()}
 
 

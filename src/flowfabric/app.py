@@ -21,7 +21,7 @@ from flowfabric.duties.retention import Retention
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, Limits, engine_on
 from flowfabric.errors import InvalidInput, PartitionMismatch, UnsupportedStore
-from flowfabric.telemetry.observer import NOBODY, Counted, Observer
+from flowfabric.telemetry.observer import NO_OBSERVER, CounterTotals, Observer
 
 Clock = Callable[[], int]
 _FAMILIES: Final = ("flow", "budget", "quota")
@@ -77,7 +77,7 @@ def _valkey(settings: Settings, clock: Clock | None) -> Backend:
             clock=clock,
             demands=Demands(settings.allow_redis, "allow_volatile" in switched),
             loads=_loads(settings),
-            patience_s=settings.boot_patience_s,
+            patience_s=settings.boot_timeout_s,
             replicated=_is_replicated(store),
         ),
         cluster="cluster" in switched,
@@ -164,7 +164,7 @@ async def _verify(settings: Settings) -> list[Discrepancy]:
 
 
 async def open_engine(
-    settings: Settings, clock: Clock | None = None, observer: Observer = NOBODY
+    settings: Settings, clock: Clock | None = None, observer: Observer = NO_OBSERVER
 ) -> Engine:
     """Open the store, check that it is laid out as the settings say, and build the engine."""
     return await engine_over(backend_of(settings, clock), settings, observer)
@@ -176,8 +176,10 @@ async def close_engine(engine: Engine) -> None:
     await engine.deps.store.backend.close()
 
 
-async def engine_over(backend: Backend, settings: Settings, observer: Observer = NOBODY) -> Engine:
-    """The engine over a store that is not open yet, told of to whoever watches."""
+async def engine_over(
+    backend: Backend, settings: Settings, observer: Observer = NO_OBSERVER
+) -> Engine:
+    """The engine over a store that is not open yet; the observer sees the store's errors."""
     backend = observed(backend, observer)
     try:
         await backend.prepare()
@@ -192,16 +194,16 @@ async def engine_over(backend: Backend, settings: Settings, observer: Observer =
         for lane in settings.lanes:
             engine.lanes.used("default", lane)
         await engine.lanes.drain()
-        observer.follow(partial(_counted, engine))
+        observer.read_totals_from(partial(_counted, engine))
         return engine
     except BaseException:
         await backend.close()
         raise
 
 
-def _counted(engine: Engine) -> Counted:
+def _counted(engine: Engine) -> CounterTotals:
     tallies = engine.deps.store.backend.tallies()
-    return Counted(
+    return CounterTotals(
         hits=engine.admissions.hits,
         siblings=tallies.siblings,
         reconnects=tallies.reconnects,
@@ -250,7 +252,7 @@ def _stored_counts(body: bytes) -> dict[str, int]:
     return found if isinstance(found, dict) else {}
 
 
-def duties_of(engine: Engine, settings: Settings, observer: Observer = NOBODY) -> Duties:
+def duties_of(engine: Engine, settings: Settings, observer: Observer = NO_OBSERVER) -> Duties:
     return Duties(
         [
             DutyLoop(

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from flowfabric.backend.base import lane_bell
-from flowfabric.backend.valkey.keys import BELL
+from flowfabric.backend.base import lane_topic
+from flowfabric.backend.valkey.keys import CHANNEL
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import AuthFault, InvalidInput, ProtocolFault, TransportFault
@@ -28,7 +28,7 @@ def pair() -> Iterator[WatchedPair]:
 def settings_for(*ports: int, name: str = NAME, **options: str) -> Settings:
     places = tuple(("127.0.0.1", port) for port in ports)
     store = StoreUrl("valkey", name, options, password=Secret("open"), sentinels=places)
-    return Settings(store=store, waitpoint_secret=Secret("5e" * 32), boot_patience_s=0.0)
+    return Settings(store=store, waitpoint_secret=Secret("5e" * 32), boot_timeout_s=0.0)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ async def test_work_goes_on_at_the_new_primary(
 
 
 def has_listener(server: ValkeyServer) -> bool:
-    return b":1" in server.run("PUBSUB", "NUMSUB", f"{BELL}{lane_bell('default', 'default')}")
+    return b":1" in server.run("PUBSUB", "NUMSUB", f"{CHANNEL}{lane_topic('default', 'default')}")
 
 
 async def test_who_waits_is_rung_by_the_new_primary(pair: WatchedPair) -> None:

@@ -78,9 +78,9 @@ def test_an_unknown_command_is_exit_code_2(shell: Shell) -> None:
 def test_get_shows_attempts_and_result(shell: Shell, submitted: Submit) -> None:
     one = submitted("flaky", "--retries", "3")
     shell.ok("watch", one)
-    shown = shell.json("get", one)
-    assert shown["execution"]["public_state"] == "completed"
-    assert [attempt["attempt_index"] for attempt in shown["attempts"]] == [0, 1, 2]
+    found = shell.json("get", one)
+    assert found["execution"]["public_state"] == "completed"
+    assert [attempt["attempt_index"] for attempt in found["attempts"]] == [0, 1, 2]
     told = shell.ok("get", one)
     assert "third time lucky" in told
     assert "service unreachable (try 2)" in told

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from flowfabric import FlowFabric
-from flowfabric.client.questions import Question
+from flowfabric.client.requests import Request
 from flowfabric.client.rest import Rest
 from flowfabric.config import Settings
 from flowfabric.core.condition_checks import Fresh, UsePending
@@ -472,11 +472,11 @@ async def test_every_method_works_and_reaches_every_route(
     called: set[str] = set()
     router, fetch = Router(ROUTES), Rest.fetch
 
-    async def noted(rest: Rest, question: Question) -> httpx.Response:
-        route = router.find(question.method, question.path.encode()).route
-        assert route is not None, question
+    async def noted(rest: Rest, request: Request) -> httpx.Response:
+        route = router.find(request.method, request.path.encode()).route
+        assert route is not None, request
         asked.add(route.name)
-        return await fetch(rest, question)
+        return await fetch(rest, request)
 
     monkeypatch.setattr(Rest, "fetch", noted)
     methods = {name for name, _ in inspect.getmembers(Admin) if not name.startswith("_")}

@@ -6,7 +6,7 @@ import httpx
 import msgspec
 import pytest
 
-from flowfabric.client.operations import over
+from flowfabric.client.operations import http_transport
 from flowfabric.client.reads import persistent
 from flowfabric.client.rest import Rest
 from flowfabric.core.tokens import Secret
@@ -45,7 +45,7 @@ class Server:
 
     def calls(self) -> Calls:
         rest = Rest("http://localhost", Secret(""), httpx.MockTransport(self._answer))
-        return Calls(persistent(over(rest)))
+        return Calls(persistent(http_transport(rest)))
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         body = msgspec.json.decode(request.content)

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from flowfabric.client.questions import Question, get
+from flowfabric.client.requests import Request, get
 from flowfabric.client.rest import Rest
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import (
@@ -25,7 +25,7 @@ from flowfabric.errors import (
 from tests.client.scripted import CUT, Scripted, answer, refusal, saying
 
 SAFE = get("/v1/partitions")
-UNSAFE = Question(method="POST", path="/v1/executions", body={"a": 1}, is_safe=False)
+UNSAFE = Request(method="POST", path="/v1/executions", body={"a": 1}, is_safe=False)
 DONE = answer(200, {"done": True})
 
 
@@ -88,13 +88,13 @@ async def test_asking_ends_some_time() -> None:
         assert len(scripted.requests) == 4
 
 
-@pytest.mark.parametrize("question", [SAFE, UNSAFE], ids=["safe", "unsafe"])
-async def test_a_server_that_is_not_there_is_unreachable(question: Question) -> None:
+@pytest.mark.parametrize("sent", [SAFE, UNSAFE], ids=["safe", "unsafe"])
+async def test_a_server_that_is_not_there_is_unreachable(sent: Request) -> None:
     async with saying(DONE) as scripted:
         url = scripted.url
     rest = Rest(url, Secret(""))
     with pytest.raises(Unreachable) as caught:
-        await rest.ask(question, dict[str, bool])
+        await rest.ask(sent, dict[str, bool])
     assert caught.value.retryable
     assert not rest.has_answered
     await rest.close()

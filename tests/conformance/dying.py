@@ -37,7 +37,7 @@ class Dying:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._backend, name)
-        if name in ("bells", "describe"):
+        if name in ("notifier", "describe"):
             return method
 
         async def call(*args: Any, **fields: Any) -> Any:

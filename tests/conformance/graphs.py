@@ -7,9 +7,9 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.ids import for_flow
+from flowfabric.core.new_execution import NewExecution, NewGraph
 from flowfabric.core.policy import decode_policy
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure
@@ -120,7 +120,7 @@ async def create(engine: Engine, graph: Graph) -> FlowUnderTest:
     names = dict.fromkeys([*graph.members, *(name for arrow in arrows for name in arrow[:2])])
     ids = {name: for_flow(engine.deps.counts, flow_id, str(uuid4())) for name in names}
     inbound = {target: [a for a in arrows if a.target == target] for target in names}
-    birth = GraphBirth(
+    new = NewGraph(
         flow=Flow(flow_id=flow_id, **({"namespace": "default"} | dict(graph.flow))),
         members=tuple(
             _member(flow_id, ids[name], graph.members.get(name, Member()), bool(inbound[name]))
@@ -138,13 +138,15 @@ async def create(engine: Engine, graph: Graph) -> FlowUnderTest:
             if inbound[name]
         ),
     )
-    (created,) = await engine.deps.store.backend.create_graph([birth])
+    (created,) = await engine.deps.store.backend.create_graph([new])
     if isinstance(created, Exception):
         raise created
     return FlowUnderTest(engine, flow_id, ids)
 
 
-def _member(flow_id: str, execution_id: str, member: Member, has_dependencies: bool) -> Birth:
+def _member(
+    flow_id: str, execution_id: str, member: Member, has_dependencies: bool
+) -> NewExecution:
     record = Record(
         execution_id="",
         namespace="default",
@@ -153,7 +155,7 @@ def _member(flow_id: str, execution_id: str, member: Member, has_dependencies: b
         priority=member.priority,
         **policy_fields(decode_policy(member.policy)),
     )
-    return Birth(
+    return NewExecution(
         execution_id=execution_id,
         record=record,
         input=member.input,

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from flowfabric.backend.base import Backend
-from flowfabric.core.birth import Birth
 from flowfabric.core.capabilities import set_id
 from flowfabric.core.ids import compose
+from flowfabric.core.new_execution import NewExecution
 from flowfabric.core.record import Record
 from flowfabric.engine import Engine
 from flowfabric.operations.budgets import NewBudget, NewQuota, Usage
@@ -87,11 +87,11 @@ async def flood(engine: Engine, size: int) -> None:
         req_set=set_id(required),
     )
     for start in range(0, size, _BATCH):
-        births = [
-            Birth(execution_id=compose(place % 256, stranger()), record=record)
+        executions = [
+            NewExecution(execution_id=compose(place % 256, stranger()), record=record)
             for place in range(start, min(size, start + _BATCH))
         ]
-        await engine.deps.store.backend.create(births)
+        await engine.deps.store.backend.create(executions)
 
 
 class Watched:
@@ -104,7 +104,7 @@ class Watched:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        if name in ("bells", "describe", "close"):
+        if name in ("notifier", "describe", "close"):
             return found
 
         async def call(*given: Any, **named: Any) -> Any:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from flowfabric.backend.base import Bells, Listening
+from flowfabric.backend.base import Notifier, TopicSubscription
 from flowfabric.engine.frames import AnyFrame
 from flowfabric.engine.leased import Held
 from flowfabric.operations.attempts import NewFrame
@@ -45,14 +45,14 @@ async def append(driver: Driver, held: Held, *frames: AnyFrame, attempt: int = 0
 
 
 class Waits:
-    """Counts who waits for a bell, and how often anybody began to."""
+    """Counts who waits for a notification, and how often anybody began to."""
 
-    def __init__(self, bells: Bells, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, notifier: Notifier, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0
         self.total = 0
         self._began = asyncio.Event()
-        listen = bells.listen
-        monkeypatch.setattr(bells, "listen", lambda *names: _Watched(listen(*names), self))
+        subscribe = notifier.subscribe
+        monkeypatch.setattr(notifier, "subscribe", lambda *names: _Watched(subscribe(*names), self))
 
     async def reach(self, n: int) -> None:
         """Until so many wait at once."""
@@ -71,22 +71,22 @@ class Waits:
 
 
 class _Watched:
-    def __init__(self, listening: Listening, waits: Waits) -> None:
-        self._listening = listening
+    def __init__(self, subscription: TopicSubscription, waits: Waits) -> None:
+        self._subscription = subscription
         self._waits = waits
 
-    async def begun(self, timeout: float) -> None:
-        await self._listening.begun(timeout)
+    async def wait_subscribed(self, timeout: float) -> None:
+        await self._subscription.wait_subscribed(timeout)
 
     async def wait(self, timeout: float | None) -> bool:
         self._waits.begin()
         try:
-            return await self._listening.wait(timeout)
+            return await self._subscription.wait(timeout)
         finally:
             self._waits.end()
 
     def take(self) -> bool:
-        return self._listening.take()
+        return self._subscription.take()
 
     def close(self) -> None:
-        self._listening.close()
+        self._subscription.close()

@@ -270,7 +270,7 @@ async def test_work_behind_a_flood_of_turned_away_work_is_reached(driver: Driver
 async def test_waiting_claims_get_work_as_soon_as_a_slot_is_free(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Only the bell wakes it.
+    # Only a notification wakes it.
     monkeypatch.setattr(claims_module, "SAFETY_NET_S", 600.0)
     engine = driver.engine
     for _ in range(2):

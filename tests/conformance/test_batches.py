@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, Created, Duplicate
-from flowfabric.core.birth import Birth
 from flowfabric.core.ids import solo
+from flowfabric.core.new_execution import NewExecution
 from flowfabric.core.plan import Applied, Guard, Plan, Refused, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import complete, delay, progress, renew
@@ -191,8 +191,8 @@ async def test_items_on_one_record_are_done_in_list_order(driver: Driver) -> Non
 async def test_a_batch_of_creates_meets_itself(driver: Driver) -> None:
     execution_id = solo(driver.engine.deps.counts, "default", stranger())
     record = Record(execution_id="", namespace="default", lane="default")
-    birth = Birth(execution_id=execution_id, record=record)
-    answers = await driver.engine.deps.store.backend.create([birth, birth])
+    new = NewExecution(execution_id=execution_id, record=record)
+    answers = await driver.engine.deps.store.backend.create([new, new])
     assert [type(answer) for answer in answers] == [Created, Duplicate]
 
 

@@ -31,7 +31,7 @@ class Dying:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        if name in ("bells", "describe", "close", "now"):
+        if name in ("notifier", "describe", "close", "now"):
             return found
 
         async def call(*given: Any, **named: Any) -> Any:

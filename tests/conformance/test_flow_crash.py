@@ -36,7 +36,7 @@ from tests.stores import CONFORMANCE, STORES
 
 MINUTE: Final = 60_000
 BROKEN: Final = Failure("broken", "permanent")
-# A lane's state is read again whenever a bell has rung, and when that is heard is a matter of luck.
+# A lane's state is read again on every notification, and when one arrives is a matter of luck.
 SETTINGS: Final = ("config_get",)
 ANY_OF: Final = {"policy": "any_of", "k": 1, "on_satisfied": "cancel_remaining"}
 
@@ -48,7 +48,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settle, "PAGE", 3)
     monkeypatch.setattr(flow_cancel, "MEMBERS_PER_STEP", 3)
     tiny = (Size(2, 2, 1_000), Size(2, 3, 1_000))
-    monkeypatch.setattr(graph_chunks.births_of, "__defaults__", tiny)
+    monkeypatch.setattr(graph_chunks.chunks_of, "__defaults__", tiny)
 
 
 class World:

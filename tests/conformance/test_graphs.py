@@ -114,7 +114,7 @@ async def test_a_whole_graph_is_created_in_one_step(driver: Driver, backend: Bac
 async def test_finishing_a_member_rings_its_childs_lane(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Only the bell wakes it.
+    # Only a notification wakes it.
     monkeypatch.setattr(claims_module, "SAFETY_NET_S", 600.0)
     asked = graph(("a", "b"))
     nodes = (asked.nodes[0], named("b", lane="second"))
@@ -432,7 +432,7 @@ async def test_concurrent_submits_with_one_key_make_one_flow(driver: Driver) -> 
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs of a handful of members already go in chunks."""
     tiny = (Size(3, 4, 1_000), Size(2, 3, 1_000))
-    monkeypatch.setattr(graph_chunks.births_of, "__defaults__", tiny)
+    monkeypatch.setattr(graph_chunks.chunks_of, "__defaults__", tiny)
 
 
 @pytest.mark.usefixtures("small_steps")

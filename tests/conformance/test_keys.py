@@ -185,10 +185,10 @@ async def test_a_token_of_a_key_another_process_rotated_to_is_taken_at_once(
 async def test_an_unknown_key_is_looked_up_before_it_is_refused(
     driver: Driver, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bells may be lost, and a ring that was read just now may be old."""
+    """Notifications may be lost, and a ring that was read just now may be old."""
     elsewhere = engine_on(backend)
     old = await elsewhere.keys.ring()
-    monkeypatch.setattr(elsewhere.keys._bell, "take", lambda: False)
+    monkeypatch.setattr(elsewhere.keys._subscription, "take", lambda: False)
     await driver.engine.keys.rotate_waitpoint_hmac_secret("k2", B)
     assert await elsewhere.keys.ring() == old
     paused = await pause(driver)
@@ -202,7 +202,7 @@ async def test_a_ring_is_read_again_after_a_second(
 ) -> None:
     elsewhere = engine_on(backend)
     old = await elsewhere.keys.ring()
-    monkeypatch.setattr(elsewhere.keys._bell, "take", lambda: False)
+    monkeypatch.setattr(elsewhere.keys._subscription, "take", lambda: False)
     await driver.engine.keys.rotate_waitpoint_hmac_secret("k2", B)
     assert await elsewhere.keys.ring() == old
     started = time.monotonic()

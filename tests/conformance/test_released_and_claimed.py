@@ -34,7 +34,7 @@ async def versions(flow: FlowUnderTest, *names: str) -> list[tuple[str, int]]:
 async def test_it_is_as_if_it_had_waited_in_between(driver: Driver) -> None:
     flow = await driver.graph(chain("a", "b"))
     assert await finished(driver, [await flow.take("a")]) == [flow.ids["b"]]
-    # Born, released, claimed.
+    # Created, released, claimed.
     assert await versions(flow, "b") == [("active", 3)]
     assert (await flow.flow()).counts == {"completed": 1, "active": 1}
 

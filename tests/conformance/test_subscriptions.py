@@ -26,7 +26,7 @@ from tests.conformance.graphs import Graph, Member
 
 @pytest.fixture(autouse=True)
 def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the bell wakes a reader here."""
+    """Only a notification wakes a reader here."""
     monkeypatch.setattr(events_module, "SAFETY_NET_S", 600.0)
 
 

@@ -27,19 +27,19 @@ from tests.conformance.streaming import (
 )
 from tests.proofs import proves
 
-# A bell may ring once when somebody begins to listen: what came before may have been missed.
+# A new subscription may be notified once: what came before may have been missed.
 AT_THE_BEGINNING = 1
 
 
 @pytest.fixture(autouse=True)
 def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the bell wakes a tail here."""
+    """Only a notification wakes a tail here."""
     monkeypatch.setattr(tails_module, "SAFETY_NET_S", 600.0)
 
 
 @pytest.fixture
 def waits(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Waits:
-    return Waits(driver.engine.deps.store.backend.bells(), monkeypatch)
+    return Waits(driver.engine.deps.store.backend.notifier(), monkeypatch)
 
 
 @proves(Streams.tail_stream)

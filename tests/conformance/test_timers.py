@@ -8,7 +8,7 @@ import pytest
 
 from flowfabric.backend.base import Backend
 from flowfabric.config import DutyFilter
-from flowfabric.core.due import Beside, on_due
+from flowfabric.core.due import DueContext, on_due
 from flowfabric.core.plan import Plan, Refused
 from flowfabric.duties import sweep as sweep_module
 from flowfabric.duties.sweep import MOST_PAGES, PAGE, TimerSweep
@@ -238,7 +238,7 @@ async def test_what_changed_between_reading_and_applying_is_left_alone(
     driver.clock.advance(SOON_MS)
     backend = driver.engine.deps.store.backend
     page = await backend.due(100)
-    decided = [on_due(record, Beside(), page.now) for record in page.records]
+    decided = [on_due(record, DueContext(), page.now) for record in page.records]
     plans = [plan for _, plan in filter(None, decided)]
     assert [plan.rule for plan in plans] == ["expire"]
     await change(driver, held)

@@ -1,4 +1,4 @@
-"""Idle claims: they wait for a doorbell and are woken when there is something for them."""
+"""Idle claims: they wait for a notification and are woken when there is something for them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ MANY = 20
 
 @pytest.fixture(autouse=True)
 def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the bell wakes a claim here."""
+    """Only a notification wakes a claim here."""
     monkeypatch.setattr(claims_module, "SAFETY_NET_S", 600.0)
 
 
@@ -32,7 +32,7 @@ def ids(claimed: list[Claimed]) -> list[str]:
 
 
 async def waiting_claim(driver: Driver, **fields: Any) -> asyncio.Task[list[Claimed]]:
-    """A claim that found nothing and waits for a bell: it had time for more than two looks."""
+    """A claim that found nothing and waits: it had time for more than two looks."""
     order = {"wait_ms": PATIENT_MS} | fields
     task = asyncio.create_task(driver.claim_all(**order))
     for _ in range(3):
@@ -191,7 +191,7 @@ async def lost(driver: Driver) -> str:
     return held.execution_id
 
 
-async def woken(driver: Driver) -> str:
+async def timed(driver: Driver) -> str:
     held = await driver.reach("delayed")
     await found_empty(driver)
     due_at = (await driver.record(held.execution_id)).wake_at
@@ -204,7 +204,7 @@ async def found_empty(driver: Driver) -> None:
     assert await driver.claim_all(n=8) == []
 
 
-@pytest.mark.parametrize("way", [submitted, unblocked, lost, woken])
+@pytest.mark.parametrize("way", [submitted, unblocked, lost, timed])
 async def test_work_that_came_while_nobody_waited_is_claimed_at_once(
     driver: Driver, way: Callable[[Driver], Awaitable[str]]
 ) -> None:

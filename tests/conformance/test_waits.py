@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from flowfabric.backend.base import end_bell
+from flowfabric.backend.base import end_topic
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import events as events_module
 from flowfabric.engine import waits as waits_module
@@ -29,7 +29,7 @@ NOBODY = "{fp:3}:11111111-2222-4333-8444-555555555555"
 
 @pytest.fixture(autouse=True)
 def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only bells wake a wait here."""
+    """Only notifications wake a wait here."""
     monkeypatch.setattr(waits_module, "SAFETY_NET_S", 600.0)
     monkeypatch.setattr(events_module, "SAFETY_NET_S", 600.0)
 
@@ -39,7 +39,7 @@ async def test_a_wait_ends_with_the_execution(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     until_final, outcomes = driver.engine.waits.until_final, driver.engine.outcomes
-    seen = Waits(driver.engine.deps.store.backend.bells(), monkeypatch)
+    seen = Waits(driver.engine.deps.store.backend.notifier(), monkeypatch)
     good, bad = await driver.started(), await driver.started()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         waiting = [
@@ -101,7 +101,7 @@ async def test_an_end_nobody_heard_is_found_by_a_look(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waits_module, "SAFETY_NET_S", 0.1)
-    monkeypatch.setattr(waits_module, "end_bell", lambda _: end_bell(NOBODY))
+    monkeypatch.setattr(waits_module, "end_topic", lambda _: end_topic(NOBODY))
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         calling = group.create_task(driver.engine.waits.call(Submission(kind="work")))
         claimed = await driver.engine.claims.claim(PATIENT)

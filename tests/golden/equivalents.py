@@ -5,8 +5,8 @@ from typing import Final
 
 _HELD_UP: Final = "any((counts.get(name) for name in held_up))"
 _UNCOVERED: Final = "record.state not in covered_states(flow)"
-_NO_KEY: Final = "not birth.record.idempotency_key"
-_NO_WINDOW: Final = "birth.dedup_window_ms"
+_NO_KEY: Final = "not new.record.idempotency_key"
+_NO_WINDOW: Final = "new.dedup_window_ms"
 # By reason: functions, and what is changed in them.
 _REASONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "only a flow that is over is asked for its state by a store": {

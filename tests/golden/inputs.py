@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Final, TypeVar, get_args
 
-from flowfabric.core.birth import Birth
 from flowfabric.core.fence import Fence
 from flowfabric.core.graph import CancelPolicy, Edge, Flow, Group, Unsettled
 from flowfabric.core.lease import GrantTerms, LeaseTerms
 from flowfabric.core.limits.budgets import Budget
 from flowfabric.core.limits.gates import Quota, Waiter
 from flowfabric.core.limits.ledgers import Ledger, Share
+from flowfabric.core.new_execution import NewExecution
 from flowfabric.core.plan import EndAttempt, Event, Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.states import AttemptState, Next, State
@@ -159,7 +159,7 @@ class Inputs:
             op_wake_at=self.instant(),
         )
 
-    def birth(self) -> Birth:
+    def new_execution(self) -> NewExecution:
         fresh = Record(
             execution_id="",
             namespace=self.one(("default", "other")),
@@ -172,7 +172,7 @@ class Inputs:
             tags=self.one(({}, {"app.team": "red"})),
             attempt_timeout_ms=self.length(),
         )
-        return Birth(
+        return NewExecution(
             execution_id=self.execution_id(),
             record=fresh,
             dedup_window_ms=self.one((0, 1, 5_000)),

@@ -211,8 +211,8 @@ def _enter(draw: Inputs) -> Case:
     most = quota.max_requests_per_window if quota else 0
     rate = most > 0 and draw.chance(0.8)
     cap = draw.one((0, 1, 2, 5))
-    bid = gates.Bid("holder", draw.one((1, 700, 20_000)), cap, rate=rate)
-    standing = gates.Standing(
+    request = gates.EntryRequest("holder", draw.one((1, 700, 20_000)), cap, rate=rate)
+    view = gates.GateView(
         gate=gates.Gate(quota=quota, slots=slots, entries=len(instants)),
         slot=gates.Slot("holder", slot_end) if slot_end else None,
         entry=gates.Entry(entry_at, "holder") if entry_at else None,
@@ -220,12 +220,12 @@ def _enter(draw: Inputs) -> Case:
     )
 
     def expect() -> list[Any]:
-        match gates.enter(standing, bid, NOW):
+        match gates.enter(view, request, NOW):
             case gates.TooFast(wait):
                 return ["rate", wait]
             case gates.Full(full):
                 return ["full", full]
-            case gates.Passed(gate, slot, _, new_slot, new_entry):
+            case gates.Entered(gate, slot, _, new_slot, new_entry):
                 until = slot.until if slot and cap else 0
                 return ["passed", until, new_slot, new_entry, gate.ends_at]
 
@@ -240,7 +240,7 @@ def _enter(draw: Inputs) -> Case:
 
     packed = [part for name, (slot, entry) in rows.items() for part in (name, slot, entry)]
     row = quota_row(quota) if quota else False
-    given = [_QUOTA_TAG, _GATE, row, slots, len(instants), packed, own, "holder", bid.hold_ms]
+    given = [_QUOTA_TAG, _GATE, row, slots, len(instants), packed, own, "holder", request.hold_ms]
     return Case("enter", [*given, cap, most if rate else 0], expect, read)
 
 

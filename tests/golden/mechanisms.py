@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, Final
 
-from flowfabric.backend.base import Listening
+from flowfabric.backend.base import TopicSubscription
 from flowfabric.backend.types import (
     Append,
     ClaimRequest,
@@ -14,12 +14,12 @@ from flowfabric.backend.types import (
     SummaryPut,
     Trim,
 )
-from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.capabilities import set_id
 from flowfabric.core.fence import Fence
 from flowfabric.core.graph import Flow
 from flowfabric.core.ids import for_flow
 from flowfabric.core.journal import JournalEntry
+from flowfabric.core.new_execution import NewExecution, NewGraph
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import complete
 from flowfabric.operations.streams import Frame
@@ -45,12 +45,12 @@ _NOTICE_S: Final = 5.0
 _OWN: Final = "{fp:1}:00000000-0000-4000-8000-00000000000"
 
 
-def _birth(number: int, *, gated: bool = False, flow_id: str = "") -> Birth:
+def _new(number: int, *, gated: bool = False, flow_id: str = "") -> NewExecution:
     own = f"{_OWN}{number}" if not flow_id else for_flow(COUNTS, flow_id, f"{_OWN}{number}"[-36:])
     record = Record(
         execution_id="", namespace="default", lane="default", gated=gated, flow_id=flow_id
     )
-    return Birth(execution_id=own, record=record, input=b"body")
+    return NewExecution(execution_id=own, record=record, input=b"body")
 
 
 def _claim(count: int, mode: Any = "take") -> ClaimRequest:
@@ -69,7 +69,7 @@ def _claim(count: int, mode: Any = "take") -> ClaimRequest:
 async def output(side: Side, clock: VirtualClock, seed: int) -> Trace:
     """Frames, summaries and journals of one attempt, in sizes around their limits."""
     luck, trace, backend = Random(seed), Trace(), side.backend
-    trace.append(("create", told(await backend.create([_birth(1)]))))
+    trace.append(("create", told(await backend.create([_new(1)]))))
     trace.append(("claim", told(await backend.claim([_claim(1)]))))
     own, fence = f"{_OWN}1", Fence("lease-0", 1, "attempt-0")
     version = 0
@@ -123,8 +123,8 @@ def _steps(own: str, fence: Fence, luck: Random) -> JournalAppend:
 
 async def reservations(side: Side, clock: VirtualClock, seed: int) -> Trace:
     """Records whose limits have to be asked, more of them than a claim looks at."""
-    births = [_birth(number, gated=number % 2 > 0) for number in range(9)]
-    trace: Trace = [("create", told(await side.backend.create(births)))]
+    executions = [_new(number, gated=number % 2 > 0) for number in range(9)]
+    trace: Trace = [("create", told(await side.backend.create(executions)))]
     for mode in ("take", "reserve", "take"):
         trace.append((mode, told(await side.backend.claim([_claim(2, mode)]))))
         clock.advance(1_000)
@@ -136,11 +136,11 @@ async def chunks(side: Side, clock: VirtualClock, seed: int) -> Trace:
     flow = Flow(
         flow_id="00000000-0000-4000-8000-0000000000aa", namespace="default", incomplete=True
     )
-    members = tuple(_birth(number, flow_id=flow.flow_id) for number in range(2))
+    members = tuple(_new(number, flow_id=flow.flow_id) for number in range(2))
     trace: Trace = []
     for member in members:
-        birth = GraphBirth(flow=flow, members=(member,), is_last=False)
-        trace.append(("chunk", told(await side.backend.create_graph([birth]))))
+        graph = NewGraph(flow=flow, members=(member,), is_last=False)
+        trace.append(("chunk", told(await side.backend.create_graph([graph]))))
         trace.append(("flow", await side.backend.flows([flow.flow_id])))
         clock.advance(5)
     return trace
@@ -153,7 +153,7 @@ async def notifications(side: Side, clock: VirtualClock, seed: int) -> Trace:
     fence = Fence("lease-0", 1, "attempt-0")
     frame = Frame(frame_type="token", payload=b"x")
     acts: tuple[Callable[[], Awaitable[Any]], ...] = (
-        lambda: backend.create([_birth(1)]),
+        lambda: backend.create([_new(1)]),
         lambda: backend.claim([_claim(1)]),
         lambda: backend.append(
             [Append(execution_id=own, attempt_index=0, fence=fence, frames=(frame,))]
@@ -161,12 +161,12 @@ async def notifications(side: Side, clock: VirtualClock, seed: int) -> Trace:
         lambda: backend.apply([complete(own, fence, b"done", "", "op")]),
         lambda: backend.config_put([ConfigPut("lane/x", 0, b"{}")]),
     )
-    heard: list[tuple[str, Listening]] = []
+    heard: list[tuple[str, TopicSubscription]] = []
     for name in names:
-        listening = backend.bells().listen(name)
-        await listening.begun(5)
-        listening.take()
-        heard.append((name, listening))
+        subscription = backend.notifier().subscribe(name)
+        await subscription.wait_subscribed(5)
+        subscription.take()
+        heard.append((name, subscription))
     for act in acts:
         await act()
-    return [(name, await listening.wait(_NOTICE_S)) for name, listening in heard]
+    return [(name, await subscription.wait(_NOTICE_S)) for name, subscription in heard]

@@ -32,17 +32,17 @@ local function ended_of(id, index)
   return row and unpack_message(row) or false
 end
 
--- ---- births
+-- ---- new executions
 
 -- {id, shape, instant of the last record of its fairness key or 0}
-function probes.born(now, a)
+function probes.initial_record(now, a)
   local c, tag = open(now), ff.tag_of(a[1])
   local row = record(a[2][@shape.record])
   call('DEL', ff.fairness(tag, row[@namespace]))
   if a[3] ~= 0 then
     call('HSET', ff.fairness(tag, row[@namespace]), row[@lane] .. ',' .. a[2][@shape.fairness_key], a[3])
   end
-  return probed['create.born'](c, tag, a[2])
+  return probed['create.initial_record'](c, tag, a[2])
 end
 
 -- {tag, row, key, id, window, when it is asked again}: whom the key stands for then
@@ -335,7 +335,7 @@ function probes.enter(now, a)
   local c, state, gate = gate_in(now, a)
   for i = 1, #a[6], 3 do
     local slot, entry = a[6][i + 1], a[6][i + 2]
-    ff.put_standing(state, gate, a[6][i], 'holder', slot ~= 0 and slot, entry ~= 0 and entry)
+    ff.put_gate_rows(state, gate, a[6][i], 'holder', slot ~= 0 and slot, entry ~= 0 and entry)
   end
   local item = { [@admit.execution_id] = a[7], [@admit.holder] = a[8], [@admit.hold_ms] = a[9] }
   local pass, denied = probed['admit.enter']({ c = c, promised = {} }, item, state, gate, a[10], a[11])
@@ -346,7 +346,7 @@ end
 function probes.choose(now, a)
   local _, state, gate = gate_in(now, a)
   for i = 1, #a[6], 2 do ff.list_waiter(a[1], a[2], a[6][i], a[6][i + 1]) end
-  local told = ff.woken_at_gate(state, gate)
+  local told = ff.admissible_at_gate(state, gate)
   return { told, call('ZRANGE', $key.waiter_ranks .. a[1] .. ':' .. a[2], 0, -1) }
 end
 

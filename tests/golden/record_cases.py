@@ -20,10 +20,10 @@ from flowfabric.backend.valkey.packing import (
 )
 from flowfabric.backend.valkey.verifying.places import _name, _score
 from flowfabric.core import (
-    birth,
     events,
     idempotency,
     lease,
+    new_execution,
     record,
     retention,
     states,
@@ -52,20 +52,20 @@ def _shown(one: Record) -> Record:
     return _replace(one, tags={name: one.tags[name] for name in one.tags if name in SEARCHABLE})
 
 
-def _born(draw: Inputs) -> Case:
-    one, last = draw.birth(), draw.one((0, NOW - 5_000, NOW - 400, NOW, NOW + 3_000))
+def _initial_record(draw: Inputs) -> Case:
+    one, last = draw.new_execution(), draw.one((0, NOW - 5_000, NOW - 400, NOW, NOW + 3_000))
     given = last if one.record.fairness_key else 0
     like = _replace(one.record, execution_id=one.execution_id)
     return Case(
-        "born",
+        "initial_record",
         [one.execution_id, pack_shape(one, SEARCHABLE), given],
-        lambda: birth.born(one, NOW, birth.rank_shift_of(given, NOW)),
+        lambda: new_execution.initial_record(one, NOW, new_execution.rank_shift_of(given, NOW)),
         _reader(like),
     )
 
 
 def _known_execution(draw: Inputs) -> Case:
-    one = draw.birth()
+    one = draw.new_execution()
     one = _replace(one, record=_replace(one.record, idempotency_key="key"))
     later = draw.one((NOW, NOW, NOW + 1, NOW + 4_999, NOW + 5_000, NOW + 9_000))
     tag = one.execution_id.partition(":00")[0]
@@ -308,7 +308,7 @@ def _judge_purge(draw: Inputs) -> Case:
 
 
 MAKES: Final[tuple[Counted, ...]] = (
-    (_born, SOME),
+    (_initial_record, SOME),
     (_known_execution, FEW),
     (_guard_holds, SOME),
     (_step, MANY),

@@ -364,7 +364,7 @@ _SMALL: Final = {
     "flow_cancel.MEMBERS_PER_STEP": 2,
     "flow_cancel.LOOKS_PER_STEP": 4,
     "graph.UPSTREAM_BYTES": 7,
-    "gates.MOST_WOKEN": 2,
+    "gates.MOST_ADMISSIBLE": 2,
     "gates.MOST_LOOKS": 3,
     "gates.MOST_ENDED": 2,
     "lease.QUEUE_PAGE": 2,

@@ -111,7 +111,7 @@ async def test_a_tail_sees_what_another_process_appends(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claimed = await started(engine)
-    waits = Waits(engine.deps.store.backend.bells(), monkeypatch)
+    waits = Waits(engine.deps.store.backend.notifier(), monkeypatch)
     pages: list[FramePage] = []
     delays: list[float] = []
     async with appender(tmp_path / "shared.db", claimed) as other:
@@ -136,7 +136,7 @@ async def test_a_subscriber_sees_what_another_process_does(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claimed = await started(engine)
-    waits = Waits(engine.deps.store.backend.bells(), monkeypatch)
+    waits = Waits(engine.deps.store.backend.notifier(), monkeypatch)
     subscription = await engine.events.subscribe_completions()
     async with aclosing(subscription), appender(tmp_path / "shared.db", claimed) as other:
         waiting = asyncio.ensure_future(anext(subscription))

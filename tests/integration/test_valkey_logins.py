@@ -163,7 +163,7 @@ class _Notifications(logging.Handler):
         self.has_told = asyncio.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "doorbells" in record.getMessage() or record.levelno >= logging.ERROR:
+        if "notifications" in record.getMessage() or record.levelno >= logging.ERROR:
             self.told.append(record)
             self.has_told.set()
 
@@ -180,7 +180,7 @@ async def test_a_user_who_may_not_subscribe_polls(server: ValkeyServer) -> None:
         )
         waiting = asyncio.ensure_future(engine.claims.claim(order))
         await notifications.has_told.wait()
-        assert engine.deps.store.backend.bells().is_deaf
+        assert engine.deps.store.backend.notifier().is_disconnected
         # Submitted elsewhere: nobody here is notified of it.
         await submit_once(settings_at(server.port))
         assert len(await asyncio.wait_for(waiting, 4)) == 1

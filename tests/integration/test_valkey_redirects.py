@@ -1,4 +1,4 @@
-"""Slots that move while a store is in use: calls and bells follow them."""
+"""Slots that move while a store is in use: calls and notifications follow them."""
 
 import asyncio
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def move(cluster: ValkeyCluster, slot: int) -> None:
             primary.expect("CLUSTER", "SETSLOT", str(slot), "NODE", new.node_id)
 
 
-async def test_calls_and_bells_follow_a_slot_that_moved(cluster: ValkeyCluster) -> None:
+async def test_calls_and_notifications_follow_a_slot_that_moved(cluster: ValkeyCluster) -> None:
     port = cluster.primaries[0].port
     store = StoreUrl("valkey", options={"cluster": "true"}, host="127.0.0.1", port=port)
     engine = await open_engine(Settings(store=store, waitpoint_secret=Secret("5e" * 32)))

@@ -4,9 +4,9 @@ from typing import Final, NamedTuple
 
 from hypothesis import strategies as st
 
-from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.graph import Edge, Flow, Group, GroupPolicy, OnSatisfied
 from flowfabric.core.ids import for_flow
+from flowfabric.core.new_execution import NewExecution, NewGraph
 from flowfabric.core.policy import decode_policy
 from flowfabric.core.record import Record
 from flowfabric.engine.executions import policy_fields
@@ -54,12 +54,12 @@ def shapes(draw: st.DrawFn) -> Shape:
     return Shape(members, tuple(draw(policies) for _ in members), draw(lanes))
 
 
-def birth_of(shape: Shape, side: Side) -> GraphBirth:
+def new_graph(shape: Shape, side: Side) -> NewGraph:
     """The graph under ids that the side mints: the same on both sides."""
     flow_id = side.mint()
     ids: list[str] = [for_flow(COUNTS, flow_id, side.mint()) for _ in shape.members]
-    births = [
-        Birth(
+    members = [
+        NewExecution(
             execution_id=execution_id,
             record=Record(
                 execution_id="",
@@ -74,10 +74,10 @@ def birth_of(shape: Shape, side: Side) -> GraphBirth:
         for execution_id, waiting, policy in zip(ids, shape.members, shape.policies, strict=True)
     ]
     # Nothing may start before everything is stored.
-    births.sort(key=lambda birth: not birth.has_dependencies)
-    return GraphBirth(
+    members.sort(key=lambda member: not member.has_dependencies)
+    return NewGraph(
         flow=Flow(flow_id=flow_id, namespace="default"),
-        members=tuple(births),
+        members=tuple(members),
         edges=tuple(_edges(shape, ids, flow_id, side)),
         groups=tuple(_groups(shape, ids, flow_id)),
     )

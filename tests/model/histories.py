@@ -14,11 +14,11 @@ from flowfabric.backend.types import (
     NamedClaim,
     Worker,
 )
-from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.fence import Fence
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.ids import for_flow
 from flowfabric.core.journal import JournalEntry
+from flowfabric.core.new_execution import NewExecution, NewGraph
 from flowfabric.core.plan import Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import complete, delay, renew
@@ -77,9 +77,11 @@ def _request(number: int, n: int) -> ClaimRequest:
     )
 
 
-def _birth(execution_id: str, **fields: Any) -> Birth:
+def _new(execution_id: str, **fields: Any) -> NewExecution:
     record = Record(execution_id="", namespace="default", lane="default", **fields)
-    return Birth(execution_id=execution_id, record=record, input=b"in", dedup_window_ms=1_000)
+    return NewExecution(
+        execution_id=execution_id, record=record, input=b"in", dedup_window_ms=1_000
+    )
 
 
 def _named(execution_id: str, name: str) -> NamedClaim:
@@ -133,9 +135,9 @@ KINDS: Final[dict[str, Make]] = {
     "take the first": lambda backend, number: backend.lease([_named(FIRST, str(number))]),
     "finish and claim": _finish,
     "create with one key": lambda backend, number: backend.create(
-        [_birth(_id(10 + number), idempotency_key="key-1")]
+        [_new(_id(10 + number), idempotency_key="key-1")]
     ),
-    "create with one id": lambda backend, number: backend.create([_birth(_id(9), priority=number)]),
+    "create with one id": lambda backend, number: backend.create([_new(_id(9), priority=number)]),
     "append": lambda backend, number: backend.append([_append(number)]),
     "journal": lambda backend, number: backend.journal([_entry(number)]),
     "register": lambda backend, number: backend.register([_worker(number)]),
@@ -153,9 +155,11 @@ async def make(backend: Backend, call: Call) -> list[object]:
 
 async def furnish(backend: Backend) -> None:
     """What every history begins with."""
-    await backend.create([_birth(FIRST), _birth(SECOND), _birth(HELD)])
-    source, target = _birth(SOURCE, flow_id=FLOW), _birth(TARGET, flow_id=FLOW)
-    blocked = Birth(execution_id=target.execution_id, record=target.record, has_dependencies=True)
+    await backend.create([_new(FIRST), _new(SECOND), _new(HELD)])
+    source, target = _new(SOURCE, flow_id=FLOW), _new(TARGET, flow_id=FLOW)
+    blocked = NewExecution(
+        execution_id=target.execution_id, record=target.record, has_dependencies=True
+    )
     edge = Edge(
         edge_id=EDGE,
         flow_id=FLOW,
@@ -164,7 +168,7 @@ async def furnish(backend: Backend) -> None:
         data_ref="input",
         state="open",
     )
-    graph = GraphBirth(
+    graph = NewGraph(
         flow=Flow(flow_id=FLOW, namespace="default"),
         members=(blocked, source),
         edges=(edge,),

@@ -12,7 +12,7 @@ from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import Grant, GrantClaim
 from tests.model import strategies as some
 from tests.model.comparing import walk
-from tests.model.graphs import birth_of, shapes
+from tests.model.graphs import new_graph, shapes
 from tests.model.sides import Side
 from tests.model.world import World
 
@@ -39,10 +39,10 @@ class Submitters(World):
         shape = data.draw(shapes())
 
         async def call(side: Side) -> str:
-            birth = birth_of(shape, side)
-            (created,) = await side.backend.create_graph([birth])
+            graph = new_graph(shape, side)
+            (created,) = await side.backend.create_graph([graph])
             assert not isinstance(created, Exception), created
-            return birth.flow.flow_id
+            return graph.flow.flow_id
 
         flow_id = self.both(call).value
         assert flow_id is not None

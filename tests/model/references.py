@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from flowfabric.backend.base import Backend
-from flowfabric.backend.bells import LocalBells
 from flowfabric.backend.memory import MemoryRunner, MemoryTables
+from flowfabric.backend.notifier import LocalNotifier
 from flowfabric.backend.reference.applying import Finish, start_finish
 from flowfabric.backend.reference.backend import ReferenceBackend
 from flowfabric.backend.reference.tables import Tables
@@ -26,7 +26,7 @@ def reference_of(subject: Backend, clock: VirtualClock, directory: Path) -> Back
     if subject.describe().spread != CLUSTER_SLOTS:
         return plain
     runner = MemoryRunner(MemoryTables(SEARCHABLE), clock)
-    return ReferenceOfACluster(runner, LocalBells(), plain.describe())
+    return ReferenceOfACluster(runner, LocalNotifier(), plain.describe())
 
 
 class ReferenceOfACluster(ReferenceBackend):

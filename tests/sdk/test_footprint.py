@@ -3,12 +3,12 @@
 import gc
 
 from flowfabric import Context, FlowFabric
-from flowfabric.worker.jobs import Job
+from flowfabric.worker.attempts import ClaimedAttempt
 from flowfabric.worker.session import Session
 
 
 def _living() -> list[object]:
-    return [one for one in gc.get_objects() if isinstance(one, Job | Session)]
+    return [one for one in gc.get_objects() if isinstance(one, ClaimedAttempt | Session)]
 
 
 async def test_work_that_has_ended_is_gone_without_a_collection() -> None:

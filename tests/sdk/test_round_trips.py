@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from flowfabric import FlowFabric
-from flowfabric.backend.valkey import bells
+from flowfabric.backend.valkey import notifier
 from flowfabric.engine import lanes
 from tests.sdk.backends import SETTINGS
 from tests.valkey_server import ValkeyServer, shared_server
@@ -85,7 +85,7 @@ async def test_a_worker_that_was_rung_for_asks_nothing_before_it_claims(
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(lanes, "time", clock)
-    monkeypatch.setattr(bells, "time", clock)
+    monkeypatch.setattr(notifier, "time", clock)
 
     async def double(n: int) -> int:
         return 2 * n

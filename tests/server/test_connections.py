@@ -63,8 +63,8 @@ async def stream(call: Call[None, None]) -> EventStream:
     """Events without end, as long as somebody is there."""
 
     async def lines() -> AsyncGenerator[bytes, None]:
-        async with call.leaving() as leaving:
-            while not leaving.is_over:
+        async with call.cancellable_wait() as wait:
+            while not wait.is_over:
                 yield b": still here\n\n" * 5_000
                 await asyncio.sleep(0)
 

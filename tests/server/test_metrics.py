@@ -383,19 +383,19 @@ async def on_valkey() -> AsyncIterator[tuple[Served, ValkeyServer]]:
     store.end()
 
 
-async def test_doorbells_that_were_cut_off_are_counted(
+async def test_subscriber_connections_that_were_cut_off_are_counted(
     on_valkey: tuple[Served, ValkeyServer],
 ) -> None:
     served, store = on_valkey
-    bells = served.application.services.engine.deps.store.backend.bells()
+    notifier = served.application.services.engine.deps.store.backend.notifier()
     for cuts in range(3):
-        # Answers come in order: once this bell is heard, so are all others.
-        listening = bells.listen(f"lane:default:{cuts}")
-        await listening.begun(10)
+        # Answers come in order: once this topic is confirmed, so are all others.
+        subscription = notifier.subscribe(f"lane:default:{cuts}")
+        await subscription.wait_subscribed(10)
         assert (await figures(served))["ff_doorbell_reconnects_total", ()] == cuts
         assert store.run("CLIENT", "KILL", "TYPE", "pubsub") == b":1\r\n"
-        assert await listening.wait(10), "whoever listens is rung when the bells are back"
-        listening.close()
+        assert await subscription.wait(10), "a subscriber is notified when the connection is back"
+        subscription.close()
 
 
 async def test_functions_that_had_to_be_loaded_again_are_counted(

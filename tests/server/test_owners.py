@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import msgspec
 import pytest
 
-from flowfabric.client.operations import question_of
+from flowfabric.client.operations import request_of
 from flowfabric.core.tokens import WaitpointToken, token_to_text
 from flowfabric.operations.declaration import Operation
 from flowfabric.operations.nouns import DECLARED
@@ -92,7 +92,7 @@ def arguments(declared: Operation[..., Any], things: dict[str, str]) -> dict[str
 
 
 async def status(served: Served, declared: Operation[..., Any], things: dict[str, str]) -> int:
-    question = question_of(declared, arguments(declared, things), is_safe=True)
+    question = request_of(declared, arguments(declared, things), is_safe=True)
     body = (
         msgspec.to_builtins(question.body, enc_hook=token_to_text)
         if question.body is not None

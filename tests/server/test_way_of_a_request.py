@@ -8,7 +8,7 @@ import pytest
 from flowfabric.operations.declaration import ADMIN, ANY
 from flowfabric.server import Http
 from flowfabric.server.call import Call
-from flowfabric.server.reading import ClientGone
+from flowfabric.server.reading import ClientDisconnected
 from flowfabric.server.replies import Reply, ok
 from flowfabric.server.route import Routes
 from tests.server.conftest import Serve
@@ -34,14 +34,14 @@ async def own_timeout(call: Call[None, None]) -> Reply:
 @routes.add("GET /gone", ANY, {200: str})
 async def gone(call: Call[None, None]) -> Reply:
     """Finds that nobody is left."""
-    raise ClientGone
+    raise ClientDisconnected
 
 
 @routes.add("GET /waiting", ANY, {200: str}, timeout_s=None)
 async def waiting(call: Call[None, None]) -> Reply:
     """Waits until it is over."""
-    async with call.leaving() as leaving:
-        await leaving.wait_for(asyncio.Event().wait())
+    async with call.cancellable_wait() as wait:
+        await wait.run(asyncio.Event().wait())
     return ok("never")
 
 

@@ -44,24 +44,24 @@ from flowfabric.backend.types import (
     With,
     Worker,
 )
-from flowfabric.core.birth import Birth
 from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
+from flowfabric.core.new_execution import NewExecution
 from flowfabric.core.plan import Answer, Plan, Refused
 from flowfabric.operations.streams import FramePage
 
 __all__ = [
-    "CONFIG_BELL",
+    "CONFIG_TOPIC",
     "END_TOPICS",
     "LANE_TOPICS",
-    "LOG_BELL",
+    "LOG_TOPIC",
     "STREAM_TOPICS",
     "Answered",
     "Backend",
-    "Bells",
-    "Listening",
-    "end_bell",
-    "lane_bell",
-    "stream_bell",
+    "Notifier",
+    "TopicSubscription",
+    "end_topic",
+    "lane_topic",
+    "stream_topic",
 ]
 
 
@@ -82,7 +82,7 @@ class Backend(Flowing, Limiting, Protocol):
 
     # changes
 
-    async def create(self, items: Sequence[Birth]) -> list[Answered[CreateAnswer]]: ...
+    async def create(self, items: Sequence[NewExecution]) -> list[Answered[CreateAnswer]]: ...
 
     async def apply(self, plans: Sequence[Plan]) -> list[Answered[Answer]]: ...
 
@@ -162,49 +162,50 @@ class Backend(Flowing, Limiting, Protocol):
 
     async def verify(self) -> list[Discrepancy]: ...
 
-    def bells(self) -> "Bells": ...
+    def notifier(self) -> "Notifier": ...
 
 
-class Bells(Protocol):
-    """Doorbells say "look again". They may be lost or doubled; nothing depends on one."""
+class Notifier(Protocol):
+    """Notifications say "read again". They may be lost or doubled; nothing depends on one."""
 
-    def listen(self, *names: str) -> "Listening": ...
+    def subscribe(self, *topics: str) -> "TopicSubscription": ...
 
-    def ring(self, *names: str) -> None: ...
+    def notify(self, *topics: str) -> None: ...
 
-    def mark(self, *names: str) -> tuple[int, ...] | None:
-        """A value that another one taken later differs from if one of these bells has rung in
+    def mark(self, *topics: str) -> tuple[int, ...] | None:
+        """A value that another one taken later differs from if one of these topics was notified in
         between; None where that cannot be told."""
         ...
 
     @property
-    def is_deaf(self) -> bool:
-        """Whether rings of other processes cannot be heard now: whoever waits polls."""
+    def is_disconnected(self) -> bool:
+        """Whether notifications of other processes cannot arrive now, so that waiters poll."""
         ...
 
 
-class Listening(Protocol):
-    """Rings between two waits are remembered: a waiter never sleeps through one."""
+class TopicSubscription(Protocol):
+    """Remembers a notification between two waits: a waiter never misses one."""
 
-    async def begun(self, timeout: float) -> None:
-        """Until rings are certain to be heard: whoever looks then has to look only once."""
+    async def wait_subscribed(self, timeout: float) -> None:
+        """Wait until notifications are certain to arrive: a read after that needs no second one."""
         ...
 
-    async def wait_unlooked(self, timeout: float) -> bool:
-        """Wait for a ring without having looked before, however long the beginning takes."""
+    async def wait_before_read(self, timeout: float) -> bool:
+        """Wait for a notification without having read before: a confirmed subscription is none."""
         ...
 
     async def wait(self, timeout: float | None) -> bool:
-        """Wait for a ring; False when the time ran out first, or it was closed."""
+        """Wait for a notification; False when the time ran out first, or it was closed."""
         ...
 
     def take(self) -> bool:
-        """Whether it rang since the last look, without waiting."""
+        """Whether one arrived since the last wait or take, without waiting."""
         ...
 
     @property
-    def proven_at(self) -> float:
-        """The monotonic instant up to which no ring can have been missed, as far as is known."""
+    def last_message_at(self) -> float:
+        """Monotonic time of the last message on the connection that all notifications share: no
+        earlier one was missed. 0.0 without such a connection."""
         ...
 
     @property
@@ -217,17 +218,17 @@ class Listening(Protocol):
 LANE_TOPICS: Final = "lane:"
 END_TOPICS: Final = "end:"
 STREAM_TOPICS: Final = "stream:"
-LOG_BELL: Final = "log"
-CONFIG_BELL: Final = "config"
+LOG_TOPIC: Final = "log"
+CONFIG_TOPIC: Final = "config"
 
 
-def lane_bell(namespace: str, lane: str) -> str:
+def lane_topic(namespace: str, lane: str) -> str:
     return f"{LANE_TOPICS}{namespace}:{lane}"
 
 
-def end_bell(execution_id: str) -> str:
+def end_topic(execution_id: str) -> str:
     return END_TOPICS + execution_id
 
 
-def stream_bell(execution_id: str, attempt: int) -> str:
+def stream_topic(execution_id: str, attempt: int) -> str:
     return f"{STREAM_TOPICS}{execution_id}:{attempt}"

@@ -22,7 +22,6 @@ from flowfabric.backend.types import (
     StreamRefused,
     With,
 )
-from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.flow_plan import FlowAnswer, FlowPlan, check_flow_plan
 from flowfabric.core.limits.asks import (
     Admission,
@@ -33,6 +32,7 @@ from flowfabric.core.limits.asks import (
     SpendAnswer,
     Vacate,
 )
+from flowfabric.core.new_execution import NewExecution, NewGraph
 from flowfabric.core.plan import Answer, Plan, Refused, check_plan
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.streams import FramePage
@@ -159,11 +159,11 @@ class Store:
         self._is_spread = described.spread == CLUSTER_SLOTS
         at, most = self._place, described.together
         most_claims = min(most, MOST_CLAIMS)
-        births = Gatherer[Birth, CreateAnswer](
-            backend.create, most, at(lambda birth: birth.execution_id)
+        creates = Gatherer[NewExecution, CreateAnswer](
+            backend.create, most, at(lambda new: new.execution_id)
         )
-        self.create, self.create_all = births.submit, births.submit_all
-        self.create_graph = Gatherer[GraphBirth, GraphCreated | GraphRefused](
+        self.create, self.create_all = creates.submit, creates.submit_all
+        self.create_graph = Gatherer[NewGraph, GraphCreated | GraphRefused](
             self._create_graphs, most, (lambda one: one.flow.flow_id) if self._is_spread else None
         ).submit
         self._plans = Gatherer[Plan, Answer](backend.apply, most, at(lambda plan: plan.target))
@@ -195,7 +195,7 @@ class Store:
         self._reads: dict[frozenset[With], Gatherer[_Wanted, Seen | None]] = {}
 
     async def _create_graphs(
-        self, items: Sequence[GraphBirth]
+        self, items: Sequence[NewGraph]
     ) -> list[Answered[GraphCreated | GraphRefused]]:
         return await self.backend.create_graph(items)
 

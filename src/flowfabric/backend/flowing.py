@@ -6,9 +6,9 @@ from typing import Literal, Protocol
 import msgspec
 
 from flowfabric.backend.limiting import Answered
-from flowfabric.core.birth import GraphBirth
 from flowfabric.core.flow_plan import FlowAnswer, FlowPlan
 from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.new_execution import NewGraph
 from flowfabric.core.record import Record
 from flowfabric.core.states import State
 
@@ -65,7 +65,7 @@ class Flowing(Protocol):
     What a step may not do for its bound is remembered on the flow and done by `settle`."""
 
     async def create_graph(
-        self, items: Sequence[GraphBirth]
+        self, items: Sequence[NewGraph]
     ) -> list[Answered[GraphCreated | GraphRefused]]:
         """Write a whole graph, or one chunk of it; what is there already stays."""
         ...

@@ -9,7 +9,7 @@ class Tallies:
     def __init__(self) -> None:
         # By what became of a sibling: the reason it was cut for, or why it was not.
         self.siblings: Counter[str] = Counter()
-        # Doorbells connected again after their connection was lost.
+        # Subscriber connections opened again after their connection was lost.
         self.reconnects = 0
         # Times the functions were missing and were loaded again.
         self.reloads = 0

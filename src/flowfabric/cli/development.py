@@ -27,19 +27,19 @@ class Development:
         self._settings = settings
         self._app = app
         self._children: list[asyncio.subprocess.Process] = []
-        self._beside: asyncio.Task[None] | None = None
+        self._companion: asyncio.Task[None] | None = None
 
     def begin(self, url: str) -> None:
         """The server is up."""
         store = self._settings.store
         show.console.print(f"[bold]FlowFabric[/] on {store.scheme} {store.path}".rstrip())
         show.facts([("api", url), ("docs", f"{url}/docs"), ("metrics", f"{url}/metrics")])
-        self._beside = asyncio.ensure_future(self._accompany(url))
+        self._companion = asyncio.ensure_future(self._accompany(url))
 
     async def end(self) -> None:
-        if self._beside is not None:
-            self._beside.cancel()
-            await asyncio.wait([self._beside])
+        if self._companion is not None:
+            self._companion.cancel()
+            await asyncio.wait([self._companion])
         for child in self._children:
             with contextlib.suppress(ProcessLookupError):
                 child.send_signal(signal.SIGTERM)
@@ -56,7 +56,7 @@ class Development:
             show.console.print(_HINTS if self._app.is_sample else _PLAIN_HINTS)
             await watching
         except Unavailable:
-            # The server is ending, and so are we.
+            # The server stops, and this with it.
             return
         except FlowFabricError as fault:
             show.console.print(f"what happens cannot be shown: {fault}", style="yellow")

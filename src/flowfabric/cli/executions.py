@@ -7,7 +7,16 @@ import msgspec
 import typer
 
 from flowfabric.cli import show
-from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, ending, fail, reached
+from flowfabric.cli.target import (
+    DEFAULT_URL,
+    Json,
+    Namespace,
+    Url,
+    ask,
+    connected,
+    fail,
+    run_command,
+)
 from flowfabric.fabric.admin import Admin
 from flowfabric.operations.executions import Attempts, ExecutionInfo, Search, Submission, Submitted
 
@@ -96,17 +105,17 @@ def get(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> 
     """Show one execution, its attempts and its result."""
 
     async def question() -> tuple[ExecutionInfo, Attempts, bytes | None, str]:
-        async with reached(url) as place:
+        async with connected(url) as place:
             admin = place.admin
             found = await admin.describe_execution(execution_id)
             attempts = await admin.attempts(execution_id)
             trace = await place.run(execution_id).traceback()
             return found, attempts, await admin.result(execution_id), trace
 
-    found, attempts, result, trace = ending(question(), url)
+    found, attempts, result, trace = run_command(question(), url)
     if json:
-        told = {"execution": found, "attempts": attempts.attempts, "result": result}
-        show.as_json(told | ({"traceback": trace} if trace else {}))
+        answer = {"execution": found, "attempts": attempts.attempts, "result": result}
+        show.as_json(answer | ({"traceback": trace} if trace else {}))
         return
     show.facts(
         [
@@ -243,11 +252,11 @@ def explain(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False)
 @app.command()
 def tail(execution_id: Execution, url: Url = DEFAULT_URL, json: Json = False) -> None:
     """Follow the output of an execution until it ends, over all its attempts."""
-    ending(_tail(execution_id, url, json), url)
+    run_command(_tail(execution_id, url, json), url)
 
 
 async def _tail(execution_id: str, url: str, json: bool) -> None:
-    async with reached(url) as place:
+    async with connected(url) as place:
         async for frame in place.run(execution_id).stream():
             if json:
                 show.as_json(frame)

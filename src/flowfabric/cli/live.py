@@ -11,7 +11,7 @@ from rich.text import Text
 
 from flowfabric.cli import show
 from flowfabric.cli.limits import COUNTED, counted_lanes
-from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, ending, reached
+from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, connected, run_command
 from flowfabric.core.states import FINAL
 from flowfabric.fabric.admin import Admin
 from flowfabric.operations.events import CompletionEvent, Event, EventQuery, LeaseEvent
@@ -37,11 +37,11 @@ def watch(
 ) -> None:
     """Print what happens as it happens, after the newest executions; with an execution until that
     has ended."""
-    ending(_watch(execution_id, namespace, url, json), url)
+    run_command(_watch(execution_id, namespace, url, json), url)
 
 
 async def _watch(execution_id: str | None, namespace: str, url: str, json: bool) -> None:
-    async with reached(url) as place:
+    async with connected(url) as place:
         admin = place.admin
         cursor = (await admin.read_events(EventQuery(namespace=namespace))).next_cursor
         if execution_id is None and not json:
@@ -106,7 +106,7 @@ def top(namespace: Namespace = "default", url: Url = DEFAULT_URL, json: Json = F
         lanes, workers = ask(url, lambda admin: _look(admin, namespace))
         show.as_json({"lanes": lanes, "workers": workers.items})
         return
-    ending(_top(namespace, url), url)
+    run_command(_top(namespace, url), url)
 
 
 async def _look(admin: Admin, namespace: str) -> tuple[Any, Any]:
@@ -117,7 +117,7 @@ async def _look(admin: Admin, namespace: str) -> tuple[Any, Any]:
 
 
 async def _top(namespace: str, url: str) -> None:
-    async with reached(url) as place:
+    async with connected(url) as place:
         with Live(console=show.console, screen=show.console.is_terminal, transient=True) as live:
             while True:
                 live.update(_screen(*await _look(place.admin, namespace), namespace))

@@ -19,11 +19,11 @@ from flowfabric.cli.target import (
     Namespace,
     Url,
     ask,
-    ending,
+    connected,
+    display_url,
     fail,
     own_settings,
-    reached,
-    shown,
+    run_command,
 )
 from flowfabric.config import SERVER_SCHEMES, StoreUrl, parse_store_url, settings_from
 from flowfabric.errors import FlowFabricError, UnsupportedStore
@@ -74,7 +74,7 @@ def migrate(
             await close_engine(await open_engine(settings))
         return steps
 
-    steps = ending(bring())
+    steps = run_command(bring())
     if json:
         show.as_json({"steps": steps, "applied": not dry_run})
         return
@@ -99,7 +99,7 @@ def verify(
 
     settings = msgspec.structs.replace(own_settings(), store=_store_of(url))
     with show.console.status("verifying") if not json else show.console.capture():
-        found = ending(verified(settings, repairs=repair, deep=deep))
+        found = run_command(verified(settings, repairs=repair, deep=deep))
     if json:
         show.as_json(found)
     else:
@@ -115,7 +115,7 @@ def verify(
 @app.command()
 def doctor(namespace: Namespace = "default", url: Url = DEFAULT_URL, json: Json = False) -> None:
     """Check settings, store, durability, clock and workers, and say what to fix."""
-    findings = ending(_examined(url, namespace))
+    findings = run_command(_examined(url, namespace))
     if json:
         show.as_json(findings)
     else:
@@ -130,7 +130,7 @@ def doctor(namespace: Namespace = "default", url: Url = DEFAULT_URL, json: Json 
 async def _examined(url: str, namespace: str) -> list[Finding]:
     findings = [_settings()]
     try:
-        async with reached(url) as place:
+        async with connected(url) as place:
             findings += await _asked(place.admin, namespace)
     except UnsupportedStore:
         raise
@@ -138,7 +138,7 @@ async def _examined(url: str, namespace: str) -> list[Finding]:
         is_server = url.partition(":")[0] in SERVER_SCHEMES
         start = "start one with `flowfabric dev`" if is_server else "start it"
         findings.append(
-            Finding("fail", f"{shown(url)}: {fault}", f"{start}, or name another: --url")
+            Finding("fail", f"{display_url(url)}: {fault}", f"{start}, or name another: --url")
         )
     return findings
 
@@ -222,7 +222,7 @@ def backup(
         fail(f"{target} exists; nothing was written")
     if not Path(store.path).is_file():
         fail(f"{store.path}: there is no such file")
-    ending(_copied(store.path, target))
+    run_command(_copied(store.path, target))
     size = target.stat().st_size
     show.as_json({"path": str(target), "bytes": size}) if json else show.console.print(
         f"{target}: {size:,} bytes"

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from flowfabric.client.ends import Ends
-from flowfabric.client.operations import over
+from flowfabric.client.operations import http_transport
 from flowfabric.client.rest import Rest
 from flowfabric.client.waiting import HttpWaiter
 from flowfabric.core.tokens import Secret
@@ -16,8 +16,8 @@ from flowfabric.fabric.submitter import Submitter
 
 class Remote:
     def __init__(self, rest: Rest) -> None:
-        self._submitter = Submitter(over(rest), HttpWaiter(rest, Ends(rest)))
-        self.admin = Admin(over(rest), self._port)
+        self._submitter = Submitter(http_transport(rest), HttpWaiter(rest, Ends(rest)))
+        self.admin = Admin(http_transport(rest), self._port)
 
     async def _port(self) -> Submitter:
         return self._submitter

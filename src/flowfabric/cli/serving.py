@@ -16,7 +16,7 @@ import typer
 from flowfabric.cli import show
 from flowfabric.cli.development import App, Development
 from flowfabric.cli.reloading import reloading
-from flowfabric.cli.target import DEFAULT_URL, code_of, ending, fail
+from flowfabric.cli.target import DEFAULT_URL, code_of, fail, run_command
 from flowfabric.config import Address, Settings, StoreUrl, parse_store_url, settings_from
 from flowfabric.errors import FlowFabricError
 from flowfabric.telemetry.logs import write_logs
@@ -151,7 +151,7 @@ def worker(
             await at_work.run()
 
     with _metrics_of(fabric, metrics_port):
-        ending(run(), url or DEFAULT_URL)
+        run_command(run(), url or DEFAULT_URL)
 
 
 @contextmanager

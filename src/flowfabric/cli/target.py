@@ -22,7 +22,7 @@ from flowfabric.fabric.runs import Run
 
 T = TypeVar("T")
 
-PATIENCE_S: Final = 2.0
+BOOT_TIMEOUT_S: Final = 2.0
 DEFAULT_URL: Final = "http://127.0.0.1:9090"
 
 Url = Annotated[
@@ -39,11 +39,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 def ask(url: str, question: Callable[[Admin], Awaitable[T]]) -> T:
     """Open, ask, close; whatever goes wrong is one line and exit code 1."""
-    return ending(_ask(url, question), url)
+    return run_command(_ask(url, question), url)
 
 
 async def _ask(url: str, question: Callable[[Admin], Awaitable[T]]) -> T:
-    async with reached(url) as place:
+    async with connected(url) as place:
         return await question(place.admin)
 
 
@@ -57,7 +57,7 @@ class Place(Protocol):
 
 
 @asynccontextmanager
-async def reached(url: str) -> AsyncIterator[Place]:
+async def connected(url: str) -> AsyncIterator[Place]:
     """The token comes from FF_API_TOKEN, never from an argument: those can be seen by others.
     Only the code that the address needs is loaded."""
     settings = settings_for(url, own_settings())
@@ -79,10 +79,10 @@ async def reached(url: str) -> AsyncIterator[Place]:
 
 def own_settings() -> Settings:
     """Somebody sits and waits, so a store that is away is soon given up."""
-    return msgspec.structs.replace(settings_from(), boot_patience_s=PATIENCE_S)
+    return msgspec.structs.replace(settings_from(), boot_timeout_s=BOOT_TIMEOUT_S)
 
 
-def shown(url: str) -> str:
+def display_url(url: str) -> str:
     """An address for people: whoever reads along learns no password from it."""
     try:
         return parse_store_url(url).where
@@ -90,28 +90,28 @@ def shown(url: str) -> str:
         return url.partition(":")[0]
 
 
-def ending(work: Awaitable[T], url: str = "") -> T:
+def run_command(work: Awaitable[T], url: str = "") -> T:
     """Run to the end. Ctrl-C leaves quietly."""
     try:
         return asyncio.run(_awaited(work))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except FlowFabricError as fault:
-        fail(_told(fault, url), code_of(fault))
+        fail(_message(fault, url), code_of(fault))
 
 
 async def _awaited(work: Awaitable[T]) -> T:
     return await work
 
 
-def _told(fault: FlowFabricError, url: str) -> str:
+def _message(fault: FlowFabricError, url: str) -> str:
     if isinstance(fault, HttpError) and url == DEFAULT_URL:
         return (
             f"no server answers at {url}; start one with `flowfabric dev`, or name a store:"
             " --url sqlite:///flowfabric.db"
         )
     if isinstance(fault, Unreachable):
-        return f"no server answers at {shown(url)}: {fault.detail}"
+        return f"no server answers at {display_url(url)}: {fault.detail}"
     if isinstance(fault, ConfigError):
         return fault.detail
     problems = fault.details.get("problems")

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from flowfabric.client.child_flows import ChildFlows, Counts
 from flowfabric.client.ends import Ends
-from flowfabric.client.families import ChildFlows, Counts
 from flowfabric.client.reads import HttpReads
 from flowfabric.client.rest import Rest
 from flowfabric.client.waiting import HttpWaiter

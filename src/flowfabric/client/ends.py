@@ -8,8 +8,8 @@ from urllib.parse import unquote
 
 import httpx
 
-from flowfabric.client.operations import over
-from flowfabric.client.questions import execution, waiting
+from flowfabric.client.operations import http_transport
+from flowfabric.client.requests import execution, waiting
 from flowfabric.client.rest import BACKOFF, Rest
 from flowfabric.errors import ExecutionNotFound, FlowFabricError, NotFound, Unavailable
 from flowfabric.operations.ends import ATTEMPT_HEADER, ENCODING_HEADER, ENDS, Ended
@@ -27,7 +27,7 @@ _TURN_MS: Final = 1_000
 class Ends:
     def __init__(self, rest: Rest) -> None:
         self._rest = rest
-        self._executions = Calls(over(rest))
+        self._executions = Calls(http_transport(rest))
         self._turns = asyncio.Semaphore(_MOST_WAITS)
         self._waiting = 0
 
@@ -35,7 +35,7 @@ class Ends:
         """How it ended; None while it is live. An unknown one is refused.
 
         The result says by itself that the execution completed; whatever else there is to tell
-        takes a second question. One that completes between the two is asked for its result again.
+        takes a second request. One that completes between the two is asked for its result again.
         """
         done = await self._result(execution_id, wait_ms)
         if done is not None:
@@ -58,36 +58,36 @@ class Ends:
         self._waiting += 1
         try:
             async with asyncio.timeout(timeout_s or None):
-                return await self._until(execution_id, is_brief=timeout_s == 0)
+                return await self._until(execution_id, is_single_look=timeout_s == 0)
         except (TimeoutError, ExecutionNotFound):
             return None
         finally:
             self._waiting -= 1
 
-    async def _until(self, execution_id: str, *, is_brief: bool) -> Ended | None:
+    async def _until(self, execution_id: str, *, is_single_look: bool) -> Ended | None:
         failures = 0
         while True:
             try:
-                ended = await self._turn(execution_id, is_brief=is_brief)
-                if ended is not None or is_brief:
+                ended = await self._turn(execution_id, is_single_look=is_single_look)
+                if ended is not None or is_single_look:
                     return ended
                 failures = 0
             except FlowFabricError as fault:
-                if not may_pass(fault, self._rest):
+                if not may_recover(fault, self._rest):
                     raise
                 failures += 1
                 _log.warning("waiting for %s goes on after: %s", execution_id, fault)
                 await asyncio.sleep(BACKOFF.pause_s(failures, random.random()))
 
-    async def _turn(self, execution_id: str, *, is_brief: bool) -> Ended | None:
-        if is_brief:
+    async def _turn(self, execution_id: str, *, is_single_look: bool) -> Ended | None:
+        if is_single_look:
             return await self.look(execution_id)
         async with self._turns:
             is_crowded = self._waiting > _MOST_WAITS
             return await self.look(execution_id, _TURN_MS if is_crowded else _WAIT_MS)
 
 
-def may_pass(fault: FlowFabricError, rest: Rest) -> bool:
+def may_recover(fault: FlowFabricError, rest: Rest) -> bool:
     """Whether whoever waits should go on: a server that has been there may come back."""
     return rest.has_answered and (fault.retryable or isinstance(fault, Unavailable))
 
@@ -102,18 +102,18 @@ def _completed(execution_id: str, response: httpx.Response) -> Ended:
     )
 
 
-def _ended(shown: ExecutionInfo) -> Ended | None:
-    state = ENDS.get(shown.public_state)
+def _ended(info: ExecutionInfo) -> Ended | None:
+    state = ENDS.get(info.public_state)
     if state is None:
         return None
-    reason, category = shown.failure_reason, shown.failure_category
+    reason, category = info.failure_reason, info.failure_category
     if state == "cancelled":
-        reason, category = shown.cancellation_reason, "cancelled"
+        reason, category = info.cancellation_reason, "cancelled"
     return Ended(
-        execution_id=shown.execution_id,
+        execution_id=info.execution_id,
         state=state,
-        attempt_index=shown.current_attempt_index,
-        result_encoding=shown.result_encoding or "",
+        attempt_index=info.current_attempt_index,
+        result_encoding=info.result_encoding or "",
         reason=reason or "",
         category=category or "",
     )

@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from flowfabric.client.ends import may_pass
-from flowfabric.client.operations import over
+from flowfabric.client.ends import may_recover
+from flowfabric.client.operations import http_transport
 from flowfabric.client.rest import BACKOFF, Rest
 from flowfabric.core.plan import Family
 from flowfabric.errors import FlowFabricError, InvalidInput, StreamDisconnected
@@ -30,7 +30,7 @@ class Feed:
         if scope.partitions or scope.namespaces is not None:
             raise InvalidInput("scope: over HTTP by namespace and one tag only")
         self._rest = rest
-        self._calls = Calls(over(rest))
+        self._calls = Calls(http_transport(rest))
         tag = scope.instance_tag
         self._asked = EventQuery(
             families=",".join(sorted(families)),
@@ -53,9 +53,9 @@ class Feed:
                 failures = 0
             except FlowFabricError as fault:
                 position = page.next_cursor
-                if not may_pass(fault, self._rest):
-                    told = f"reading the log: {fault}"
-                    raise StreamDisconnected(told, cursor=position) from fault
+                if not may_recover(fault, self._rest):
+                    message = f"reading the log: {fault}"
+                    raise StreamDisconnected(message, cursor=position) from fault
                 page = Page(items=[], next_cursor=position)
                 failures += 1
                 _log.warning("following the log goes on after: %s", fault)

@@ -7,18 +7,18 @@ from typing import Any, Final, get_args, get_type_hints
 import httpx
 import msgspec
 
-from flowfabric.client.questions import TIMEOUT_S, WAIT_MARGIN_S, Question, segment
+from flowfabric.client.requests import TIMEOUT_S, WAIT_MARGIN_S, Request, segment
 from flowfabric.client.rest import Rest
 from flowfabric.errors import MalformedResponse
 from flowfabric.operations.answers import encode
 from flowfabric.operations.declaration import READS, Call, Operation, Transport
-from flowfabric.operations.types import MOST_BATCHED
+from flowfabric.operations.types import MAX_BATCH_ITEMS
 
 # Leaves room for the rest of a body below the server's limit for batches.
 _MOST_BYTES: Final = 7 * 1024 * 1024
 
 
-def over(rest: Rest) -> Transport:
+def http_transport(rest: Rest) -> Transport:
     """The transport to a server."""
 
     def bind(declared: Operation[..., Any]) -> Call:
@@ -27,7 +27,7 @@ def over(rest: Rest) -> Transport:
         async def call(*args: Any, **kwargs: Any) -> Any:
             arguments = declared.bind(args, kwargs)
             is_safe = declared.is_repeatable(arguments)
-            return await _ask(rest, declared, question_of(declared, arguments, is_safe=is_safe))
+            return await _ask(rest, declared, request_of(declared, arguments, is_safe=is_safe))
 
         async def call_in_pieces(*args: Any, **kwargs: Any) -> Any:
             arguments, batch = declared.bind(args, kwargs), declared.owners.batch
@@ -40,11 +40,11 @@ def over(rest: Rest) -> Transport:
             pieces = _pieces(arguments[batch])
             last = next(pieces)
             for following in pieces:
-                question = question_of(declared, early | {batch: last}, is_safe=is_safe)
-                found += declared.answers.items(await _ask(rest, declared, question))
+                request = request_of(declared, early | {batch: last}, is_safe=is_safe)
+                found += declared.answers.items(await _ask(rest, declared, request))
                 last = following
-            question = question_of(declared, arguments | {batch: last}, is_safe=is_safe)
-            answer = await _ask(rest, declared, question)
+            request = request_of(declared, arguments | {batch: last}, is_safe=is_safe)
+            answer = await _ask(rest, declared, request)
             if not found:
                 return answer
             return declared.answers.with_items(answer, found + declared.answers.items(answer))
@@ -54,8 +54,8 @@ def over(rest: Rest) -> Transport:
     return bind
 
 
-async def _ask(rest: Rest, declared: Operation[..., Any], question: Question) -> Any:
-    response = await rest.fetch(question)
+async def _ask(rest: Rest, declared: Operation[..., Any], request: Request) -> Any:
+    response = await rest.fetch(request)
     if response.status_code == httpx.codes.NO_CONTENT:
         return None
     try:
@@ -64,16 +64,16 @@ async def _ask(rest: Rest, declared: Operation[..., Any], question: Question) ->
         raise MalformedResponse(f"{declared.name}: {fault}") from fault
 
 
-def question_of(
+def request_of(
     declared: Operation[..., Any], arguments: Mapping[str, Any], *, is_safe: bool
-) -> Question:
+) -> Request:
     path = declared.path
     for name in declared.path_names:
         path = path.replace(f"{{{name}}}", segment(str(arguments[name])))
     is_read = declared.method in READS
     request = _request(declared, arguments)
     wait_ms = declared.member(arguments, declared.terms.waits) if declared.terms.waits else None
-    return Question(
+    return Request(
         method=declared.method,
         path=path,
         body=None if is_read else request,
@@ -105,7 +105,7 @@ def _pieces(items: Sequence[Any]) -> Iterator[list[msgspec.Raw]]:
     size = 0
     for item in items:
         encoded = encode(as_sent(item))
-        if piece and (len(piece) == MOST_BATCHED or size + len(encoded) > _MOST_BYTES):
+        if piece and (len(piece) == MAX_BATCH_ITEMS or size + len(encoded) > _MOST_BYTES):
             yield piece
             piece, size = [], 0
         piece.append(msgspec.Raw(encoded))

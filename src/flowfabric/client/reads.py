@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from flowfabric.client.child_flows import ChildFlows
 from flowfabric.client.ends import Ends
-from flowfabric.client.families import ChildFlows
-from flowfabric.client.questions import execution, get
+from flowfabric.client.requests import execution, get
 from flowfabric.client.rest import Rest
 from flowfabric.errors import ExecutionNotFound, TimedOut, Unavailable, Unreachable
 from flowfabric.operations.declaration import Call, Operation, Transport
@@ -33,10 +33,10 @@ def persistent(transport: Transport) -> Transport:
 
 
 class HttpReads:
-    def __init__(self, rest: Rest, ends: Ends, families: ChildFlows) -> None:
+    def __init__(self, rest: Rest, ends: Ends, child_flows: ChildFlows) -> None:
         self._rest = rest
         self._ends = ends
-        self._families = families
+        self._child_flows = child_flows
 
     async def input(self, execution_id: str) -> bytes:
         return (await self._rest.fetch(get(execution(execution_id, "input")))).content
@@ -45,7 +45,7 @@ class HttpReads:
         return list(await asyncio.gather(*map(self._ended, execution_ids)))
 
     async def children_flow(self, claim: Claim) -> str:
-        return await self._families.flow_of(claim)
+        return await self._child_flows.flow_of(claim)
 
     async def _ended(self, execution_id: str) -> Ended | None:
         try:

@@ -11,7 +11,7 @@ import msgspec
 from flowfabric.client.addresses import base_of, checked_token
 from flowfabric.client.faults import fault_of, refusal_of
 from flowfabric.client.pools import Pools
-from flowfabric.client.questions import TIMEOUT_S, Question
+from flowfabric.client.requests import TIMEOUT_S, Request
 from flowfabric.core.backoff import Backoff
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import FlowFabricError, HttpError, MalformedResponse
@@ -51,27 +51,27 @@ class Rest:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def ask(self, question: Question, answer: type[T]) -> T:
+    async def ask(self, request: Request, answer: type[T]) -> T:
         """The answer, decoded; an answer without a body is an error."""
-        found = await self.ask_maybe(question, answer)
+        found = await self.ask_maybe(request, answer)
         if found is None:
-            raise MalformedResponse(f"{question.path}: an empty answer")
+            raise MalformedResponse(f"{request.path}: an empty answer")
         return found
 
-    async def ask_maybe(self, question: Question, answer: type[T]) -> T | None:
+    async def ask_maybe(self, request: Request, answer: type[T]) -> T | None:
         """As `ask`, None when the server had nothing to say."""
-        response = await self.fetch(question)
+        response = await self.fetch(request)
         if response.status_code == httpx.codes.NO_CONTENT:
             return None
         return decoded(response, answer)
 
-    async def fetch(self, question: Question) -> httpx.Response:
+    async def fetch(self, request: Request) -> httpx.Response:
         """The raw answer of success; any other is raised, after as many tries as make sense."""
         if self._client.is_closed:
             raise HttpError("the connection is closed")
         failures = 0
         while True:
-            answer = await self._try(question)
+            answer = await self._try(request)
             if not isinstance(answer, _Refusal):
                 return answer
             failures += 1
@@ -79,18 +79,18 @@ class Rest:
                 raise answer.fault from answer.cause
             await asyncio.sleep(max(answer.wait_s, BACKOFF.pause_s(failures, random.random())))
 
-    async def _try(self, question: Question) -> "httpx.Response | _Refusal":
+    async def _try(self, request: Request) -> "httpx.Response | _Refusal":
         try:
-            response = await self._send(question)
+            response = await self._send(request)
         except (httpx.HTTPError, httpx.InvalidURL) as cause:
             fault = fault_of(cause)
-            again = fault.retryable and (question.is_safe or _is_unsent(cause))
+            again = fault.retryable and (request.is_safe or _is_unsent(cause))
             return _Refusal(fault, again, cause=cause)
         self.has_answered = True
         if response.is_success:
             return response
         refusal = refusal_of(response)
-        again = refusal.retryable and (question.is_safe or response.status_code == _TOO_MANY)
+        again = refusal.retryable and (request.is_safe or response.status_code == _TOO_MANY)
         return _Refusal(refusal, again, _retry_after(response))
 
     def _own_headers(self, *, has_body: bool) -> dict[str, str]:
@@ -98,15 +98,15 @@ class Rest:
         trace = self._traces.current()
         return headers | {TRACEPARENT: trace} if trace else headers
 
-    async def _send(self, question: Question) -> httpx.Response:
-        body = question.body
+    async def _send(self, request: Request) -> httpx.Response:
+        body = request.body
         return await self._client.request(
-            question.method,
-            question.path,
+            request.method,
+            request.path,
             content=None if body is None else encode(body),
             headers=self._own_headers(has_body=body is not None),
-            params={name: value for name, value in question.query.items() if value not in _UNSET},
-            timeout=httpx.Timeout(question.timeout_s, connect=CONNECT_S),
+            params={name: value for name, value in request.query.items() if value not in _UNSET},
+            timeout=httpx.Timeout(request.timeout_s, connect=CONNECT_S),
         )
 
 

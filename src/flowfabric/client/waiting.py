@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, Collection
 
 from flowfabric.client.ends import Ends
 from flowfabric.client.events import Feed
-from flowfabric.client.operations import over
-from flowfabric.client.questions import execution, get
+from flowfabric.client.operations import http_transport
+from flowfabric.client.requests import execution, get
 from flowfabric.client.rest import Rest
 from flowfabric.core.plan import Family
 from flowfabric.errors import NotFound
@@ -20,7 +20,7 @@ class HttpWaiter:
     def __init__(self, rest: Rest, ends: Ends) -> None:
         self._rest = rest
         self._ends = ends
-        self._calls = Calls(over(rest))
+        self._calls = Calls(http_transport(rest))
 
     async def call(self, submission: Submission) -> Ended:
         submitted = await self._calls.submit(submission)

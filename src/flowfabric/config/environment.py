@@ -125,8 +125,8 @@ class _Reader:
             try:
                 yield _token(msgspec.convert(table, _TokenTable), place)
             except msgspec.ValidationError as fault:
-                told = place_and_reason(str(fault), "token")
-                self.faults.append(f"invalid value for token[{place}]: {told}")
+                reason = place_and_reason(str(fault), "token")
+                self.faults.append(f"invalid value for token[{place}]: {reason}")
             except (InvalidInput, ValueError) as fault:
                 self._refuse(f"token[{place}]", fault)
 
@@ -137,16 +137,16 @@ class _Reader:
 
 def _agrees(url: StoreUrl, given: Mapping[str, Any]) -> bool:
     """Whether single variables say nothing else than the URL does."""
-    told: dict[str, object] = {"backend": url.scheme}
+    named: dict[str, object] = {"backend": url.scheme}
     match url.scheme:
         case "sqlite":
-            told["path"] = url.path
+            named["path"] = url.path
         case "valkey":
-            told |= {"host": url.host, "port": url.port}
-            told |= {name: name in url.options for name in ("tls", "cluster")}
+            named |= {"host": url.host, "port": url.port}
+            named |= {name: name in url.options for name in ("tls", "cluster")}
         case "postgres":
-            told["postgres"] = url
-    return all(told[name] == value for name, value in given.items() if name in told)
+            named["postgres"] = url
+    return all(named[name] == value for name, value in given.items() if name in named)
 
 
 def _file(path: str) -> StoreUrl:

@@ -1,4 +1,4 @@
-"""What a process can be told: one object, with a default for everything."""
+"""Settings of a process: one object, with a default for everything."""
 
 import hashlib
 from collections.abc import Mapping
@@ -75,7 +75,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lanes: tuple[str, ...] = ("default",)
     searchable_tags: frozenset[str] = frozenset()
     # How long a store that is away is waited for when it is opened.
-    boot_patience_s: float = 60.0
+    boot_timeout_s: float = 60.0
     timer_sweep_interval_ms: int = 250
     retention_trimmer_interval_s: float = 60
     scanner_filter: DutyFilter = DutyFilter()
@@ -86,7 +86,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     waitpoint_grace_ms: int = 86_400_000
     # How often a waiting claim looks for work while notifications are down.
     claim_poll_interval_ms: int = 1_000
-    # SQLite: threads that read, beside the one that writes.
+    # SQLite: threads that read; one more writes.
     sqlite_readers: int = 3
     # Valkey: accept another kind of server; load the functions without asking for their version,
     # or leave loading them to others and refuse to work without them.

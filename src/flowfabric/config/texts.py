@@ -8,8 +8,8 @@ from flowfabric.core.ids import check_lane
 from flowfabric.core.key_ring import check_secret
 from flowfabric.core.tokens import Secret
 
-SHORTEST_SWEEP_MS: Final = 100
-LONGEST_INTERVAL_S: Final = 86_400
+MIN_SWEEP_MS: Final = 100
+MAX_INTERVAL_S: Final = 86_400
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
@@ -27,9 +27,9 @@ def interval_s(text: str) -> float:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value <= LONGEST_INTERVAL_S:
-        raise ValueError(f"expected seconds in 0..{LONGEST_INTERVAL_S}, got {text!r}")
-    return max(SHORTEST_SWEEP_MS / 1000, value)
+    if not 0 <= value <= MAX_INTERVAL_S:
+        raise ValueError(f"expected seconds in 0..{MAX_INTERVAL_S}, got {text!r}")
+    return max(MIN_SWEEP_MS / 1000, value)
 
 
 def boolean(text: str) -> bool:
@@ -68,7 +68,7 @@ def secret(text: str) -> Secret:
 
 
 def sweep(text: str) -> int:
-    return max(SHORTEST_SWEEP_MS, integer(0, 3_600_000)(text))
+    return max(MIN_SWEEP_MS, integer(0, 3_600_000)(text))
 
 
 def backend(text: str) -> str:

@@ -1,7 +1,7 @@
 """`apply`: one plan, wholly or not at all. Every store does exactly this, in this order.
 
 1. guard  2. record  3. attempt, blobs, documents, stream  4. views  5. settle
-6. flow counters  7. event. Doorbells ring after the batch, outside of here.
+6. flow counters  7. event. Notifications go out after the batch, outside of here.
 """
 
 import msgspec
@@ -33,7 +33,7 @@ def apply(rows: Rows, plan: Plan) -> Answer:
 
 def _perform(rows: Rows, plan: Plan, done: Step) -> Answer:
     rows.write(done)
-    _write_beside(rows, plan)
+    _write_rest(rows, plan)
     after = done.after
     moved = _has_moved(plan, done)
     if moved and after.flow_id:
@@ -90,9 +90,11 @@ def _release_if_met(rows: Rows, after: Record) -> Record:
 
 def _remember_answer(rows: Rows, released: Record) -> Record:
     """A repeat is to be answered like the call that parked and was released in the same step."""
-    told = msgspec.structs.replace(released, op_state=released.state, op_wake_at=released.wake_at)
-    rows.write(Step(released, told))
-    return told
+    remembered = msgspec.structs.replace(
+        released, op_state=released.state, op_wake_at=released.wake_at
+    )
+    rows.write(Step(released, remembered))
+    return remembered
 
 
 def _flow_fits(rows: Rows, plan: Plan, record: Record) -> bool:
@@ -116,7 +118,7 @@ def write_graph(rows: Rows, edit: GraphEdit) -> None:
         rows.put_group(group)
 
 
-def _write_beside(rows: Rows, plan: Plan) -> None:
+def _write_rest(rows: Rows, plan: Plan) -> None:
     if plan.blobs:
         rows.put_blobs(plan.target, plan.blobs)
     if plan.documents:

@@ -24,7 +24,7 @@ _ORDER: Final = ("lease_until", "attempt_until", "wake_at", "grant_until", "pend
 _LONGEST_LOOK_MS: Final = 60_000
 
 
-class Beside(msgspec.Struct, frozen=True):
+class DueContext(msgspec.Struct, frozen=True):
     """What a due record's decision needs besides the record itself."""
 
     # Whether the limit that blocks the record would let it through, as the sweep found it.
@@ -44,7 +44,7 @@ def due_instant(record: Record, now: int) -> str:
     return min(passed, key=lambda name: (getattr(record, name), _ORDER.index(name)), default="")
 
 
-def on_due(record: Record, beside: Beside, now: int) -> tuple[str, Plan] | None:
+def on_due(record: Record, context: DueContext, now: int) -> tuple[str, Plan] | None:
     """The duty's name and the plan for a record whose timer has passed; None when none has."""
     match due_instant(record, now):
         case "":
@@ -54,28 +54,28 @@ def on_due(record: Record, beside: Beside, now: int) -> tuple[str, Plan] | None:
         case "lease_until":
             return "lease_expiry", lose(record)
         case "attempt_until":
-            return "attempt_timeout", time_out(record, beside.jitter)
+            return "attempt_timeout", time_out(record, context.jitter)
         case "grant_until":
             return "grant_expiry", ungrant(record)
         case "wake_at":
-            return _wake(record, beside, now)
+            return _wake(record, context, now)
         case "pending_until":
-            waitpoints = waitpoints_in(beside.documents)
+            waitpoints = waitpoints_in(context.documents)
             return "pending_wp_expiry", expire_pending(record, waitpoints, now)
         case instant:
             raise Bug(f"nothing handles {instant} of {record.execution_id} in {record.state}")
 
 
-def _wake(record: Record, beside: Beside, now: int) -> tuple[str, Plan]:
+def _wake(record: Record, context: DueContext, now: int) -> tuple[str, Plan]:
     if record.state == "delayed":
         return "delayed_promoter", promote(record)
     if record.state == "blocked" and record.reason == "dependencies":
         return "delayed_promoter", forget_delay(record)
     if record.state == "blocked" and record.reason in LIFTED_BY_TIME:
-        return "unblock", _look_again(record, beside, now)
+        return "unblock", _look_again(record, context, now)
     if record.state == "suspended":
         return "suspension_timeout", time_out_suspension(
-            record, open_suspension(record, beside.documents)
+            record, open_suspension(record, context.documents)
         )
     raise Bug(f"nothing handles wake_at of {record.execution_id} in {record.state}")
 
@@ -142,15 +142,15 @@ def forget_delay(record: Record) -> Plan:
     )
 
 
-def _look_again(record: Record, beside: Beside, now: int) -> Plan:
-    if beside.admissible:
+def _look_again(record: Record, context: DueContext, now: int) -> Plan:
+    if context.admissible:
         return Plan(
             target=record.execution_id,
             rule="unblock",
             guard=at_version(record),
             set={"state": "waiting"},
         )
-    look_in = beside.look_in_ms
+    look_in = context.look_in_ms
     if look_in is None:
         look_in = next_look_ms(record, now)
     return Plan(

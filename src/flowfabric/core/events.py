@@ -114,9 +114,9 @@ def history_of(
     record: Record, ended: Iterable[Attempt], kept: Iterable[LogEntry]
 ) -> list[HistoryEntry]:
     """The lease history: what attempts tell, joined with the unusual entries, oldest first."""
-    told = [*ended, *([record.attempt] if record.attempt else [])]
+    attempts = [*ended, *([record.attempt] if record.attempt else [])]
     rows = [_kept(entry) for entry in kept]
-    for attempt in told:
+    for attempt in attempts:
         if attempt.type != "reclaim":
             rows.append(_acquired(attempt))
         if attempt.released_reason:

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.new_execution import NewExecution, NewGraph
 
 _replace = msgspec.structs.replace
 
@@ -35,17 +35,17 @@ class WholeGraph(msgspec.Struct, frozen=True):
     """A checked graph: its members, the edges into each, and the groups of those that have any."""
 
     flow: Flow
-    members: tuple[Birth, ...]
+    members: tuple[NewExecution, ...]
     inbound: Mapping[str, Sequence[Edge]]
     groups: Mapping[str, Group]
 
 
-def births_of(
+def chunks_of(
     graph: WholeGraph, one_step: Size = ONE_STEP, chunk: Size = CHUNK
-) -> Iterator[GraphBirth]:
+) -> Iterator[NewGraph]:
     """The graph as steps, to be done in this order."""
     edges = sum(len(inbound) for inbound in graph.inbound.values())
-    size = sum(len(birth.input) for birth in graph.members)
+    size = sum(len(member.input) for member in graph.members)
     whole = Size(len(graph.members), edges, size)
     if _fits(whole, one_step):
         return iter([_in_one(graph)])
@@ -57,8 +57,8 @@ def _fits(size: Size, limit: Size) -> bool:
     return size.members <= limit.members and size.edges <= limit.edges and size.bytes <= limit.bytes
 
 
-def _in_one(graph: WholeGraph) -> GraphBirth:
-    return GraphBirth(
+def _in_one(graph: WholeGraph) -> NewGraph:
+    return NewGraph(
         flow=graph.flow,
         members=graph.members,
         edges=tuple(edge for inbound in graph.inbound.values() for edge in inbound),
@@ -72,26 +72,26 @@ class _Chunk:
     def __init__(self, flow: Flow, limit: Size) -> None:
         self._flow = flow
         self._limit = limit
-        self._members: list[Birth] = []
+        self._members: list[NewExecution] = []
         self._edges: list[Edge] = []
         self._groups: list[Group] = []
         self._bytes = 0
 
-    def has_room(self, birth: Birth, edges: int) -> bool:
+    def has_room(self, member: NewExecution, edges: int) -> bool:
         size = Size(
-            len(self._members) + 1, len(self._edges) + edges, self._bytes + len(birth.input)
+            len(self._members) + 1, len(self._edges) + edges, self._bytes + len(member.input)
         )
         return not self._members or _fits(size, self._limit)
 
-    def add(self, birth: Birth, edges: Sequence[Edge], group: Group | None) -> None:
-        self._members.append(birth)
+    def add(self, member: NewExecution, edges: Sequence[Edge], group: Group | None) -> None:
+        self._members.append(member)
         self._edges += edges
-        self._bytes += len(birth.input)
+        self._bytes += len(member.input)
         if group is not None:
             self._groups.append(group)
 
-    def born(self, *, is_last: bool = False) -> GraphBirth:
-        return GraphBirth(
+    def as_graph(self, *, is_last: bool = False) -> NewGraph:
+        return NewGraph(
             flow=self._flow,
             members=tuple(self._members),
             edges=tuple(self._edges),
@@ -100,31 +100,31 @@ class _Chunk:
         )
 
 
-def _in_chunks(graph: WholeGraph, limit: Size) -> Iterator[GraphBirth]:
+def _in_chunks(graph: WholeGraph, limit: Size) -> Iterator[NewGraph]:
     flow = _replace(graph.flow, incomplete=True)
-    waiting = [birth for birth in graph.members if birth.execution_id in graph.inbound]
-    roots = [birth for birth in graph.members if birth.execution_id not in graph.inbound]
+    waiting = [member for member in graph.members if member.execution_id in graph.inbound]
+    roots = [member for member in graph.members if member.execution_id not in graph.inbound]
     chunk = _Chunk(flow, limit)
-    for birth in (*waiting, *roots):
-        own = birth.execution_id
+    for member in (*waiting, *roots):
+        own = member.execution_id
         inbound = graph.inbound.get(own, ())
         first, rest = inbound[: limit.edges], inbound[limit.edges :]
-        if not chunk.has_room(birth, len(first)):
-            yield chunk.born()
+        if not chunk.has_room(member, len(first)):
+            yield chunk.as_graph()
             chunk = _Chunk(flow, limit)
         group = graph.groups.get(own)
         if group is not None and rest:
             group = _replace(group, n=len(first), staged=len(rest))
-        chunk.add(birth, first, group)
+        chunk.add(member, first, group)
         if rest:
-            yield chunk.born()
+            yield chunk.as_graph()
             chunk = _Chunk(flow, limit)
             yield from _edges_alone(flow, rest, limit.edges)
-    yield chunk.born(is_last=True)
+    yield chunk.as_graph(is_last=True)
 
 
-def _edges_alone(flow: Flow, edges: Sequence[Edge], most: int) -> Iterator[GraphBirth]:
+def _edges_alone(flow: Flow, edges: Sequence[Edge], most: int) -> Iterator[NewGraph]:
     for start in range(0, len(edges), most):
-        yield GraphBirth(
+        yield NewGraph(
             flow=flow, members=(), edges=tuple(edges[start : start + most]), is_last=False
         )

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.core.birth import Birth
+from flowfabric.core.new_execution import NewExecution
 from flowfabric.core.record import Record
 
 # How the name of a scope begins.
@@ -31,8 +31,8 @@ def known_execution(entry: KeyEntry | None, now: int) -> str:
     return entry.execution_id if entry is not None and entry.expires_at > now else ""
 
 
-def new_entry(birth: Birth, now: int) -> KeyEntry | None:
+def new_entry(new: NewExecution, now: int) -> KeyEntry | None:
     """What to remember of a new execution's key; None when it has none, or none that lasts."""
-    if not birth.record.idempotency_key or birth.dedup_window_ms <= 0:
+    if not new.record.idempotency_key or new.dedup_window_ms <= 0:
         return None
-    return KeyEntry(birth.execution_id, now + birth.dedup_window_ms)
+    return KeyEntry(new.execution_id, now + new.dedup_window_ms)

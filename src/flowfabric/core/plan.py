@@ -102,8 +102,8 @@ class Plan(Redacted, frozen=True, gc=False, omit_defaults=True, kw_only=True):
 
     # Documents hold bearer credentials, so no rendering shows their bodies.
     def __rich_repr__(self) -> list[tuple[str, object]]:
-        shown = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        return [(name, sorted(v) if name == "documents" else v) for name, v in shown]
+        fields = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return [(name, sorted(v) if name == "documents" else v) for name, v in fields]
 
 
 class Brief(msgspec.Struct, frozen=True, gc=False):

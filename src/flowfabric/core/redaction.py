@@ -13,8 +13,8 @@ class Redacted(msgspec.Struct, frozen=True):
     hidden: ClassVar[frozenset[str]] = frozenset()
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
-        shown = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        return [(name, _HIDDEN if name in self.hidden else value) for name, value in shown]
+        fields = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return [(name, _HIDDEN if name in self.hidden else value) for name, value in fields]
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())

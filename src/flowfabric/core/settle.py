@@ -211,7 +211,7 @@ class _Walk:
             self._gather_edge(edge, replayed=replayed)
         is_done = not self._go_on_behind(work, edges, after)
         if is_done and replayed:
-            self._let_go(work.execution_id)
+            self._release_replayed(work.execution_id)
 
     def _gather_edge(self, edge: Edge, *, replayed: bool) -> None:
         source = self._rows.record(edge.source)
@@ -225,7 +225,7 @@ class _Walk:
             self._edges_left -= 1
             self._rows.put_edge(asked)
 
-    def _let_go(self, execution_id: str) -> None:
+    def _release_replayed(self, execution_id: str) -> None:
         """A replayed member runs when no edge is open any more, whatever its group would say."""
         record = self._rows.record(execution_id)
         if record is not None and (record.state, record.reason) == ("blocked", "dependencies"):

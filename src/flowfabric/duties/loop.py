@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from flowfabric.duties.tally import Tally
 from flowfabric.errors import FlowFabricError
-from flowfabric.telemetry.observer import NOBODY, Observer
+from flowfabric.telemetry.observer import NO_OBSERVER, Observer
 
 _log = logging.getLogger("flowfabric.duties")
 
@@ -28,7 +28,7 @@ class Duty(Protocol):
 class DutyLoop:
     """Runs one duty until it is stopped. An error of a visit never ends the loop."""
 
-    def __init__(self, duty: Duty, interval_s: float, observer: Observer = NOBODY) -> None:
+    def __init__(self, duty: Duty, interval_s: float, observer: Observer = NO_OBSERVER) -> None:
         self.duty = duty
         self._observer = observer
         self.cycles = 0
@@ -64,7 +64,7 @@ class DutyLoop:
         try:
             tally = await self.duty.visit()
         except FlowFabricError:
-            self._observer.looked_at(self.duty.name, "error", 1)
+            self._observer.processed(self.duty.name, "error", 1)
             _log.exception("%s: a visit failed; the next one follows", self.duty.name)
             return
         finally:
@@ -77,11 +77,11 @@ class DutyLoop:
 
     def _tell(self, tally: Tally) -> None:
         for (name, result), n in tally.counts.items():
-            self._observer.looked_at(name, result, n)
-        self._observer.left_alone(self.duty.name, tally.left_alone)
+            self._observer.processed(name, result, n)
+        self._observer.backed_off(self.duty.name, tally.left_alone)
         self._observer.drained(tally.drained)
         if tally.cancels_left is not None:
-            self._observer.cancels_left(tally.cancels_left)
+            self._observer.cancel_backlog(tally.cancels_left)
 
     async def _sleep(self, seconds: float) -> bool:
         """Sleep unless stopped; whether it was stopped."""

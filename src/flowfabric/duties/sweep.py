@@ -6,7 +6,7 @@ from typing import Final
 
 from flowfabric.backend.types import ConfigDocument, DuePage
 from flowfabric.config import DutyFilter
-from flowfabric.core.due import Beside, on_due
+from flowfabric.core.due import DueContext, on_due
 from flowfabric.core.graph import Flow, is_abandoned
 from flowfabric.core.plan import Applied, Plan
 from flowfabric.core.record import Record
@@ -26,7 +26,7 @@ MOST_PAGES: Final = 10
 MOST_PASSED: Final = 100
 
 # Per blocked execution what its limits said, or why they could not be asked.
-_Looks = dict[str, Beside | FlowFabricError]
+_Looks = dict[str, DueContext | FlowFabricError]
 
 
 class TimerSweep:
@@ -120,12 +120,12 @@ class TimerSweep:
             tally.skipped(self.name)
             return None
         try:
-            return on_due(record, await self._beside(record, page, looks), page.now)
+            return on_due(record, await self._context(record, page, looks), page.now)
         except FlowFabricError as fault:
             self._fail(self.name, record.execution_id, fault, tally)
             return None
 
-    async def _beside(self, record: Record, page: DuePage, looks: _Looks) -> Beside:
+    async def _context(self, record: Record, page: DuePage, looks: _Looks) -> DueContext:
         look = looks.get(record.execution_id)
         if isinstance(look, FlowFabricError):
             raise look
@@ -133,8 +133,8 @@ class TimerSweep:
             return look
         chance = self._engine.deps.chance()
         if record.state == "blocked" and record.reason == "route":
-            return Beside(admissible=await self._is_served(record, page.now), jitter=chance)
-        return Beside(jitter=chance, documents=page.documents.get(record.execution_id, {}))
+            return DueContext(admissible=await self._is_served(record, page.now), jitter=chance)
+        return DueContext(jitter=chance, documents=page.documents.get(record.execution_id, {}))
 
     async def _is_served(self, record: Record, now: int) -> bool:
         try:

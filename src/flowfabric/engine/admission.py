@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.core.due import Beside, next_look_ms
+from flowfabric.core.due import DueContext, next_look_ms
 from flowfabric.core.limits.asks import (
     Admission,
     AdmitAnswer,
@@ -96,7 +96,7 @@ class Admissions:
 
     async def look(
         self, records: Sequence[Record], now: int
-    ) -> dict[str, Beside | FlowFabricError]:
+    ) -> dict[str, DueContext | FlowFabricError]:
         """Whether the limits that block these records would let them through, or when to look
         again; those that cannot be read, the error. One free place is promised only once."""
         items = [
@@ -111,21 +111,21 @@ class Admissions:
             for record in records
         ]
         answers = await self._answers(items)
-        found: dict[str, Beside | FlowFabricError] = {}
+        found: dict[str, DueContext | FlowFabricError] = {}
         for item, answer in zip(items, answers, strict=True):
             found[item.execution_id] = self._beside(item, answer)
         return found
 
     def _beside(
         self, item: Admission, answer: AdmitAnswer | FlowFabricError
-    ) -> Beside | FlowFabricError:
+    ) -> DueContext | FlowFabricError:
         if isinstance(answer, FlowFabricError):
             return answer
         chance = self._deps.chance()
         if isinstance(answer, Admitted):
-            return Beside(admissible=True, jitter=chance)
+            return DueContext(admissible=True, jitter=chance)
         wait = self._wait(answer) if isinstance(answer, RateExceeded) else item.look_ms
-        return Beside(look_in_ms=wait, jitter=chance)
+        return DueContext(look_in_ms=wait, jitter=chance)
 
     async def _answers(self, items: Sequence[Admission]) -> list[AdmitAnswer | FlowFabricError]:
         """All answers of one call, an error in the place of the item it belongs to."""

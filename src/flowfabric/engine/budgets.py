@@ -65,7 +65,7 @@ class Budgets:
         parse_uuid(budget_id, "budget_id")
         item = LimitBudget(budget_id, amounts_of(hard_limits), amounts_of(soft_limits))
         answer = only(await self._deps.store.backend.define([item]))
-        await self._deps.slots.wake(answer.woken)
+        await self._deps.slots.wake(answer.admissible)
 
     @implements(declared.Budgets.report_usage)
     async def report_usage(
@@ -129,13 +129,13 @@ class Budgets:
         parse_uuid(budget_id, "budget_id")
         item = Release(budget_id, parse_execution_id(execution_id, self._deps.counts))
         freed = only(await self._deps.store.backend.release([item]))
-        await self._deps.slots.wake(freed.woken)
+        await self._deps.slots.wake(freed.admissible)
 
     @implements(declared.Budgets.reset_budget)
     async def reset_budget(self, budget_id: str) -> Reset:
         item = asks.Reset(parse_uuid(budget_id, "budget_id"))
         freed = only(await self._deps.store.backend.reset([item]))
-        await self._deps.slots.wake(freed.woken)
+        await self._deps.slots.wake(freed.admissible)
         return Reset(next_reset_at=freed.next_reset_at)
 
     async def reset_due(self, budget_ids: Sequence[str]) -> list[bool | FlowFabricError]:
@@ -144,7 +144,7 @@ class Budgets:
         answers = await self._deps.store.backend.reset(items)
         for answer in answers:
             if not isinstance(answer, FlowFabricError):
-                await self._deps.slots.wake(answer.woken)
+                await self._deps.slots.wake(answer.admissible)
         return [one if isinstance(one, FlowFabricError) else one.is_done for one in answers]
 
     @implements(declared.Budgets.describe_budget)

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from flowfabric.backend.base import Listening, lane_bell
+from flowfabric.backend.base import TopicSubscription, lane_topic
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offer
 from flowfabric.core.bounds import MAX_LANES
 from flowfabric.core.capabilities import worker_capabilities
@@ -45,13 +45,13 @@ MOST_CLAIMED: Final = 100
 MOST_WAIT_MS: Final = 30_000
 # How short and how long a worker may ask a lease to be.
 LEASE_MS: Final = (1_000, 3_600_000)
-# How often an idle claim looks although no bell rang; chance spreads the looks of many.
+# How often an idle claim looks without a notification; chance spreads the looks of many.
 SAFETY_NET_S: Final = 5.0
 # How often a claim looks again when all it met was work to be ended or turned away.
 MOST_LOOKS: Final = 32
-# A ring most often stands for little work, and so does the end of few: then so many are asked for,
-# and the rest only if there are as many. Every execution asked for costs two identifiers, whether
-# it comes or not.
+# A notification most often stands for little work, and so does the end of few: then so many are
+# asked for, and the rest only if there are as many. Every execution asked for costs two
+# identifiers, whether it comes or not.
 FEW: Final = 4
 
 Leaving = asyncio.Future[Any]
@@ -106,12 +106,12 @@ class _Found(asyncio.Future[list[Claimed]]):
     # Held here, because the loop does not hold it.
     waiting: asyncio.Task[None]
 
-    def __init__(self, listening: Listening) -> None:
+    def __init__(self, subscription: TopicSubscription) -> None:
         super().__init__()
-        self._listening = listening
+        self._subscription = subscription
 
     def cancel(self, msg: Any = None) -> bool:
-        self._listening.close()
+        self._subscription.close()
         return False
 
 
@@ -120,10 +120,10 @@ class Claims:
         self._deps = deps
         self._lanes = lanes
         self._admissions = admissions
-        self._idleness = Idleness(deps.store.backend.bells)
+        self._idleness = Idleness(deps.store.backend.notifier)
 
     async def claim(self, order: ClaimOrder, leaving: Leaving | None = None) -> list[Claimed]:
-        """Lease up to `n` executions; with nothing there, wait for the lanes' doorbells.
+        """Lease up to `n` executions; with nothing there, wait for a notification of the lanes.
 
         A caller that may lose interest passes a future: once it is done the wait ends, but never
         in the middle of a claim, whose work would be leased by nobody.
@@ -132,12 +132,12 @@ class Claims:
         if not order.wait_ms:
             return await self.claim_now(order)
         order = checked(order)
-        bells = [lane_bell(order.namespace, lane) for lane in order.lanes]
-        listening = self._deps.store.backend.bells().listen(*bells)
-        found = _Found(listening)
-        found.waiting = asyncio.ensure_future(self._wait(order, listening, found))
+        notifier = [lane_topic(order.namespace, lane) for lane in order.lanes]
+        subscription = self._deps.store.backend.notifier().subscribe(*notifier)
+        found = _Found(subscription)
+        found.waiting = asyncio.ensure_future(self._wait(order, subscription, found))
         if leaving is not None:
-            leaving.add_done_callback(lambda _: listening.close())
+            leaving.add_done_callback(lambda _: subscription.close())
         try:
             return await found
         except asyncio.CancelledError:
@@ -145,7 +145,7 @@ class Claims:
                 await asyncio.gather(*map(self._hand_back, found.result()))
             raise
         finally:
-            listening.close()
+            subscription.close()
 
     @implements(declared.Workers.claim)
     async def claim_work(self, order: ClaimOrder) -> ClaimReply | None:
@@ -195,28 +195,30 @@ class Claims:
             leased.sort(key=lambda one: places[one.record.execution_id])
         if answer.more and leased:
             # This worker has what it asked for; the next one waiting may have the rest.
-            self._deps.store.backend.bells().ring(
-                *(lane_bell(order.namespace, lane) for lane in order.lanes)
+            self._deps.store.backend.notifier().notify(
+                *(lane_topic(order.namespace, lane) for lane in order.lanes)
             )
         return [claimed_from(self._deps, offer) for offer in leased]
 
-    async def _wait(self, order: ClaimOrder, listening: Listening, found: _Found) -> None:
+    async def _wait(
+        self, order: ClaimOrder, subscription: TopicSubscription, found: _Found
+    ) -> None:
         """A task of its own, so that nobody who leaves cancels a look, and from the start, so that
-        after a ring nothing comes before it."""
+        after a notification nothing comes before it."""
         try:
-            found.set_result(await self._found(order, listening))
+            found.set_result(await self._found(order, subscription))
         except BaseException as fault:
             found.set_exception(fault)
 
-    async def _found(self, order: ClaimOrder, listening: Listening) -> list[Claimed]:
+    async def _found(self, order: ClaimOrder, subscription: TopicSubscription) -> list[Claimed]:
         loop = asyncio.get_running_loop()
         end = loop.time() + order.wait_ms / 1000
         claimed, is_everything = await self._first_look(order)
         few = msgspec.structs.replace(order, n=min(order.n, FEW))
         while not claimed and (left := end - loop.time()) > 0:
             if is_everything:
-                await listening.wait(min(left, self._nap_s()))
-            if listening.is_closed:
+                await subscription.wait(min(left, self._nap_s()))
+            if subscription.is_closed:
                 break
             claimed, is_everything = await self._claim_now(few, self._deps.store.claim_promptly)
             if few.n < order.n and few.n == len(claimed):
@@ -225,12 +227,12 @@ class Claims:
 
     def _nap_s(self) -> float:
         """How long an idle claim waits for a notification before it looks all the same."""
-        is_deaf = self._deps.store.backend.bells().is_deaf
-        nap = self._deps.limits.claim_poll_ms / 1000 if is_deaf else SAFETY_NET_S
+        is_disconnected = self._deps.store.backend.notifier().is_disconnected
+        nap = self._deps.limits.claim_poll_ms / 1000 if is_disconnected else SAFETY_NET_S
         return nap * (0.75 + self._deps.chance() / 2)
 
     async def _first_look(self, order: ClaimOrder) -> _Looked:
-        """Listening began before the look, so nothing that comes behind it goes unheard."""
+        """Listening began before the look, so no later notification is missed."""
         if await self.is_idle(order):
             return [], True
         return await self._claim_now(order, self._deps.store.claim_promptly)

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Collection, Iterator
 from contextlib import closing
 from typing import Final, cast
 
-from flowfabric.backend.base import LOG_BELL
+from flowfabric.backend.base import LOG_TOPIC
 from flowfabric.backend.types import EventFilter, EventPage
 from flowfabric.core.cursors import from_text, to_text
 from flowfabric.core.ids import check_namespace
@@ -30,7 +30,7 @@ from flowfabric.operations.types import Page
 PAGE: Final = 256
 MOST_READ: Final = 1_000
 MOST_WAIT_MS: Final = 30_000
-# How often a reader looks although no bell rang: a bell may be lost, the log is the truth.
+# How often a reader looks without a notification: one may be lost, the log is the truth.
 SAFETY_NET_S: Final = 3.0
 
 # Word of entries that were missed or cannot be read comes between the events. Neither ends a
@@ -76,7 +76,7 @@ class Events:
         position = await self._position(asked.cursor)
         if not asked.wait_ms:
             return await self._page(position, wanted, visible, asked.limit)
-        with closing(self._deps.store.backend.bells().listen(LOG_BELL)) as listening:
+        with closing(self._deps.store.backend.notifier().subscribe(LOG_TOPIC)) as subscription:
             loop = asyncio.get_running_loop()
             end = loop.time() + asked.wait_ms / 1_000
             while True:
@@ -85,12 +85,12 @@ class Events:
                 if page.items or left <= 0:
                     return page
                 position = from_text(page.next_cursor)
-                await listening.wait(min(left, SAFETY_NET_S))
+                await subscription.wait(min(left, SAFETY_NET_S))
 
     async def wait(self, seconds: float) -> None:
         """Wait until something is logged, or so long; it may be nothing that was asked for."""
-        with closing(self._deps.store.backend.bells().listen(LOG_BELL)) as listening:
-            await listening.wait(min(seconds, SAFETY_NET_S))
+        with closing(self._deps.store.backend.notifier().subscribe(LOG_TOPIC)) as subscription:
+            await subscription.wait(min(seconds, SAFETY_NET_S))
 
     async def subscribe_completions(
         self, scope: EventScope = _EVERYTHING, cursor: Cursor = ""
@@ -108,7 +108,7 @@ class Events:
         return await self.subscribe(frozenset[Family]({"signal"}), scope, cursor)
 
     async def subscribe_instance_tags(self) -> Subscription:
-        """Reserved. To find what bears a tag, search for it."""
+        """Reserved. To find what has a tag, search for it."""
         raise Unavailable("subscribe_instance_tags: no store offers it; search by tag instead")
 
     async def _position(self, cursor: Cursor) -> bytes:
@@ -134,18 +134,18 @@ class Events:
         self, wanted: EventFilter, position: bytes, namespaces: frozenset[str] | None
     ) -> Subscription:
         # Listening begins with the first iteration: a subscription nobody iterates holds nothing.
-        listening = self._deps.store.backend.bells().listen(LOG_BELL)
+        subscription = self._deps.store.backend.notifier().subscribe(LOG_TOPIC)
         try:
             while True:
-                listening.take()
+                subscription.take()
                 page = await self._read(position, wanted)
                 for item in _items(page, wanted.families, position, namespaces):
                     yield item
                 if page.cursor == position:
-                    await listening.wait(SAFETY_NET_S)
+                    await subscription.wait(SAFETY_NET_S)
                 position = page.cursor
         finally:
-            listening.close()
+            subscription.close()
 
     async def _read(self, position: bytes, wanted: EventFilter) -> EventPage:
         try:

@@ -8,7 +8,6 @@ import msgspec
 
 from flowfabric.backend.base import Answered
 from flowfabric.backend.types import CreateAnswer, Created, Duplicate
-from flowfabric.core.birth import Birth
 from flowfabric.core.capabilities import set_id
 from flowfabric.core.flow_checks import explain_create
 from flowfabric.core.ids import (
@@ -23,6 +22,7 @@ from flowfabric.core.ids import (
     solo,
 )
 from flowfabric.core.lanes import accepts_submissions, not_open
+from flowfabric.core.new_execution import NewExecution
 from flowfabric.core.policy import ExecutionPolicy, RawPolicy, decode_policy, freeze, is_brief
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import clamp_priority
@@ -70,11 +70,11 @@ class Executions:
     @implements(declared.Executions.submit)
     async def create(self, new: Submission, trace: str = "") -> Submitted:
         """`trace` is the trace of the call, so that the worker can go on with it."""
-        return await self.bear(_traced(await self.prepare(new), trace))
+        return await self.insert(_traced(await self.prepare(new), trace))
 
-    async def bear(self, birth: Birth) -> Submitted:
+    async def insert(self, new: NewExecution) -> Submitted:
         """The creating step itself."""
-        submitted = self._submitted(birth, await self._deps.store.create(birth))
+        submitted = self._submitted(new, await self._deps.store.create(new))
         if isinstance(submitted, FlowFabricError):
             raise submitted
         return submitted
@@ -83,20 +83,20 @@ class Executions:
     async def create_many(
         self, executions: Sequence[Submission], trace: str = ""
     ) -> list[ExecutionCreated | ExecutionDuplicate | FlowFabricError]:
-        births = [await self._prepared(one, trace) for one in executions]
-        answers = await self._deps.store.create_all(births)
+        prepared = [await self._prepared(one, trace) for one in executions]
+        answers = await self._deps.store.create_all(prepared)
         return [
-            birth if isinstance(birth, FlowFabricError) else self._submitted(birth, answer)
-            for birth, answer in zip(births, answers, strict=True)
+            new if isinstance(new, FlowFabricError) else self._submitted(new, answer)
+            for new, answer in zip(prepared, answers, strict=True)
         ]
 
-    async def _prepared(self, asked: Submission, trace: str) -> Birth | FlowFabricError:
+    async def _prepared(self, asked: Submission, trace: str) -> NewExecution | FlowFabricError:
         try:
             return _traced(await self.prepare(asked), trace)
         except FlowFabricError as fault:
             return fault
 
-    async def prepare(self, asked: Submission) -> Birth:
+    async def prepare(self, asked: Submission) -> NewExecution:
         """All that comes before the creating step: its checks, and the requirement set."""
         # Only the priority is judged before the lane, which must take work.
         if asked.priority is not None:
@@ -107,20 +107,20 @@ class Executions:
             lane = await self._lanes.look_up(asked.namespace, asked.lane)
         if not accepts_submissions(lane.state):
             raise LaneNotAccepting(not_open(asked.lane, lane.state))
-        birth = self._birth(asked, lane.lane_shards)
-        if birth.record.required_capabilities:
-            await self._lanes.register_set(birth.record)
-        return birth
+        new = self._new_execution(asked, lane.lane_shards)
+        if new.record.required_capabilities:
+            await self._lanes.register_set(new.record)
+        return new
 
     def check(self, submission: Submission) -> None:
         """Refuse what could never be submitted; whether its lane takes work is not looked at."""
         _check_names(submission)
-        self._birth(submission, shards=1)
+        self._new_execution(submission, shards=1)
 
     def _submitted(
-        self, birth: Birth, answer: Answered[CreateAnswer]
+        self, new: NewExecution, answer: Answered[CreateAnswer]
     ) -> Submitted | FlowFabricError:
-        record = birth.record
+        record = new.record
         match answer:
             case FlowFabricError():
                 return answer
@@ -130,16 +130,16 @@ class Executions:
                 submitted = ExecutionDuplicate(execution_id)
             case refused:
                 fault = explain_create(record, refused.flow)
-                return fault or InvariantViolation(f"create of {birth.execution_id} was refused")
+                return fault or InvariantViolation(f"create of {new.execution_id} was refused")
         self._lanes.used(record.namespace, record.lane)
         return submitted
 
-    def _birth(self, asked: Submission, shards: int) -> Birth:
+    def _new_execution(self, asked: Submission, shards: int) -> NewExecution:
         """Everything about the new record but its instants."""
         common = _common_of(asked)
         delay_until = _instant(asked.delay_until, "delay_until", common.delay_until)
         record = _with_own(common.record, asked)
-        return Birth(
+        return NewExecution(
             execution_id=self._id(asked, record, shards),
             record=record,
             input=body(asked.input, "input_payload", self._deps.limits.payload_bytes),
@@ -183,12 +183,12 @@ class Executions:
         return solo(counts, record.lane, uuid, shards)
 
 
-def _traced(birth: Birth, trace: str) -> Birth:
+def _traced(new: NewExecution, trace: str) -> NewExecution:
     """With the trace as a tag, which does not count towards the bounds of the caller's tags."""
     if not trace:
-        return birth
-    tags = {TRACEPARENT: trace, **birth.record.tags}
-    return msgspec.structs.replace(birth, record=msgspec.structs.replace(birth.record, tags=tags))
+        return new
+    tags = {TRACEPARENT: trace, **new.record.tags}
+    return msgspec.structs.replace(new, record=msgspec.structs.replace(new.record, tags=tags))
 
 
 def _check_names(asked: Submission) -> None:
@@ -196,7 +196,7 @@ def _check_names(asked: Submission) -> None:
     check_lane(asked.lane)
 
 
-def _common_of(asked: Submission) -> Birth:
+def _common_of(asked: Submission) -> NewExecution:
     policy = bytes(asked.policy) if isinstance(asked.policy, msgspec.Raw) else asked.policy
     alike = _Alike(
         asked.namespace,
@@ -216,11 +216,11 @@ def _common_of(asked: Submission) -> Birth:
         return _common(alike)
 
 
-def _common(asked: _Alike) -> Birth:
-    """The birth of a submission that has nothing of its own, not even an id."""
+def _common(asked: _Alike) -> NewExecution:
+    """The new execution of a submission that has nothing of its own, not even an id."""
     policy = decode_policy(asked.policy)
     timeouts = policy.timeout_policy
-    return Birth(
+    return NewExecution(
         execution_id="",
         record=Record(
             execution_id="",

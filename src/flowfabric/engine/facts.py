@@ -20,10 +20,10 @@ from flowfabric.engine.signals import MOST_PAYLOAD_BYTES
 from flowfabric.operations import store as declared
 from flowfabric.operations.declaration import BODY_BYTES, implements
 from flowfabric.operations.store import Capabilities, Partitions
-from flowfabric.operations.types import MOST_BATCHED
+from flowfabric.operations.types import MAX_BATCH_ITEMS
 
 _LIMITS: Final[dict[str, int]] = {
-    "items_per_batch": MOST_BATCHED,
+    "items_per_batch": MAX_BATCH_ITEMS,
     "ids_per_read": MOST_READS,
     "page": MOST_LISTED,
     "claims_per_call": MOST_CLAIMED,

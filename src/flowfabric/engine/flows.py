@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping
 
 from flowfabric.backend.flowing import GraphCreated
-from flowfabric.core.birth import GraphBirth
 from flowfabric.core.flow_checks import check_editable, check_joining, check_same_flow
 from flowfabric.core.flow_plan import FlowApplied, FlowPlan
 from flowfabric.core.graph import Flow
@@ -15,6 +14,7 @@ from flowfabric.core.ids import (
     parse_uuid,
     partition_of,
 )
+from flowfabric.core.new_execution import NewGraph
 from flowfabric.core.rules.flows import join, set_flow_tags
 from flowfabric.core.tags import check_tag_keys, merged_tags
 from flowfabric.engine.edges import Edges
@@ -43,8 +43,8 @@ class Flows(Edges):
         self, flow_id: str = "", flow_kind: str = "", namespace: str = "default"
     ) -> FlowCreated | FlowExists:
         header = self._header(flow_id or self._deps.mint(), flow_kind, namespace)
-        birth = GraphBirth(flow=header, members=())
-        answer = await self._deps.store.create_graph(birth)
+        graph = NewGraph(flow=header, members=())
+        answer = await self._deps.store.create_graph(graph)
         assert answer.flow is not None
         check_same_flow(answer.flow, flow_kind, namespace)
         is_new = isinstance(answer, GraphCreated) and answer.is_new

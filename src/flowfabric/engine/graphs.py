@@ -8,12 +8,12 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 import msgspec
 
 from flowfabric.backend.flowing import GraphRefused
-from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.edge_policies import EdgePolicy
 from flowfabric.core.flow_checks import edge_exists
 from flowfabric.core.graph import Edge, Flow, Group
-from flowfabric.core.graph_chunks import WholeGraph, births_of
+from flowfabric.core.graph_chunks import WholeGraph, chunks_of
 from flowfabric.core.ids import check_namespace, check_text, compose, parse_execution_id, parse_uuid
+from flowfabric.core.new_execution import NewExecution, NewGraph
 from flowfabric.core.tags import submitted_tags
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.executions import Executions
@@ -80,21 +80,21 @@ class Graphs:
             _inbound(flow, graph.edges, ids),
             {ids[name]: _group(flow, ids[name], policy) for name, policy in policies.items()},
         )
-        stored, is_new = await self._write(births_of(_counted(whole)))
+        stored, is_new = await self._write(chunks_of(_counted(whole)))
         for lane in {node.lane for node in graph.nodes}:
             self._lanes.used(flow.namespace, lane)
         answer = GraphSubmitted if is_new else GraphAlreadySubmitted
         return answer(flow.flow_id, stored.graph_revision, ids)
 
-    async def _write(self, births: Iterable[GraphBirth]) -> tuple[Flow, bool]:
+    async def _write(self, chunks: Iterable[NewGraph]) -> tuple[Flow, bool]:
         """Store a graph chunk by chunk; whether it was this call that made it whole."""
         stored: Flow | None = None
-        for birth in births:
-            answer = await self._deps.store.create_graph(birth)
+        for chunk in chunks:
+            answer = await self._deps.store.create_graph(chunk)
             if isinstance(answer, GraphRefused):
-                raise _reason(answer, birth)
+                raise _reason(answer, chunk)
             stored = answer.flow
-            if stored.digest != birth.flow.digest:
+            if stored.digest != chunk.flow.digest:
                 raise _other_graph(stored)
             if answer.was_whole:
                 return stored, False
@@ -151,17 +151,17 @@ class Graphs:
         ids: Mapping[str, str],
         policies: Mapping[str, EdgePolicy],
         creator: str,
-    ) -> tuple[Birth, ...]:
-        births: list[Birth] = []
+    ) -> tuple[NewExecution, ...]:
+        members: list[NewExecution] = []
         for number, node in enumerate(graph.nodes):
             submission = _submission(flow, node, ids[node.name], creator)
-            birth = await self._executions.prepare(submission)
+            member = await self._executions.prepare(submission)
             if node.name in policies:
-                birth = msgspec.structs.replace(birth, has_dependencies=True)
-            births.append(birth)
+                member = msgspec.structs.replace(member, has_dependencies=True)
+            members.append(member)
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
-        return tuple(births)
+        return tuple(members)
 
 
 def _submission(flow: Flow, node: GraphNode, execution_id: str, creator: str) -> Submission:
@@ -223,7 +223,7 @@ def _counted(graph: WholeGraph) -> WholeGraph:
     return msgspec.structs.replace(graph, groups=groups)
 
 
-def _reason(answer: GraphRefused, birth: GraphBirth) -> FlowFabricError:
+def _reason(answer: GraphRefused, chunk: NewGraph) -> FlowFabricError:
     if answer.record is not None:
         taken = answer.record
         if taken.flow_id:
@@ -233,7 +233,7 @@ def _reason(answer: GraphRefused, birth: GraphBirth) -> FlowFabricError:
         return Conflict(f"execution_id: {taken.execution_id} is taken")
     if answer.edge is not None:
         return edge_exists(answer.edge)
-    flow = answer.flow or birth.flow
+    flow = answer.flow or chunk.flow
     if flow.cancelled_at:
         return FlowAlreadyTerminal(f"flow {flow.flow_id} is cancelled: {flow.cancel_reason}")
     return _other_graph(flow)

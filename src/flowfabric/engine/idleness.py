@@ -1,9 +1,9 @@
-"""Which lanes were found empty, for as long as no doorbell says otherwise."""
+"""Which lanes were found empty, until a notification says otherwise."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from flowfabric.backend.base import Bells, lane_bell
+from flowfabric.backend.base import Notifier, lane_topic
 
 Mark = tuple[int, ...]
 # Of so many orders it is remembered; then all of it is forgotten, and the next ones look again.
@@ -11,27 +11,27 @@ _MOST: Final = 10_000
 
 
 class Sought(NamedTuple):
-    """Where a worker looks: the bells of the lanes it may claim from, in whatever order it takes
+    """Where a worker looks: the topics of the lanes it may claim from, in whatever order it takes
     turns at them, and the requirement sets it meets."""
 
-    bells: tuple[str, ...]
+    notifier: tuple[str, ...]
     sets: tuple[str, ...]
 
 
 def sought_in(namespace: str, lanes: tuple[str, ...], sets: tuple[str, ...]) -> Sought:
-    return Sought(tuple(sorted(lane_bell(namespace, lane) for lane in lanes)), sets)
+    return Sought(tuple(sorted(lane_topic(namespace, lane) for lane in lanes)), sets)
 
 
 class Idleness:
     """A worker that got less than it asked for need not look again before it waits for more."""
 
-    def __init__(self, bells: Callable[[], Bells]) -> None:
-        self._bells = bells
+    def __init__(self, notifier: Callable[[], Notifier]) -> None:
+        self._notifier = notifier
         self._empty: dict[Sought, Mark] = {}
 
     def mark(self, sought: Sought) -> Mark | None:
-        """What the bells had rung before a look."""
-        return self._bells().mark(*sought.bells)
+        """What had been notified before a look."""
+        return self._notifier().mark(*sought.notifier)
 
     def note(self, sought: Sought, mark: Mark | None, *, is_empty: bool) -> None:
         """What a look has left behind."""

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from flowfabric.backend.base import CONFIG_BELL, Backend
+from flowfabric.backend.base import CONFIG_TOPIC, Backend
 from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.types import ConfigPut
@@ -83,22 +83,22 @@ class Kids(msgspec.Struct, frozen=True):
 
 
 class Keys:
-    """The ring as this process knows it: read anew on the bell, and at least every second."""
+    """The ring as this process knows it: read again when notified, and at least every second."""
 
     def __init__(self, backend: Backend, grace_ms: int = DEFAULT_GRACE_MS) -> None:
         self._backend = backend
         self._grace_ms = grace_ms
         self.rotations = Permits("admin_rotate", 1)
-        self._bell = backend.bells().listen(CONFIG_BELL)
+        self._subscription = backend.notifier().subscribe(CONFIG_TOPIC)
         self._known: KeyRing | None = None
         self._read_at = 0.0
         self._reading = SingleFlight("reading the key ring", self._read)
 
     async def ring(self) -> KeyRing:
         """The ring to sign and verify with."""
-        rang = self._bell.take()
+        is_changed = self._subscription.take()
         stale = time.monotonic() - self._read_at > _FRESH_S
-        if rang or stale or self._known is None:
+        if is_changed or stale or self._known is None:
             return await self._reading.get()
         return self._known
 
@@ -212,7 +212,7 @@ class Keys:
         return len(ring.keys) - len(kept.keys)
 
     async def close(self) -> None:
-        self._bell.close()
+        self._subscription.close()
         await self._reading.close()
 
     async def _read(self) -> KeyRing:

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.backend.base import CONFIG_BELL, Backend
+from flowfabric.backend.base import CONFIG_TOPIC, Backend
 from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.types import ConfigPut
@@ -90,7 +90,7 @@ class Lanes:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._bell = backend.bells().listen(CONFIG_BELL)
+        self._subscription = backend.notifier().subscribe(CONFIG_TOPIC)
         self._cache: dict[Name, _Known] = {}
         # Answers derived from the cache; they go whenever a lane is read anew.
         self._routes: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Route] = {}
@@ -242,17 +242,17 @@ class Lanes:
             await asyncio.wait(self._registering)
 
     async def close(self) -> None:
-        self._bell.close()
+        self._subscription.close()
         await drain(lambda: self._registering)
         await self._reading.close()
 
     def _cached(self, name: Name) -> _Known | None:
-        if self._bell.take():
+        if self._subscription.take():
             self._cache.clear()
         found = self._cache.get(name)
         if found is None:
             return None
-        if time.monotonic() - max(found.read_at, self._bell.proven_at) > _FRESH_S:
+        if time.monotonic() - max(found.read_at, self._subscription.last_message_at) > _FRESH_S:
             return None
         return found
 

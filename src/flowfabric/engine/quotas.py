@@ -71,7 +71,7 @@ class Quotas:
         """Give a policy other limits. Work that waits is let in by a higher one."""
         item = LimitQuota(_quota(changed, changed.quota_policy_id))
         answer = only(await self._deps.store.backend.define([item]))
-        await self._deps.slots.wake(answer.woken)
+        await self._deps.slots.wake(answer.admissible)
 
     async def read_quota_policy_limits(self, quota_policy_id: str) -> QuotaLimits | None:
         """The limits, None when there is no such policy."""
@@ -120,7 +120,7 @@ class Quotas:
             entry=roll_back,
         )
         freed = await self._deps.store.vacate(item)
-        await self._deps.slots.wake(freed.woken)
+        await self._deps.slots.wake(freed.admissible)
 
 
 def _quota(new: NewQuota, quota_policy_id: str) -> Quota:

@@ -12,10 +12,10 @@ from typing import Any, Final
 from flowfabric.backend.coalesce import Store
 from flowfabric.backend.optimistic import STALE, Stale, decide
 from flowfabric.core.limits.asks import Extend, Freed, Obtained, Vacate
-from flowfabric.core.limits.gates import Woken, key_gate, quota_gate
+from flowfabric.core.limits.gates import Admissible, key_gate, quota_gate
 from flowfabric.core.plan import Applied, Plan, Refused
 from flowfabric.core.record import Record
-from flowfabric.core.rules.admission import let_go, let_try
+from flowfabric.core.rules.admission import unblock_plan, ungrant_plan
 from flowfabric.core.states import FINAL
 from flowfabric.engine.draining import drain
 from flowfabric.errors import FlowFabricError
@@ -86,22 +86,22 @@ class Slots:
         ]
         await self._finish(self._vacate(items))
 
-    async def wake(self, woken: Iterable[Woken]) -> None:
+    async def wake(self, admissible: Iterable[Admissible]) -> None:
         """Let executions try again that a limit has room for."""
-        await asyncio.gather(*(self._wake(one) for one in woken))
+        await asyncio.gather(*(self._wake(one) for one in admissible))
 
-    async def _wake(self, woken: Woken) -> None:
+    async def _wake(self, admissible: Admissible) -> None:
         async def attempt() -> Stale | None:
-            answer = await self._store.apply(let_try(woken))
-            plan = let_go(woken, answer.seen) if isinstance(answer, Refused) else None
+            answer = await self._store.apply(unblock_plan(admissible))
+            plan = ungrant_plan(admissible, answer.seen) if isinstance(answer, Refused) else None
             # One that was blocked in between is tried again.
             is_done = plan is None or isinstance(await self._store.apply(plan), Applied)
             return None if is_done else STALE
 
         try:
-            await decide("execution", woken.execution_id, attempt)
+            await decide("execution", admissible.execution_id, attempt)
         except FlowFabricError as fault:
-            _log.warning("waking %s failed, its timer will: %s", woken.execution_id, fault)
+            _log.warning("waking %s failed, its timer will: %s", admissible.execution_id, fault)
 
     async def drain(self) -> bool:
         """Wait until all work under way is done, and whether it was; a slot that is not given back
@@ -144,14 +144,14 @@ class Slots:
         answers = await asyncio.gather(
             *(self._store.vacate(item) for item in items), return_exceptions=True
         )
-        woken: list[Woken] = []
+        admissible: list[Admissible] = []
         for item, answer in zip(items, answers, strict=True):
             if isinstance(answer, Freed):
-                woken += answer.woken
+                admissible += answer.admissible
             else:
                 _log.warning("slot of %s not given back: %s", item.execution_id, answer)
-        if woken:
-            await self.wake(woken)
+        if admissible:
+            await self.wake(admissible)
 
     async def _read(self, execution_id: str) -> Record | None:
         try:

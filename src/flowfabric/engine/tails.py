@@ -6,7 +6,7 @@ from typing import Final, get_args
 
 from msgspec.structs import replace
 
-from flowfabric.backend.base import Listening, stream_bell
+from flowfabric.backend.base import TopicSubscription, stream_topic
 from flowfabric.backend.types import FrameRange
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.streams import (
@@ -34,7 +34,7 @@ Stream = tuple[str, int]
 MOST_READ: Final = 10_000
 MOST_BLOCK_MS: Final = 30_000
 MAX_INDEX: Final = 2**32 - 1
-# How often a waiting tail looks although no bell rang.
+# How often a waiting tail looks without a notification.
 SAFETY_NET_S: Final = 5.0
 # How long a closing waits for tails and reads to end.
 GRACE_S: Final = 15.0
@@ -45,13 +45,13 @@ _log = logging.getLogger("flowfabric.streams")
 
 
 class StreamReads:
-    """Reads and tails share one pool of permits. A tail waits in this process for its stream's
-    bell and holds nothing of the store meanwhile."""
+    """Reads and tails share one pool of permits. A tail waits in this process for a
+    notification of its stream and holds nothing of the store meanwhile."""
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
         self.permits = Permits("stream_ops", deps.limits.stream_ops)
-        self._waiting: dict[Listening, str] = {}
+        self._waiting: dict[TopicSubscription, str] = {}
 
     async def read(self, stream: Stream, asked: StreamRange) -> FramePage:
         _check_count(asked.count_limit)
@@ -86,24 +86,24 @@ class StreamReads:
         if self.permits.is_closed:
             return not self.permits.taken
         self.permits.close()
-        self._deps.store.backend.bells().ring(*set(self._waiting.values()))
+        self._deps.store.backend.notifier().notify(*set(self._waiting.values()))
         ended = await self.permits.returned(GRACE_S)
         if not ended:
             _log.warning("streams: reads still under way after %g s", GRACE_S)
         return ended
 
     async def _follow(self, stream: Stream, asked: Tail, after: str) -> FramePage:
-        bell = stream_bell(*stream)
-        listening = self._deps.store.backend.bells().listen(bell)
-        self._waiting[listening] = bell
+        topic = stream_topic(*stream)
+        subscription = self._deps.store.backend.notifier().subscribe(topic)
+        self._waiting[subscription] = topic
         try:
-            return await self._wait(stream, asked, after, listening)
+            return await self._wait(stream, asked, after, subscription)
         finally:
-            del self._waiting[listening]
-            listening.close()
+            del self._waiting[subscription]
+            subscription.close()
 
     async def _wait(
-        self, stream: Stream, asked: Tail, after: str, listening: Listening
+        self, stream: Stream, asked: Tail, after: str, subscription: TopicSubscription
     ) -> FramePage:
         loop = asyncio.get_running_loop()
         end = loop.time() + asked.block_ms / 1000
@@ -114,7 +114,7 @@ class StreamReads:
             if page.frames or page.closed_at or is_over:
                 return page
             after = page.next_after
-            await listening.wait(min(left, SAFETY_NET_S))
+            await subscription.wait(min(left, SAFETY_NET_S))
 
     async def _look(
         self, stream: Stream, asked: StreamRange | Tail, after: str, to: str = ""

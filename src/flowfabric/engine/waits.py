@@ -4,7 +4,7 @@ import asyncio
 from contextlib import closing
 from typing import Final
 
-from flowfabric.backend.base import Listening, end_bell
+from flowfabric.backend.base import TopicSubscription, end_topic
 from flowfabric.backend.types import Seen, With
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.states import FINAL
@@ -19,7 +19,7 @@ from flowfabric.operations.executions import Submission
 
 MOST_WAIT_MS: Final = 30_000
 WITH_RESULT: Final = frozenset[With]({"result"})
-# How often a wait looks although no bell rang.
+# How often a wait looks without a notification.
 SAFETY_NET_S: Final = 5.0
 _BEGUN_S: Final = 1.0
 # An end could be missed only while listening begins, so a new execution is looked at this late.
@@ -27,7 +27,7 @@ _FIRST_LOOK_S: Final = 0.1
 
 
 class Waits:
-    """Each waits for the bell that an end rings, whichever process brought it about."""
+    """Each waits for the notification of an end, whichever process brought it about."""
 
     def __init__(self, deps: Deps, executions: Executions) -> None:
         self._deps = deps
@@ -36,16 +36,16 @@ class Waits:
     async def call(self, submission: Submission, beside: frozenset[With] = frozenset()) -> Seen:
         """Create an execution and wait for its end. Who listens before it exists hears the end
         and need not look before."""
-        birth = await self._executions.prepare(submission)
-        execution_id = birth.execution_id
-        listening = self._listen(execution_id)
+        new = await self._executions.prepare(submission)
+        execution_id = new.execution_id
+        subscription = self._subscribe(execution_id)
         try:
-            submitted = await self._executions.bear(birth)
+            submitted = await self._executions.insert(new)
             if submitted.is_new:
-                await listening.wait_unlooked(_FIRST_LOOK_S)
-                return await self._ended(execution_id, None, beside, listening)
+                await subscription.wait_before_read(_FIRST_LOOK_S)
+                return await self._ended(execution_id, None, beside, subscription)
         finally:
-            listening.close()
+            subscription.close()
         return await self.until(submitted.execution_id, None, beside)
 
     @implements(declared.Executions.state)
@@ -63,19 +63,19 @@ class Waits:
         if seconds == 0:
             return await self._deps.seen(execution_id, beside)
         end = None if seconds is None else asyncio.get_running_loop().time() + seconds
-        with closing(self._listen(execution_id)) as listening:
-            await listening.begun(_BEGUN_S)
-            return await self._ended(execution_id, end, beside, listening)
+        with closing(self._subscribe(execution_id)) as subscription:
+            await subscription.wait_subscribed(_BEGUN_S)
+            return await self._ended(execution_id, end, beside, subscription)
 
-    def _listen(self, execution_id: str) -> Listening:
-        return self._deps.store.backend.bells().listen(end_bell(execution_id))
+    def _subscribe(self, execution_id: str) -> TopicSubscription:
+        return self._deps.store.backend.notifier().subscribe(end_topic(execution_id))
 
     async def _ended(
         self,
         execution_id: str,
         end: float | None,
         beside: frozenset[With],
-        listening: Listening,
+        subscription: TopicSubscription,
     ) -> Seen:
         loop = asyncio.get_running_loop()
         while True:
@@ -83,7 +83,7 @@ class Waits:
             left = SAFETY_NET_S if end is None else end - loop.time()
             if seen.record.state in FINAL or left <= 0:
                 return seen
-            await listening.wait(min(left, SAFETY_NET_S))
+            await subscription.wait(min(left, SAFETY_NET_S))
 
 
 def end_of(seen: Seen | None) -> Ended | None:

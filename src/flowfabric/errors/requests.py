@@ -57,7 +57,7 @@ class PayloadTooLarge(ValidationError):
     status = 413
 
     def body(self) -> dict[str, object]:
-        """The error as a REST answer, the limit and the route beside the error itself."""
+        """The error as a REST answer, with the limit and the route as further members."""
         body = super().body()
         body.pop("details", None)
         return {**self.details, **body}

@@ -35,9 +35,9 @@ class Admin(Calls):
 
     async def read_context(self, execution_id: str) -> ExecutionContext:
         """What a handler is given to work on: input, kind and tags."""
-        shown = await self.describe_execution(execution_id)
+        info = await self.describe_execution(execution_id)
         payload = await self.input(execution_id)
-        return ExecutionContext(payload, shown.execution_kind, shown.tags)
+        return ExecutionContext(payload, info.execution_kind, info.tags)
 
     async def wait_for_terminal(
         self, execution_id: str, timeout_s: float | None = None

@@ -22,9 +22,9 @@ from flowfabric.errors import ConfigError, FlowFabricError, InvalidInput
 from flowfabric.fabric.admin import Admin
 from flowfabric.fabric.connecting import Connect, connector, lazy
 from flowfabric.fabric.flows import Flow
-from flowfabric.fabric.home import Home
+from flowfabric.fabric.lazy_connection import LazyConnection
 from flowfabric.fabric.limits import Budget, BudgetTerms, Quota, quota_of
-from flowfabric.fabric.options import Options, names_in, settled
+from flowfabric.fabric.options import Options, names_in, prepared
 from flowfabric.fabric.runs import Run, result_of
 from flowfabric.fabric.schedules import ScheduleTerms, TaskSchedule, new_schedule
 from flowfabric.fabric.signalling import SignalCall, deliver
@@ -54,7 +54,7 @@ R = TypeVar("R")
 _COMPLETIONS: Final = frozenset[Family]({"completion"})
 
 
-class FlowFabric(Home):
+class FlowFabric(LazyConnection):
     """Opens on first use; close it with `await fabric.close()` or use it in `async with`."""
 
     def __init__(
@@ -202,7 +202,7 @@ class FlowFabric(Home):
         self, kind: str, payload: object = None, **options: Unpack[Options]
     ) -> Run[Any]:
         """Submit work by the name of its kind; the payload is bytes or anything encodable."""
-        ready = settled(options, self.namespace)
+        ready = prepared(options, self.namespace)
         body, encoding = (b"", "") if payload is None else codecs.encode(payload)
         submission = Submission(
             kind=kind,

@@ -60,14 +60,14 @@ async def verify_and_deliver(
 ) -> Delivered | UnknownWaitpoint | TokenMismatch:
     """Deliver a signal for whoever shows the waitpoint's token. Over HTTP this reads the token,
     which needs the scope `admin`; the delivery itself verifies once more."""
-    shown = presented_token if isinstance(presented_token, str) else presented_token.reveal()
+    token = presented_token if isinstance(presented_token, str) else presented_token.reveal()
     port = await fabric.submitter()
-    new = _signal(waitpoint_id, WaitpointToken(shown), signal)
+    new = _signal(waitpoint_id, WaitpointToken(token), signal)
     try:
         stored = (await port.waitpoint_token(execution_id, waitpoint_id)).token
     except (ExecutionNotFound, NotFound):
         return await _repeated(port, execution_id, new)
-    if not same_text(stored.reveal(), shown):
+    if not same_text(stored.reveal(), token):
         return TokenMismatch()
     return await port.signal(execution_id, new)
 
@@ -115,7 +115,7 @@ class CallbackRoute:
         if scope["type"] != "http":
             raise NotImplementedError(scope["type"])
         try:
-            await _answer(send, 200, _told(await self._deliver(scope, receive)))
+            await _answer(send, 200, _delivered(await self._deliver(scope, receive)))
         except FlowFabricError as fault:
             await _answer(send, fault.status or 500, fault.body())
 
@@ -155,7 +155,7 @@ async def _body(receive: Receive) -> bytes | None:
     return body or None
 
 
-def _told(outcome: Delivered | UnknownWaitpoint | TokenMismatch) -> Delivered:
+def _delivered(outcome: Delivered | UnknownWaitpoint | TokenMismatch) -> Delivered:
     if isinstance(outcome, UnknownWaitpoint):
         raise NotFound("unknown waitpoint")
     if isinstance(outcome, TokenMismatch):

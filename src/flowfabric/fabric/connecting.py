@@ -15,7 +15,7 @@ from flowfabric.fabric.submitter import Submitter
 from flowfabric.fabric.waiting import EngineWaiter
 from flowfabric.fabric.worker_reads import EngineReads
 from flowfabric.operations.declaration import Call, Operation, Transport
-from flowfabric.telemetry.observer import NOBODY, Observer
+from flowfabric.telemetry.observer import NO_OBSERVER, Observer
 from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.observing import observed_worker
 
@@ -49,45 +49,45 @@ def connector(
     url: str | None,
     token: str | None,
     settings: Settings | None,
-    observer: Callable[[], Observer] = lambda: NOBODY,
+    observer: Callable[[], Observer] = lambda: NO_OBSERVER,
     *,
     duties: bool,
 ) -> Connect:
     """How to reach what the address names, once somebody wants to, and whom to tell then."""
-    shown = None if token is None else checked_token(token)
+    checked = None if token is None else checked_token(token)
 
     async def connect() -> Connection:
         chosen = settings_for(url, settings)
         if chosen.store.scheme in SERVER_SCHEMES:
-            return await connect_http(chosen.store.path, shown or chosen.api_token, observer())
-        if shown is not None:
+            return await connect_http(chosen.store.path, checked or chosen.api_token, observer())
+        if checked is not None:
             raise ConfigError("token: a store needs none; only a server asks for one")
         return await connect_embedded(chosen, observer(), duties=duties)
 
     return connect
 
 
-async def connect_http(url: str, token: Secret, observer: Observer = NOBODY) -> Connection:
+async def connect_http(url: str, token: Secret, observer: Observer = NO_OBSERVER) -> Connection:
     """Reach a server, which must answer and know the token."""
     try:
         from flowfabric.client.connecting import connect
-        from flowfabric.client.operations import over
+        from flowfabric.client.operations import http_transport
         from flowfabric.client.reads import persistent
     except ModuleNotFoundError as fault:
         raise ConfigError(
             f"url: a server is reached with the package {fault.name}: install flowfabric[http]"
         ) from None
     client = await connect(url, token)
-    worker = WorkerCalls(persistent(over(client.rest)), client.worker_reads)
+    worker = WorkerCalls(persistent(http_transport(client.rest)), client.worker_reads)
     return Connection(
-        Submitter(over(client.rest), client.waiter),
+        Submitter(http_transport(client.rest), client.waiter),
         observed_worker(worker, observer),
         client.rest.close,
     )
 
 
 async def connect_embedded(
-    settings: Settings, observer: Observer = NOBODY, *, duties: bool
+    settings: Settings, observer: Observer = NO_OBSERVER, *, duties: bool
 ) -> Connection:
     """Open a store in this process; with duties it is also looked after while it is open."""
     engine = await open_engine(settings, observer=observer)

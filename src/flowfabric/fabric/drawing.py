@@ -41,8 +41,8 @@ def _mermaid(nodes: list[Node[Any]]) -> str:
     for node in nodes:
         label = _combined(node).strip()
         for source, name in node.inputs.edges.items():
-            told = ", ".join(_escaped(one) for one in (label, name) if one)
-            arrow = f'-->|"{told}"|' if told else "-->"
+            label_text = ", ".join(_escaped(one) for one in (label, name) if one)
+            arrow = f'-->|"{label_text}"|' if label_text else "-->"
             lines.append(f"    {numbers[source]} {arrow} {numbers[node.name]}")
     return "\n".join(lines)
 

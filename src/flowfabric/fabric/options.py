@@ -59,7 +59,7 @@ _KNOWN: Final = frozenset(Options.__annotations__)
 _PAIR: Final = 2
 
 
-class Settled(msgspec.Struct, frozen=True, kw_only=True):
+class PreparedOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options made ready for submissions: the policy is text that the engine reads once."""
 
     lane: str
@@ -72,7 +72,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str = ""
 
 
-def settled(options: Options, namespace: str) -> Settled:
+def prepared(options: Options, namespace: str) -> PreparedOptions:
     """Checked options; anything wrong with them is told before something is sent."""
     unknown = sorted(set(options) - _KNOWN)
     if unknown:
@@ -81,7 +81,7 @@ def settled(options: Options, namespace: str) -> Settled:
     delay = options.get("delay")
     at = isinstance(delay, datetime)
     lane, tags = _checked(options, own)
-    return Settled(
+    return PreparedOptions(
         lane=lane,
         namespace=own,
         priority=options.get("priority"),

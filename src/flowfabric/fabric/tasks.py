@@ -5,7 +5,7 @@ from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from flowfabric.errors import FlowFabricError
-from flowfabric.fabric.options import Options, Settled, settled
+from flowfabric.fabric.options import Options, PreparedOptions, prepared
 from flowfabric.fabric.runs import Run
 from flowfabric.operations.executions import Submission
 from flowfabric.worker.children import BoundCall
@@ -38,7 +38,7 @@ class Task(Generic[P, R]):
         self._fabric = fabric
         self._handler = handler
         self._options = options
-        self._settled: Settled = settled(options, fabric.namespace)
+        self._prepared: PreparedOptions = prepared(options, fabric.namespace)
         update_wrapper(self, handler.function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -51,7 +51,7 @@ class Task(Generic[P, R]):
 
     @property
     def lane(self) -> str:
-        return self._settled.lane
+        return self._prepared.lane
 
     def options(self, **changed: Unpack[Options]) -> "Task[P, R]":
         """The same task with other options for the calls made through it."""
@@ -64,7 +64,7 @@ class Task(Generic[P, R]):
 
     def bind_payload(self, payload: Encoded) -> BoundCall[R]:
         """The task with a payload that is ready, or will be put in its place later."""
-        ready = self._settled
+        ready = self._prepared
         return BoundCall(
             submission=Submission(
                 kind=self._handler.kind,

@@ -27,7 +27,7 @@ from flowfabric.errors import (
 from flowfabric.operations.budgets import Amounts, Usage
 from flowfabric.operations.declaration import WORKER, operation
 from flowfabric.operations.types import (
-    MOST_BATCHED,
+    MAX_BATCH_ITEMS,
     Answer,
     Batch,
     BudgetId,
@@ -49,7 +49,7 @@ _LEASE_FAULTS: Final = (
     FenceRequired,
     PartialFenceTriple,
 )
-_ITEMS: Final = msgspec.Meta(min_length=1, max_length=MOST_BATCHED)
+_ITEMS: Final = msgspec.Meta(min_length=1, max_length=MAX_BATCH_ITEMS)
 _OF_ITS_EXECUTION: Final = Free("a part of its execution")
 
 

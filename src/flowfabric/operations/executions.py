@@ -216,7 +216,7 @@ class Upstreams(Answer, frozen=True):
 
 class ResumeSignals(Answer, frozen=True, kw_only=True):
     """How the suspension ended, and the signals that counted, in order of acceptance; without an
-    end neither they nor the suspension are told."""
+    end both are left out."""
 
     resumed_by: How | None = None
     signals: tuple[ReceivedSignal, ...]

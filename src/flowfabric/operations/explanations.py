@@ -72,19 +72,19 @@ class Explanation(Answer, frozen=True, kw_only=True):
 
     def lines(self) -> list[str]:
         """The same as text, the verdict first."""
-        told = [f"{self.execution_id} is {self.public_state}: {self._verdict()}"]
-        told += [f"- {_told(blocker)}" for blocker in self.blockers]
+        lines = [f"{self.execution_id} is {self.public_state}: {self._verdict()}"]
+        lines += [f"- {_line(blocker)}" for blocker in self.blockers]
         if self.queue is not None:
             place = self.queue
-            told.append(
+            lines.append(
                 f"- lane {place.lane_id}: {place.ahead} ahead,"
                 f" {place.capable_workers} of {place.live_workers} live workers could run it"
             )
         if self.next_timer is not None:
-            told.append(f"- next: {self.next_timer.what} at {self.next_timer.at}")
+            lines.append(f"- next: {self.next_timer.what} at {self.next_timer.at}")
         if self.last_failure is not None:
-            told.append(f"- last failure: {self.last_failure.reason}")
-        return [*told, *(f"- try: {hint}" for hint in self.hints)]
+            lines.append(f"- last failure: {self.last_failure.reason}")
+        return [*lines, *(f"- try: {hint}" for hint in self.hints)]
 
     def _verdict(self) -> str:
         if self.running:
@@ -92,7 +92,7 @@ class Explanation(Answer, frozen=True, kw_only=True):
         return "not running" if self.blockers else "waiting its turn"
 
 
-def _told(blocker: Blocker) -> str:
+def _line(blocker: Blocker) -> str:
     since = f", since {blocker.since}" if blocker.since else ""
     until = f", until {blocker.until}" if blocker.until else ""
     return f"{blocker.code}: {blocker.detail}{since}{until}"

@@ -437,7 +437,7 @@ class Flows:
         repeat=False,
     )
     async def stage_edge(self, flow_id: FlowId, new: NewEdge) -> EdgeStaged:
-        """Put an edge beside the graph; with `apply` it counts at once."""
+        """Store an edge that does not count yet; with `apply` it counts at once."""
 
     @operation(
         "POST /v1/flows/{flow_id}/edges/apply",

@@ -131,8 +131,8 @@ class Signals:
         size="medium",
     )
     async def signal(self, execution_id: ExecutionId, new: NewSignal) -> Accepted | Duplicate:
-        """Deliver a signal by the token of its waitpoint, which is checked before anything is
-        told."""
+        """Deliver a signal by the token of its waitpoint, which is checked before anything
+        else."""
 
     @operation("GET /v1/executions/{execution_id}/pending-waitpoints", READ, ExecutionNotFound)
     async def list_pending_waitpoints(
@@ -153,7 +153,7 @@ class Signals:
     async def approve(
         self, execution_id: ExecutionId, waitpoint_id: WaitpointId, decision: Approval
     ) -> Accepted | Duplicate:
-        """Deliver the decision of a person, who needs no token and is shown none."""
+        """Deliver the decision of a person, who needs no token and gets none."""
 
     @operation(
         "GET /v1/executions/{execution_id}/waitpoints/{waitpoint_id}/token",
@@ -165,4 +165,4 @@ class Signals:
     async def waitpoint_token(
         self, execution_id: ExecutionId, waitpoint_id: WaitpointId
     ) -> TokenOfWaitpoint:
-        """The token of an open waitpoint; refused where nobody has to show who they are."""
+        """The token of an open waitpoint; refused on a server without API tokens."""

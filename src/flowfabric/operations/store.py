@@ -38,7 +38,7 @@ class Capabilities(Answer, frozen=True, kw_only=True):
 
 
 class NewSecret(Part, frozen=True, kw_only=True):
-    """A signing key. The secret must never be shown."""
+    """A signing key. The secret must never be printed."""
 
     new_kid: str
     new_secret_hex: str

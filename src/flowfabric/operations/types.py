@@ -19,7 +19,7 @@ UUID_PATTERN: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]
 EXECUTION_PATTERN: Final = rf"^\{{fp:(0|[1-9][0-9]{{0,4}})\}}:{UUID_PATTERN[1:]}"
 
 # Items of one batch.
-MOST_BATCHED: Final = 200
+MAX_BATCH_ITEMS: Final = 200
 
 Kind = Literal["namespace", "execution", "flow", "budget", "quota"]
 
@@ -75,7 +75,7 @@ WorkerId = Annotated[str, Syntax(check_worker_id), Free("a name within its names
 FenceId = Annotated[str, Free("part of a fence, which is checked with its execution")]
 WaitpointId = Annotated[str, _UUID, _UUID_SYNTAX, Free("a part of its execution")]
 Timestamp = Annotated[int, msgspec.Meta(description="Unix time in ms")]
-Batch = Annotated[Sequence[T], msgspec.Meta(min_length=1, max_length=MOST_BATCHED), Each()]
+Batch = Annotated[Sequence[T], msgspec.Meta(min_length=1, max_length=MAX_BATCH_ITEMS), Each()]
 
 
 def one_of(*names: str) -> msgspec.Meta:

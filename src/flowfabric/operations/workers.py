@@ -161,8 +161,8 @@ class Claim(Answer, frozen=True, gc=False, kw_only=True):
 
     # Whoever knows the lease id could act for the worker, and the input may be personal.
     def __rich_repr__(self) -> list[tuple[str, object]]:
-        shown = ("execution_id", "execution_kind", "lane_id", "attempt_index", "attempt_type")
-        return [(name, getattr(self, name)) for name in shown]
+        names = ("execution_id", "execution_kind", "lane_id", "attempt_index", "attempt_type")
+        return [(name, getattr(self, name)) for name in names]
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
@@ -284,7 +284,7 @@ class Finished(Answer, frozen=True, gc=False, kw_only=True):
 
 
 class FinishReply(Answer, frozen=True, kw_only=True):
-    """One answer per finish, in order, and the work claimed in the same call; `more` is told if
+    """One answer per finish, in order, and the work claimed in the same call; `more` is set if
     work was asked for."""
 
     items: list[Finished | FlowFabricError]

@@ -1,4 +1,4 @@
-"""The HTTP server: every operation of the engine over REST, and the duties beside it."""
+"""The HTTP server: every operation of the engine over REST, and the duties of the store."""
 
 from flowfabric.server.boot import booted
 from flowfabric.server.http import Http

@@ -20,12 +20,12 @@ class Caller(msgspec.Struct, frozen=True):
     scopes: frozenset[Scope] = SCOPES
     namespaces: frozenset[str] | None = None
 
-    def need(self, wanted: frozenset[Scope]) -> None:
+    def require_scope(self, wanted: frozenset[Scope]) -> None:
         """One of the scopes is enough."""
         if wanted and self.scopes.isdisjoint(wanted):
             raise Forbidden(f"scope {' or '.join(sorted(wanted))}")
 
-    def need_namespace(self, namespace: str) -> None:
+    def require_namespace(self, namespace: str) -> None:
         if not self.may_see(namespace):
             raise Forbidden(f"namespace {namespace}")
 
@@ -35,7 +35,7 @@ class Caller(msgspec.Struct, frozen=True):
 
 _EVERYBODY: Final = Caller()
 # Who calls a route that is open to everybody.
-STRANGER: Final = Caller(scopes=frozenset())
+ANONYMOUS: Final = Caller(scopes=frozenset())
 
 
 class Tokens:
@@ -50,15 +50,15 @@ class Tokens:
 
     def caller_of(self, authorization: bytes | None) -> Caller:
         """The caller behind a header. Every digest is compared, whichever fits: how long it takes
-        tells nothing."""
+        reveals nothing."""
         if not self._known:
             return _EVERYBODY
         if authorization is None or not authorization.startswith(_SCHEME):
             raise _unauthorized()
-        shown = token_digest(authorization[len(_SCHEME) :].decode("latin-1"))
+        presented = token_digest(authorization[len(_SCHEME) :].decode("latin-1"))
         found: Caller | None = None
         for digest, caller in self._known:
-            if same_text(digest, shown):
+            if same_text(digest, presented):
                 found = caller
         if found is None:
             raise _unauthorized()

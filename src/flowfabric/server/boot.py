@@ -47,7 +47,7 @@ async def booted(
 ) -> AsyncIterator[Http]:
     """The application over an open store, its duties running; closed in order at the end.
 
-    A store of the caller's own is opened and closed here too; so are its metrics shown here.
+    A store of the caller's own is opened and closed here too; its metrics are served here.
     """
     check_exposure(settings)
     _log.info("opening %s", settings.store.where)

@@ -23,7 +23,7 @@ _VARY: Final = (b"vary", b"Origin")
 _HEADER_VALUE: Final = re.compile(r"[!-~]+").fullmatch
 
 
-class Doorkeeper:
+class OriginCheck:
     """The check of host and origin; none where tokens guard the server."""
 
     def __init__(self, settings: Settings) -> None:

@@ -9,7 +9,7 @@ from flowfabric.server.auth import Caller
 from flowfabric.server.reading import Receive
 from flowfabric.server.route import Route
 from flowfabric.server.services import Services
-from flowfabric.server.waiting import Leaving
+from flowfabric.server.waiting import CancellableWait
 from flowfabric.telemetry.traces import given_parent
 
 _EXECUTION: Final = Owned("execution")
@@ -49,7 +49,7 @@ class Call(Generic[B, Q]):
     def execution_id(self) -> str:
         return str(self.path["execution_id"])
 
-    def require_same(self, name: str, given: Any) -> None:
+    def require_same_id(self, name: str, given: Any) -> None:
         """An id that the body repeats must be the one of the path."""
         if given is not None and given != self.path[name]:
             raise InvalidInput(f"path {name} does not match body {name}")
@@ -61,10 +61,10 @@ class Call(Generic[B, Q]):
         sent = given_parent(header.decode("latin-1")) if header else ""
         return self.services.traces.current(sent)
 
-    def leaving(self) -> Leaving:
+    def cancellable_wait(self) -> CancellableWait:
         """For a handler that waits: ends when the client goes or the server stops."""
-        return Leaving(self.services.drain, self.receive, self.route.name)
+        return CancellableWait(self.services.drain, self.receive, self.route.name)
 
-    async def need_execution(self, execution_id: str) -> None:
+    async def authorize_execution(self, execution_id: str) -> None:
         """Refuse a caller of some namespaces that names an execution of another one."""
         await self.engine.owners.check([(_EXECUTION, execution_id)], self.caller.namespaces)

@@ -8,7 +8,7 @@ from flowfabric.errors import FlowFabricError
 from flowfabric.server.services import Services
 from flowfabric.telemetry.metrics import Metrics
 
-_MOST_LANES: Final = 64
+_MAX_LANES: Final = 64
 _READ_S: Final = 2.0
 
 
@@ -32,7 +32,7 @@ class Exposition:
 
     async def _read(self) -> None:
         engine = self._services.engine
-        lanes = await engine.lanes.list_all(_MOST_LANES)
+        lanes = await engine.lanes.list_all(_MAX_LANES)
         counts = await asyncio.gather(*(engine.reads.count(*name) for name in lanes))
         depths: Counter[tuple[str, str]] = Counter()
         for (_, lane), states in zip(lanes, counts, strict=True):

@@ -9,9 +9,9 @@ from flowfabric.errors import FlowFabricError, InvalidInput, InvalidParameter, N
 from flowfabric.operations.streams import FramePage, Tail, Visibility
 from flowfabric.operations.types import Answer, Params
 from flowfabric.server.call import Call
-from flowfabric.server.reading import ClientGone
+from flowfabric.server.reading import ClientDisconnected
 from flowfabric.server.sse import BEAT, BEAT_MS, OPENING, event, failed
-from flowfabric.server.waiting import Leaving
+from flowfabric.server.waiting import CancellableWait
 
 _START: Final = "0-0"
 _PAGE: Final = 100
@@ -48,22 +48,22 @@ class Follower:
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
         yield OPENING
-        async with self._call.leaving() as leaving:
+        async with self._call.cancellable_wait() as wait:
             try:
-                async for line in self._events(leaving):
+                async for line in self._events(wait):
                     yield line
-            except ClientGone:
+            except ClientDisconnected:
                 return
             except FlowFabricError as fault:
                 yield failed(fault)
 
-    async def _events(self, leaving: Leaving) -> AsyncGenerator[bytes, None]:
+    async def _events(self, wait: CancellableWait) -> AsyncGenerator[bytes, None]:
         if self._call.query.summary and (line := await self._summary()):
             yield line
         if self._follows:
             yield await self._attempt()
         while True:
-            page = await leaving.wait_for(self._page())
+            page = await wait.run(self._page())
             for stored in page.frames:
                 yield event("frame", stored, self._place(stored.id))
             self._after = page.next_after
@@ -72,9 +72,9 @@ class Follower:
                     yield BEAT
                 continue
             if page.frames:
-                # What came between the last frame and the close is read before the end is told.
+                # What came between the last frame and the close is read before the end is sent.
                 continue
-            if self._follows and await self._went_on(leaving):
+            if self._follows and await self._went_on(wait):
                 yield await self._attempt()
                 continue
             closed = _Closed(closed_at=page.closed_at, closed_reason=page.closed_reason)
@@ -109,7 +109,7 @@ class Follower:
     def _place(self, frame_id: str) -> str:
         return f"{self._index}/{frame_id}" if self._follows else frame_id
 
-    async def _went_on(self, leaving: Leaving) -> bool:
+    async def _went_on(self, wait: CancellableWait) -> bool:
         """Move on to the next attempt; False when there will be none."""
         engine, own = self._call.engine, self._call.execution_id
         while True:
@@ -123,13 +123,13 @@ class Follower:
                 return True
             if record.state in FINAL:
                 return False
-            await leaving.wait_for(engine.events.wait(1.0))
+            await wait.run(engine.events.wait(1.0))
 
     async def _attempt(self) -> bytes:
         found = await self._call.engine.reads.attempts(self._call.execution_id)
         kind = next((one.type for one in found.attempts if one.index == self._index), "")
-        told = _AttemptBegan(attempt_index=self._index, attempt_type=kind or "initial")
-        return event("attempt", told)
+        began = _AttemptBegan(attempt_index=self._index, attempt_type=kind or "initial")
+        return event("attempt", began)
 
     async def _summary(self) -> bytes | None:
         streams, own = self._call.engine.streams, self._call.execution_id

@@ -20,15 +20,15 @@ from flowfabric.errors import (
     Unavailable,
 )
 from flowfabric.operations.types import Params
-from flowfabric.server.auth import STRANGER
-from flowfabric.server.browsers import Cors, Doorkeeper
+from flowfabric.server.auth import ANONYMOUS
+from flowfabric.server.browsers import Cors, OriginCheck
 from flowfabric.server.call import Call
 from flowfabric.server.deadlines import Deadlines
 from flowfabric.server.faults import CLOSE, bug, reply_of
 from flowfabric.server.openapi import document_of
 from flowfabric.server.paths import read_path
 from flowfabric.server.reading import (
-    ClientGone,
+    ClientDisconnected,
     Receive,
     check_content_type,
     decode_body,
@@ -53,7 +53,7 @@ _access = logging.getLogger("flowfabric.http")
 METRICS_PATH: Final = "/metrics"
 _METRICS: Final = METRICS_PATH.encode()
 _BODY_METHODS: Final = frozenset({"POST", "PUT", "DELETE", "PATCH"})
-_LONGEST_ID: Final = 128
+_MAX_ID: Final = 128
 
 
 def _opened(route: Route) -> Route:
@@ -70,7 +70,7 @@ class Http:
         self.services = services
         services.describe = partial(document_of, listed)
         self._router = Router(listed)
-        self._door = Doorkeeper(services.settings)
+        self._origin_check = OriginCheck(services.settings)
         self._cors = Cors(services.settings)
         self._deadlines = Deadlines()
         self._ids = count(1)
@@ -94,7 +94,7 @@ class Http:
         if self.services.drain.has_begun:
             out.headers += (CLOSE,)
         try:
-            self._door.check(method, headers, (scope.get("server") or ("",))[0])
+            self._origin_check.check(method, headers, (scope.get("server") or ("",))[0])
         except FlowFabricError as fault:
             await out.write(reply_of(fault))
             return
@@ -117,7 +117,7 @@ class Http:
                 await out.write(await self._answer(request, match))
         except FlowFabricError as fault:
             await out.write(reply_of(fault))
-        except ClientGone:
+        except ClientDisconnected:
             return
         except Exception as fault:
             await out.write(bug(fault))
@@ -128,8 +128,8 @@ class Http:
         """As without a trace, in a span below the caller's."""
         name = f"ff.{match.route.name}" if match.route else "ff.unknown"
         header = request.headers.get(b"traceparent", b"").decode("latin-1")
-        told = {"http.request.method": request.method, "http.route": match.template}
-        with self.services.traces.span(name, given_parent(header), told) as span:
+        attributes = {"http.request.method": request.method, "http.route": match.template}
+        with self.services.traces.span(name, given_parent(header), attributes) as span:
             try:
                 await out.write(await self._answer(request, match))
             except FlowFabricError as fault:
@@ -140,7 +140,7 @@ class Http:
     async def _answer(self, request: "_Request", match: Match) -> Reply | EventStream:
         route = match.route
         if match.is_open:
-            caller = STRANGER
+            caller = ANONYMOUS
         else:
             caller = self.services.tokens.caller_of(request.headers.get(b"authorization"))
             CALLER.set(caller.name)
@@ -149,7 +149,7 @@ class Http:
         if self.services.drain.has_begun and not route.is_served_while_draining:
             raise Unavailable(f"backend op unavailable: {route.name}")
         if route.scopes:
-            caller.need(route.scopes)
+            caller.require_scope(route.scopes)
         call: Call[Any, Any] = Call(self.services, route, caller, request.receive)
         call.headers = request.headers
         task: asyncio.Task[Any] | None = asyncio.current_task()
@@ -168,7 +168,7 @@ class Http:
             self._deadlines.end(task)
 
     async def _fill(self, call: Call[Any, Any], request: "_Request", match: Match) -> None:
-        """Body size, then path, then query, then body: what is wrong first is told."""
+        """Body size, then path, then query, then body: the first fault is reported."""
         route, headers = call.route, call.headers
         has_body = request.method in _BODY_METHODS
         body = await read_body(call.receive, headers, route) if has_body else b""
@@ -188,7 +188,7 @@ class Http:
 
     def _request_id(self, headers: dict[bytes, bytes]) -> str:
         given = headers.get(b"x-request-id", b"").decode("latin-1")
-        if given and len(given) <= _LONGEST_ID and given.isascii() and given.isprintable():
+        if given and len(given) <= _MAX_ID and given.isascii() and given.isprintable():
             return given
         return f"{self._prefix}-{next(self._ids):x}"
 

@@ -15,9 +15,9 @@ from flowfabric.server.paths import path_readers
 from flowfabric.server.replies import JSON_ONLY, NO_STORE, NOTHING, Reply
 from flowfabric.server.route import REQUEST_S, Handler, Route
 
-# Members that an audit line repeats beside the ids of the path: no payloads, no secrets.
+# Members that an audit line has besides the ids of the path: no payloads, no secrets.
 _AUDITED: Final = ("namespace", "reason", "state", "source")
-# What a use case may want to know of the call beside its arguments.
+# Keywords of a use case that come from the call, not from its arguments.
 _CONTEXT: Final[Mapping[str, Callable[[Call[Any, Any]], Any]]] = {
     "visible": lambda call: call.caller.namespaces,
     "trace": lambda call: call.traceparent,
@@ -97,7 +97,7 @@ def _reader(declared: Operation[..., Any]) -> Callable[[Call[Any, Any]], dict[st
 
     def arguments(call: Call[Any, Any]) -> dict[str, Any]:
         for name in path_names:
-            call.require_same(name, getattr(call.body, name))
+            call.require_same_id(name, getattr(call.body, name))
         return {**call.path, **_taken(call.body, whole, members)}
 
     return arguments
@@ -132,8 +132,8 @@ def _use_case(declared: Operation[..., Any]) -> _Run:
         work = call.engine.use_case(declared)(**arguments, **given)
         if not waits or not declared.member(arguments, waits):
             return await work
-        async with call.leaving() as leaving:
-            return await leaving.wait_for(work)
+        async with call.cancellable_wait() as wait:
+            return await wait.run(work)
 
     return run
 
@@ -178,5 +178,5 @@ def _audit(
     declared: Operation[..., Any], call: Call[Any, Any], arguments: Mapping[str, Any]
 ) -> None:
     facts = {name: declared.member(arguments, name) for name in (*call.path, *_AUDITED)}
-    shown = {name: str(one) for name, one in facts.items() if one not in (None, "")}
-    audited(call, declared.terms.audit, **shown)
+    given = {name: str(one) for name, one in facts.items() if one not in (None, "")}
+    audited(call, declared.terms.audit, **given)

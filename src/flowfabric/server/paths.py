@@ -16,7 +16,7 @@ from flowfabric.operations.types import (
 
 Reader = Callable[[str, PartitionCounts], Any]
 
-_MOST_DIGITS: Final = 10
+_MAX_DIGITS: Final = 10
 
 
 def path_readers(declared: Operation[..., Any]) -> Mapping[str, Reader]:
@@ -37,7 +37,7 @@ def reader_of(name: str, kind: Any) -> Reader:
 
 
 def _number(text: str, name: str) -> int:
-    is_number = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
     if not is_number or int(text) >= 2**32:
         raise InvalidParameter(f"{name}: expected a whole number below 2**32")
     return int(text)

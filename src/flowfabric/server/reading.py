@@ -26,11 +26,11 @@ from flowfabric.server.route import Route
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 _PLACES: Final = re.compile(r"[^.\[\]]+").findall
-_MOST_PARAMETERS: Final = 100
+_MAX_PARAMETERS: Final = 100
 _JSON: Final = b"application/json"
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
     """Nobody is left to answer."""
 
 
@@ -44,7 +44,7 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], route: Route)
         raise too_large(route)
     message = await receive()
     if message["type"] == "http.disconnect":
-        raise ClientGone
+        raise ClientDisconnected
     body: bytes = message.get("body", b"")
     if not message.get("more_body", False):
         return _within(body, route)
@@ -53,7 +53,7 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], route: Route)
     while message.get("more_body", False):
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ClientGone
+            raise ClientDisconnected
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > route.limit:
@@ -149,10 +149,10 @@ def _struct_in(kind: object) -> type[msgspec.Struct] | None:
 
 
 def _refuse(message: str, value: object) -> Part:
-    raise InvalidBody(_told(message, value)) from None
+    raise InvalidBody(_detail_of(message, value)) from None
 
 
-def _told(message: str, value: object) -> str:
+def _detail_of(message: str, value: object) -> str:
     """A text that is no id says why; everything else says what was expected."""
     for pattern, check in _ID_CHECKS.items():
         if repr(pattern)[1:-1] in message or pattern in message:
@@ -210,7 +210,7 @@ def decode_query(kind: type[Params], query_string: bytes) -> Params:
     """The parameters; an empty value is the same as none."""
     try:
         pairs = parse_qsl(
-            query_string.decode("ascii"), errors="strict", max_num_fields=_MOST_PARAMETERS
+            query_string.decode("ascii"), errors="strict", max_num_fields=_MAX_PARAMETERS
         )
     except (UnicodeDecodeError, ValueError):
         raise InvalidParameter("query: cannot be read") from None

@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 from flowfabric.errors import InvalidParameter
 from flowfabric.server.route import Route
 
-_MOST_SEGMENTS: Final = 16
+_MAX_SEGMENTS: Final = 16
 
 
 class _Node:
@@ -53,7 +53,7 @@ class Router:
             return plain
         node: _Node | None = self._root
         parameters: list[str] = []
-        segments = raw_path.split(b"/", _MOST_SEGMENTS)
+        segments = raw_path.split(b"/", _MAX_SEGMENTS)
         for raw in segments[1:]:
             if node is None:
                 break

@@ -9,7 +9,7 @@ from flowfabric.engine.permits import Permits
 from flowfabric.server.auth import Tokens
 from flowfabric.server.replies import encode
 from flowfabric.server.waiting import ClaimWaits, Drain
-from flowfabric.telemetry.observer import NOBODY, Observer
+from flowfabric.telemetry.observer import NO_OBSERVER, Observer
 from flowfabric.telemetry.traces import Traces
 
 Exposition = Callable[[], Awaitable[bytes | None]]
@@ -26,7 +26,9 @@ class Services:
     wants to see them.
     """
 
-    def __init__(self, engine: Engine, settings: Settings, observer: Observer = NOBODY) -> None:
+    def __init__(
+        self, engine: Engine, settings: Settings, observer: Observer = NO_OBSERVER
+    ) -> None:
         self.engine = engine
         self.settings = settings
         self.tokens = Tokens(settings.tokens)
@@ -37,7 +39,7 @@ class Services:
         self.traces = Traces()
         for pool in (self.sse, engine.keys.rotations, engine.streams.permits):
             pool.on_refusal = observer.rejected
-        # The names of what runs beside the requests.
+        # Names of the background duties.
         self.duties: tuple[str, ...] = ()
         self.exposition: Exposition = _no_metrics
         self.describe: Callable[[], object] = dict

@@ -7,16 +7,16 @@ from types import TracebackType
 from typing import Final, Literal, Self, TypeVar
 
 from flowfabric.errors import ResourceExhausted, Unavailable
-from flowfabric.server.reading import ClientGone, Receive
+from flowfabric.server.reading import ClientDisconnected, Receive
 
 T = TypeVar("T")
 Why = Literal["gone", "draining"]
 
-MOST_CLAIM_WAITS: Final = 10_000
+MAX_CLAIM_WAITS: Final = 10_000
 
 
 class Drain:
-    """Whether the server is about to stop, and who has to be told."""
+    """Whether the server is about to stop, and the waits to end when it does."""
 
     def __init__(self) -> None:
         self.has_begun = False
@@ -40,7 +40,7 @@ class Drain:
         self._waiting.discard(future)
 
 
-class Leaving:
+class CancellableWait:
     """One wait; `future` is done when there is no more reason to wait."""
 
     def __init__(self, drain: Drain, receive: Receive, op: str) -> None:
@@ -73,10 +73,10 @@ class Leaving:
         if not self.future.done():
             return
         if self.future.result() == "gone":
-            raise ClientGone
+            raise ClientDisconnected
         raise Unavailable(f"backend op unavailable: {self._op}")
 
-    async def wait_for(self, work: Awaitable[T]) -> T:
+    async def run(self, work: Awaitable[T]) -> T:
         """The outcome of a read that may take long; given up when the wait is over."""
         task = asyncio.ensure_future(work)
         try:
@@ -100,7 +100,7 @@ class ClaimWaits:
     """Claims that wait: one per worker process, and so many in all."""
 
     def __init__(
-        self, most: int = MOST_CLAIM_WAITS, on_refusal: Callable[[], None] = lambda: None
+        self, most: int = MAX_CLAIM_WAITS, on_refusal: Callable[[], None] = lambda: None
     ) -> None:
         self._most = most
         self._on_refusal = on_refusal

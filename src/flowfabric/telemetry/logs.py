@@ -24,9 +24,9 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        for told in (REQUEST_ID, CALLER):
-            if value := told.get():
-                line[told.name] = value
+        for variable in (REQUEST_ID, CALLER):
+            if value := variable.get():
+                line[variable.name] = value
         line |= {name: value for name, value in record.__dict__.items() if name not in _OWN}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: what the observer is told, as counters, gauges and histograms."""
+"""Metrics for Prometheus: events of the observer as counters, gauges and histograms."""
 
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -6,8 +6,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from flowfabric.telemetry.observer import Counted, Observer
-from flowfabric.telemetry.sums import Sums
+from flowfabric.telemetry.observer import CounterTotals, Observer
+from flowfabric.telemetry.sums import CallbackCounters
 
 BUCKETS: Final = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25),
@@ -15,7 +15,7 @@ BUCKETS: Final = (
 )
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 # Labels must stay few: further lanes share one.
-MOST_LANES: Final = 16
+MAX_LANES: Final = 16
 OTHER: Final = "other"
 _METHODS: Final = frozenset(
     {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"}
@@ -53,20 +53,20 @@ class Metrics(Observer):
         self._rejected = count("ff_stream_ops_rejected", "Calls that found a pool full", "pool")
         self._faults = count("ff_backend_errors", "Failed calls of the store", "op", "kind")
         self._overruns = self._sum("ff_shutdown_timeout", "Drains that took too long")
-        self._sums = Sums()
+        self._sums = CallbackCounters()
         self.registry.register(self._sums)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
 
-    # ---- told by the observer's callers
+    # ---- events
 
     def served(self, method: str, path: str, status: int, seconds: float) -> None:
         method = method if method in _METHODS else "OTHER"
         self._requests(method, path, status).inc()
         self._request_s(method, path, status).observe(seconds)
 
-    def called(self, op: str, kind: str) -> None:
+    def store_call_failed(self, op: str, kind: str) -> None:
         self._faults(op, kind).inc()
 
     def claimed(self, lane: str, seconds: float) -> None:
@@ -94,16 +94,16 @@ class Metrics(Observer):
         self._cycles(duty).inc()
         self._cycle_s(duty).observe(seconds)
 
-    def looked_at(self, duty: str, result: str, n: int) -> None:
+    def processed(self, duty: str, result: str, n: int) -> None:
         self._items(duty, result).inc(n)
 
     def restarted(self, duty: str) -> None:
         self._restarts(duty).inc()
 
-    def left_alone(self, duty: str, n: int) -> None:
+    def backed_off(self, duty: str, n: int) -> None:
         self._backoff.labels(duty).set(n)
 
-    def cancels_left(self, n: int) -> None:
+    def cancel_backlog(self, n: int) -> None:
         self._backlog.set(n)
 
     def grouped(self, policy: str, n: int) -> None:
@@ -121,7 +121,7 @@ class Metrics(Observer):
     def overran_shutdown(self) -> None:
         self._overruns.inc()
 
-    def follow(self, counted: Callable[[], Counted]) -> None:
+    def read_totals_from(self, counted: Callable[[], CounterTotals]) -> None:
         self._sums.counted = counted
 
     # ---- set when somebody looks
@@ -144,20 +144,20 @@ class Metrics(Observer):
 
     def _lane(self, lane: str) -> str:
         if lane not in self._lanes:
-            if len(self._lanes) >= MOST_LANES:
+            if len(self._lanes) >= MAX_LANES:
                 return OTHER
             self._lanes.add(lane)
         return lane
 
-    def _counter(self, name: str, told: str, *labels: str) -> Callable[..., Counter]:
+    def _counter(self, name: str, text: str, *labels: str) -> Callable[..., Counter]:
         # Finding the one with the labels takes longer than counting; there are few.
-        return cache(self._sum(name, told, *labels).labels)
+        return cache(self._sum(name, text, *labels).labels)
 
-    def _sum(self, name: str, told: str, *labels: str) -> Counter:
-        return Counter(name, told, labels, registry=self.registry)
+    def _sum(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
 
-    def _gauge(self, name: str, told: str, *labels: str) -> Gauge:
-        return Gauge(name, told, labels, registry=self.registry)
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
 
     def _histogram(self, name: str, *labels: str) -> Callable[..., Histogram]:
         times = Histogram(name, "Seconds", labels, registry=self.registry, buckets=BUCKETS)

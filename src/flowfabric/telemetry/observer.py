@@ -1,11 +1,11 @@
-"""What the parts of the system tell whoever watches: by default nobody."""
+"""Events that the parts of the system report; the default observer ignores them."""
 
 from collections.abc import Callable, Mapping
 
 import msgspec
 
 
-class Counted(msgspec.Struct, frozen=True, kw_only=True):
+class CounterTotals(msgspec.Struct, frozen=True, kw_only=True):
     """Sums that an engine and its store keep themselves, since they were opened."""
 
     # By (budget or quota, dimension or reason): starts that a limit held.
@@ -17,12 +17,12 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observer:
-    """Every method is told once something has happened, returns at once and never raises."""
+    """Each method is called after its event; it returns at once and never raises."""
 
     def served(self, method: str, path: str, status: int, seconds: float) -> None:
         """A request was answered; `path` is its route's template."""
 
-    def called(self, op: str, kind: str) -> None:
+    def store_call_failed(self, op: str, kind: str) -> None:
         """A call of a store failed with an error of this kind."""
 
     def claimed(self, lane: str, seconds: float) -> None:
@@ -46,16 +46,16 @@ class Observer:
     def cycled(self, duty: str, seconds: float) -> None:
         """A duty made one visit."""
 
-    def looked_at(self, duty: str, result: str, n: int) -> None:
+    def processed(self, duty: str, result: str, n: int) -> None:
         """A duty processed, failed on or skipped items."""
 
     def restarted(self, duty: str) -> None:
         """A duty died and begins anew."""
 
-    def left_alone(self, duty: str, n: int) -> None:
+    def backed_off(self, duty: str, n: int) -> None:
         """How many items a duty leaves alone for a while."""
 
-    def cancels_left(self, n: int) -> None:
+    def cancel_backlog(self, n: int) -> None:
         """How many cancelled flows still have members to cancel."""
 
     def grouped(self, policy: str, n: int) -> None:
@@ -73,8 +73,8 @@ class Observer:
     def overran_shutdown(self) -> None:
         """Something did not end in the time a drain gives it."""
 
-    def follow(self, counted: Callable[[], Counted]) -> None:
+    def read_totals_from(self, counted: Callable[[], CounterTotals]) -> None:
         """Where to look for what others count."""
 
 
-NOBODY = Observer()
+NO_OBSERVER = Observer()

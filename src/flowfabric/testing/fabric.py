@@ -27,7 +27,7 @@ from flowfabric.worker.runtime import Worker
 from flowfabric.worker.waits import APPROVED, REJECTED
 
 _TURNS: Final = 40
-_PATIENCE_S: Final = 0.5
+_SETTLE_TIMEOUT_S: Final = 0.5
 _LONGEST_TURN_S: Final = 0.02
 
 
@@ -108,7 +108,7 @@ class Kit(FlowFabric):
         await self.start_workers()
         loop = asyncio.get_running_loop()
         waited, quiet, seen = 0.0, 0, -1
-        while quiet < _TURNS or (self._is_busy and waited < _PATIENCE_S):
+        while quiet < _TURNS or (self._is_busy and waited < _SETTLE_TIMEOUT_S):
             began = loop.time()
             await asyncio.sleep(0)
             # When the machine stands still, nobody has had that time to do anything.

@@ -28,7 +28,7 @@ from flowfabric.worker.session import Paused
 _REASON_BYTES: Final = 4096
 _CATEGORY_BYTES: Final = 128
 _TRACE_BYTES: Final = 60_000
-_SHOWN: Final = 5
+_MAX_GROUP_MEMBERS: Final = 5
 _WORKER: Final = str(Path(__file__).parent)
 
 
@@ -101,22 +101,22 @@ def _failure_of(fault: BaseException) -> workers.Fail:
         case MissingResource():
             return failed(str(fault), "extractor_missing_state")
         case BudgetExceeded():
-            return failed(told(fault), "budget_exceeded")
+            return failed(message_of(fault), "budget_exceeded")
         case Nondeterminism():
-            return failed(told(fault), "nondeterminism", False)
+            return failed(message_of(fault), "nondeterminism", False)
         case ConfigError():
-            return failed(told(fault), "handler_error", False)
+            return failed(message_of(fault), "handler_error", False)
         case FlowFabricError():
-            return failed(told(fault), "handler_error")
+            return failed(message_of(fault), "handler_error")
         case Exception():
             category = getattr(fault, "category", None)
             retryable = getattr(fault, "retryable", None)
             return failed(
-                told(fault),
+                message_of(fault),
                 category if isinstance(category, str) and category else "handler_error",
                 retryable if isinstance(retryable, bool) else None,
             )
-    return failed(f"handler panicked: {told(fault)}", "handler_panic")
+    return failed(f"handler panicked: {message_of(fault)}", "handler_panic")
 
 
 def failed(reason: str, category: str, retryable: bool | None = None) -> workers.Fail:
@@ -130,7 +130,7 @@ def unacceptable(refusal: FlowFabricError, outcome: workers.Ending) -> workers.F
     return None
 
 
-def told(fault: BaseException) -> str:
+def message_of(fault: BaseException) -> str:
     """The message with its causes: `message: cause: cause`."""
     parts: list[str] = []
     seen: set[int] = set()
@@ -147,16 +147,18 @@ def _words(fault: BaseException) -> str:
     text = str(fault) or type(fault).__name__
     if not isinstance(fault, BaseExceptionGroup):
         return text
-    shown = [f"{type(one).__name__}: {told(one)}" for one in fault.exceptions[:_SHOWN]]
-    more = ["…"] if len(fault.exceptions) > _SHOWN else []
-    return f"{text}: {'; '.join([*shown, *more])}"
+    texts = [
+        f"{type(one).__name__}: {message_of(one)}" for one in fault.exceptions[:_MAX_GROUP_MEMBERS]
+    ]
+    more = ["…"] if len(fault.exceptions) > _MAX_GROUP_MEMBERS else []
+    return f"{text}: {'; '.join([*texts, *more])}"
 
 
 def trace_of(fault: BaseException) -> bytes:
     """The traceback as text; of a long one the end, which says what happened."""
     trace = _own_part(fault.__traceback__)
-    told = traceback.format_exception(type(fault), fault, trace)
-    text = "".join(told).encode("utf-8", "replace")
+    lines = traceback.format_exception(type(fault), fault, trace)
+    text = "".join(lines).encode("utf-8", "replace")
     return text[-_TRACE_BYTES:].decode("utf-8", "ignore").encode()
 
 

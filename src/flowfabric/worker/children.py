@@ -10,7 +10,7 @@ import msgspec
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import WaitChildren
 from flowfabric.worker.ends import value_of_end
-from flowfabric.worker.session import Session, again
+from flowfabric.worker.session import Session, retried
 from flowfabric.worker.steps import describe, recorded, value_of
 
 P = ParamSpec("P")
@@ -41,13 +41,13 @@ class Callee(Protocol[P, R]):
 class Child(Generic[R]):
     """A child that was submitted. Awaiting its result parks the parent until it has ended."""
 
-    def __init__(self, family: "Family", execution_id: str, call: BoundCall[R]) -> None:
-        self._family = family
+    def __init__(self, children: "Children", execution_id: str, call: BoundCall[R]) -> None:
+        self._children = children
         self._call = call
         self.id = execution_id
 
     async def result(self) -> R:
-        (value,) = await self._family.results([self])
+        (value,) = await self._children.results([self])
         return value
 
     def decode(self, ended: Any) -> R:
@@ -58,12 +58,12 @@ class Child(Generic[R]):
 class Call(Generic[R]):
     """A call of a child that has not begun: await it, or hand several to `gather`."""
 
-    def __init__(self, family: "Family", call: BoundCall[R]) -> None:
-        self._family = family
+    def __init__(self, children: "Children", call: BoundCall[R]) -> None:
+        self._children = children
         self.bound = call
 
     async def begin(self) -> Child[R]:
-        return await self._family.submit(self.bound)
+        return await self._children.submit(self.bound)
 
     def __await__(self) -> Generator[Any, None, R]:
         return self._result().__await__()
@@ -72,7 +72,7 @@ class Call(Generic[R]):
         return await (await self.begin()).result()
 
 
-class Family:
+class Children:
     def __init__(self, session: Session) -> None:
         self._session = session
 
@@ -82,8 +82,8 @@ class Family:
         asked = call.at(session.now())
         at = session.address(f"ff.child {asked.kind}")
         content = hashlib.sha256(asked.input).hexdigest()[:16]
-        shown, digest = describe(asked.kind, (content,), {})
-        found = session.recorded(at, digest, shown)
+        call_text, digest = describe(asked.kind, (content,), {})
+        found = session.recorded(at, digest, call_text)
         if found is None:
             claim = session.claim
             key = f"child/{claim.execution_id}/{claim.replay_count}/{asked.kind}/{at.seq}"
@@ -93,8 +93,10 @@ class Family:
                 namespace=claim.namespace,
                 creator=asked.creator or claim.execution_id,
             )
-            made = await session.held(again(lambda: session.calls.submit_child(claim, child)))
-            found = await session.record(at, digest, recorded(shown, made))
+            made = await session.under_lease(
+                retried(lambda: session.calls.submit_child(claim, child))
+            )
+            found = await session.record(at, digest, recorded(call_text, made))
         return Child(self, value_of(found, str), call)
 
     async def gather(self, calls: Sequence[Call[R]]) -> list[R]:
@@ -108,6 +110,6 @@ class Family:
         ended = await session.calls.ended([one.id for one in children])
         left = [one.id for one, end in zip(children, ended, strict=True) if end is None]
         if left:
-            await session.land()
+            await session.drain_steps()
             raise session.pause(WaitChildren(tuple(dict.fromkeys(left))))
         return [one.decode(end) for one, end in zip(children, ended, strict=True)]

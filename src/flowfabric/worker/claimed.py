@@ -41,9 +41,9 @@ from flowfabric.operations.workers import (
     Renewal,
     WaitChildren,
 )
+from flowfabric.worker.attempts import ClaimedAttempt
 from flowfabric.worker.calls import WorkerCalls, fence_of, finish_of, only, spend, suspend_of
 from flowfabric.worker.durations import Duration, instant_ms, milliseconds
-from flowfabric.worker.jobs import Job
 from flowfabric.worker.session import LEASE_IS_GONE, Session, append, policy_of
 
 _log = logging.getLogger("flowfabric.worker")
@@ -69,7 +69,7 @@ class SuspendTerms(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Keeping(msgspec.Struct, frozen=True):
+class LeaseTerms(msgspec.Struct, frozen=True):
     """Who keeps a lease, and how long it is."""
 
     worker: Registration
@@ -80,12 +80,12 @@ class ClaimedTask:
     """A consuming call lands when the engine has answered it, with success or a typed refusal. One
     that fails on the way does not land: the lease is kept and the call may be repeated."""
 
-    def __init__(self, claim: Claim, calls: WorkerCalls, keeping: Keeping) -> None:
+    def __init__(self, claim: Claim, calls: WorkerCalls, terms: LeaseTerms) -> None:
         self._claim = claim
         self._calls = calls
-        self._keeping = keeping
+        self._lease_terms = terms
         self._session = Session(claim, calls)
-        self.job = Job(claim, self._session)
+        self.attempt = ClaimedAttempt(claim, self._session)
         self._is_consumed = False
 
     # ---- what it is
@@ -147,7 +147,7 @@ class ClaimedTask:
         return self._is_consumed
 
     def is_lease_healthy(self) -> bool:
-        return not self._session.has_left and not self._session.is_overdue
+        return not self._session.is_released and not self._session.is_overdue
 
     def consecutive_renewal_failures(self) -> int:
         return self._session.failures
@@ -221,7 +221,7 @@ class ClaimedTask:
     async def renew_lease(self) -> int:
         """Keep the lease now, besides the renewals that happen anyway; when it ends."""
         self._check()
-        worker, lease_ms = self._keeping.worker, self._keeping.lease_ms
+        worker, lease_ms = self._lease_terms.worker, self._lease_terms.lease_ms
         own = [Renewal(**fence_of(self._claim))]
         reply = await self._calls.renew(worker.worker_instance_id, lease_ms, own, worker.namespace)
         try:
@@ -319,9 +319,9 @@ class ClaimedTask:
         (answer,) = reply.items
         if isinstance(answer, FlowFabricError):
             if not isinstance(answer, TransportError):
-                self._land()
+                self._mark_consumed()
             raise answer
-        self._land()
+        self._mark_consumed()
         return answer
 
     async def _suspend(self, order: SuspendOrder) -> Suspended | Satisfied:
@@ -331,26 +331,26 @@ class ClaimedTask:
         except TransportError:
             raise
         except FlowFabricError:
-            self._land()
+            self._mark_consumed()
             raise
         if isinstance(outcome, Suspended):
-            self._land()
+            self._mark_consumed()
         return outcome
 
     def _check(self) -> None:
         if self._is_consumed:
             raise ConfigError(f"{self.execution_id}: {_CONSUMED}")
 
-    def _land(self) -> None:
+    def _mark_consumed(self) -> None:
         self._is_consumed = True
-        self._session.left()
-        self.landed()
+        self._session.release()
+        self.on_consumed()
 
-    def landed(self) -> None:
+    def on_consumed(self) -> None:
         """Called once the task is out of its holder's hands; whoever gave the permit listens."""
 
     def drop(self) -> None:
         """Let go without a word to the engine: the lease runs out and the work is offered anew."""
         if not self._is_consumed:
             _log.warning("ClaimedTask dropped without terminal operation: %s", self.execution_id)
-            self._land()
+            self._mark_consumed()

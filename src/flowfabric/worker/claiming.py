@@ -27,11 +27,11 @@ from flowfabric.operations.workers import (
     NewGrant,
     Registered,
 )
+from flowfabric.worker.attempts import ClaimedAttempt
 from flowfabric.worker.calls import WorkerCalls
-from flowfabric.worker.claimed import ClaimedTask, Keeping
+from flowfabric.worker.claimed import ClaimedTask, LeaseTerms
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.grants import AnyGrant, GrantNotFound, check_grant
-from flowfabric.worker.jobs import Job
 from flowfabric.worker.renewals import Renewals
 from flowfabric.worker.worker_options import WorkerOptions, checked, registration_of
 
@@ -45,17 +45,17 @@ class Claimer:
         self,
         connect: Callable[[], Awaitable[WorkerCalls]],
         options: WorkerOptions,
-        let_go: Callable[[], Awaitable[None]] | None = None,
+        disconnect: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.options = checked(options)
         # Who chooses a name must not choose that of another process.
         self._is_named = bool(options.instance_id)
         self._connect = connect
         # What to close with it, if it was opened for it.
-        self._let_go = let_go
+        self._disconnect = disconnect
         self._registration = registration_of(self.options)
         self._lanes = deque(self.options.lanes)
-        self._leases: dict[str, Job] = {}
+        self._leases: dict[str, ClaimedAttempt] = {}
         self._asked = 0
         self._renewing: asyncio.Task[None] | None = None
 
@@ -81,11 +81,11 @@ class Claimer:
                 "worker.worker_instance_id: another process is registered as "
                 f"{self.options.instance_id!r} and alive"
             )
-        renewals = Renewals(self._calls, self._registration, self.options.lease_ms, self._jobs)
+        renewals = Renewals(self._calls, self._registration, self.options.lease_ms, self._attempts)
         self._renewing = asyncio.ensure_future(renewals.run())
 
     async def close(self) -> None:
-        """Stop keeping leases and leave the list of workers; tasks that are held run out."""
+        """Stop renewing leases and leave the list of workers; the leases of held tasks run out."""
         if self._renewing is None:
             return
         self._renewing.cancel()
@@ -95,8 +95,8 @@ class Claimer:
             await self._calls.leave(self.options.instance_id, "closed", self.options.namespace)
         except FlowFabricError as refusal:
             _log.warning("not taken off the list of workers: %s", refusal)
-        if self._let_go is not None:
-            await self._let_go()
+        if self._disconnect is not None:
+            await self._disconnect()
 
     @property
     def free_permits(self) -> int:
@@ -217,14 +217,14 @@ class Claimer:
         return self._asking(1)
 
     def _held(self, claim: Claim) -> ClaimedTask:
-        keeping = Keeping(self._registration, self.options.lease_ms)
-        task = _Permitted(claim, self._calls, keeping, self._leases)
-        self._leases[claim.lease_id] = task.job
+        terms = LeaseTerms(self._registration, self.options.lease_ms)
+        task = _Permitted(claim, self._calls, terms, self._leases)
+        self._leases[claim.lease_id] = task.attempt
         # A task nobody holds any more must not keep its lease for ever.
         weakref.finalize(task, _collected, self._leases, claim)
         return task
 
-    def _jobs(self) -> Iterator[Job]:
+    def _attempts(self) -> Iterator[ClaimedAttempt]:
         return iter(list(self._leases.values()))
 
 
@@ -232,15 +232,15 @@ class _Permitted(ClaimedTask):
     """Gives its permit back when it lands."""
 
     def __init__(
-        self, claim: Claim, calls: WorkerCalls, keeping: Keeping, leases: dict[str, Job]
+        self, claim: Claim, calls: WorkerCalls, terms: LeaseTerms, leases: dict[str, ClaimedAttempt]
     ) -> None:
-        super().__init__(claim, calls, keeping)
+        super().__init__(claim, calls, terms)
         self._leases = leases
 
-    def landed(self) -> None:
+    def on_consumed(self) -> None:
         self._leases.pop(self.claim.lease_id, None)
 
 
-def _collected(leases: dict[str, Job], claim: Claim) -> None:
+def _collected(leases: dict[str, ClaimedAttempt], claim: Claim) -> None:
     if leases.pop(claim.lease_id, None) is not None:
         _log.warning("ClaimedTask dropped without terminal operation: %s", claim.execution_id)

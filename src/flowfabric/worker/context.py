@@ -14,7 +14,7 @@ from flowfabric.errors import ConfigError, NotFound
 from flowfabric.operations.budgets import Usage
 from flowfabric.operations.workers import Claim
 from flowfabric.worker import codecs
-from flowfabric.worker.children import Call, Callee, Child, Family
+from flowfabric.worker.children import Call, Callee, Child, Children
 from flowfabric.worker.durations import Duration, instant_ms, milliseconds
 from flowfabric.worker.output import StreamMode, frame_of
 from flowfabric.worker.session import Session
@@ -71,7 +71,7 @@ class Context:
         self._steps = Steps(session)
         self._waits = Waits(session)
         self._spending = Spending(session)
-        self._family = Family(session)
+        self._children = Children(session)
 
     # ---- steps and time
 
@@ -212,13 +212,13 @@ class Context:
             ttl_ms = 0 if ttl is None else milliseconds(ttl, "ttl")
             frame = msgspec.structs.replace(frame, mode=mode, ttl_ms=ttl_ms)
         self._session.check()
-        await self._session.held(self._session.output.put(frame))
+        await self._session.under_lease(self._session.output.put(frame))
 
     async def summary(self, patch: Mapping[str, Any]) -> None:
         """Merge a JSON patch into the attempt's rolling document."""
         frame = frame_of(patch, "summary")
         self._session.check()
-        await self._session.held(
+        await self._session.under_lease(
             self._session.output.put(msgspec.structs.replace(frame, mode="summary"))
         )
 
@@ -233,15 +233,15 @@ class Context:
 
     async def submit(self, task: Callee[P, R], *args: P.args, **kwargs: P.kwargs) -> Child[R]:
         """Start a child; a repeat finds the same one."""
-        return await self._family.submit(task.bind(*args, **kwargs))
+        return await self._children.submit(task.bind(*args, **kwargs))
 
     def call(self, task: Callee[P, R], *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A child's result, or its failure; the parent gives up its worker meanwhile."""
-        return Call(self._family, task.bind(*args, **kwargs))
+        return Call(self._children, task.bind(*args, **kwargs))
 
     async def gather(self, *calls: Call[R]) -> list[R]:
         """The results of several children that run at the same time."""
-        return await self._family.gather(calls)
+        return await self._children.gather(calls)
 
     async def upstreams(self) -> tuple[Upstream, ...]:
         """Who feeds this member of a flow, and how they ended."""
@@ -272,7 +272,7 @@ class Context:
     def lease_healthy(self) -> bool:
         """False once the lease is lost; look before an effect that cannot be undone."""
         session = self._session
-        return not session.has_left and not session.is_overdue
+        return not session.is_released and not session.is_overdue
 
     @property
     def lease_lost(self) -> asyncio.Event:

@@ -41,7 +41,7 @@ Data = Annotated[T, _From("data")]
 """A parameter that is given the worker's resource of that type."""
 
 
-class Surroundings(msgspec.Struct, frozen=True):
+class HandlerEnvironment(msgspec.Struct, frozen=True):
     """What a worker lends to its handlers."""
 
     calls: WorkerCalls
@@ -58,16 +58,16 @@ class Handler:
         # Decorators often hide that what they wrap is a coroutine function.
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
 
-    async def call(self, session: Session, around: Surroundings) -> Any:
+    async def call(self, session: Session, environment: HandlerEnvironment) -> Any:
         """Resolve the parameters, then run the body."""
         raise NotImplementedError
 
     async def _run(
-        self, around: Surroundings, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self, environment: HandlerEnvironment, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         if self.is_async:
             return await self.function(*args, **kwargs)
-        return await in_thread(around.threads, partial(self.function, *args, **kwargs))
+        return await in_thread(environment.threads, partial(self.function, *args, **kwargs))
 
     def _context(self, session: Session) -> Context | SyncContext:
         context = Context(session)
@@ -84,17 +84,17 @@ class TaskHandler(Handler):
         self.wants_context = takes_context(function)
         self.signature = Signature(function, provided=int(self.wants_context))
 
-    async def call(self, session: Session, around: Surroundings) -> Any:
+    async def call(self, session: Session, environment: HandlerEnvironment) -> Any:
         claim = session.claim
-        body = await payload_of(claim, around.calls)
+        body = await payload_of(claim, environment.calls)
         upstreams = None
         if claim.payload_encoding == REFERRING:
-            upstreams = await _upstream_values(claim, around.calls)
+            upstreams = await _upstream_values(claim, environment.calls)
         args, kwargs = self.signature.decode(body, claim.payload_encoding, upstreams)
         if self.wants_context:
             await session.open()
             args.insert(0, self._context(session))
-        return await self._run(around, args, kwargs)
+        return await self._run(environment, args, kwargs)
 
 
 class ExtractingHandler(Handler):
@@ -109,20 +109,20 @@ class ExtractingHandler(Handler):
         hints = get_type_hints(self.function, include_extras=True)
         return [(name, *_marked(self.kind, name, hints.get(name))) for name in self._names]
 
-    async def call(self, session: Session, around: Surroundings) -> Any:
+    async def call(self, session: Session, environment: HandlerEnvironment) -> Any:
         async with AsyncExitStack() as stack:
             found = {
-                name: await self._value(wanted, mark, session, around, stack)
+                name: await self._value(wanted, mark, session, environment, stack)
                 for name, wanted, mark in self._wanted
             }
-            return await self._run(around, (), found)
+            return await self._run(environment, (), found)
 
     async def _value(
         self,
         wanted: Any,
         mark: _From | None,
         session: Session,
-        around: Surroundings,
+        environment: HandlerEnvironment,
         stack: AsyncExitStack,
     ) -> Any:
         claim = session.claim
@@ -133,11 +133,11 @@ class ExtractingHandler(Handler):
                 await session.open()
                 return self._context(session)
             case _From("data"):
-                return await around.resources.get(wanted, stack)
+                return await environment.resources.get(wanted, stack)
             case _From("bytes"):
-                return await payload_of(claim, around.calls)
+                return await payload_of(claim, environment.calls)
             case _:
-                body = await payload_of(claim, around.calls)
+                body = await payload_of(claim, environment.calls)
                 return codecs.decode(body, claim.payload_encoding or codecs.JSON, wanted)
 
 
@@ -212,9 +212,9 @@ __all__ = [
     "Data",
     "ExtractingHandler",
     "Handler",
+    "HandlerEnvironment",
     "Middleware",
     "Payload",
     "PayloadBytes",
-    "Surroundings",
     "TaskHandler",
 ]

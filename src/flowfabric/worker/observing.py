@@ -20,7 +20,7 @@ from flowfabric.operations.workers import (
     Renewal,
     RenewReply,
 )
-from flowfabric.telemetry.observer import NOBODY, Observer
+from flowfabric.telemetry.observer import NO_OBSERVER, Observer
 from flowfabric.worker.calls import WorkerCalls
 
 # By public state. An attempt that failed and is not over is tried again.
@@ -29,7 +29,7 @@ _REMEMBERED: Final = 4_096
 
 
 def observed_worker(calls: WorkerCalls, observer: Observer) -> WorkerCalls:
-    if observer is NOBODY:
+    if observer is NO_OBSERVER:
         return calls
     return cast(WorkerCalls, _Observed(calls, observer))
 
@@ -72,7 +72,7 @@ class _Observed:
         reply = await self._calls.finish(items, next)
         for finish, answer in zip(items, reply.items, strict=True):
             if isinstance(answer, Finished) and not answer.replayed:
-                self._tell(finish, answer)
+                self._emit(finish, answer)
         self._remember(reply.claimed)
         return reply
 
@@ -82,7 +82,7 @@ class _Observed:
         while len(self._lanes) > _REMEMBERED:
             self._lanes.popitem(last=False)
 
-    def _tell(self, finish: Finish, answer: Finished) -> None:
+    def _emit(self, finish: Finish, answer: Finished) -> None:
         lane, outcome = self._lanes.pop(finish.lease_id, ""), _OUTCOMES.get(answer.state)
         if outcome is not None:
             self._observer.attempted(lane, outcome)

@@ -21,7 +21,7 @@ _MOST_BYTES: Final = 4 * 1024 * 1024
 _in_step: ContextVar[list[int] | None] = ContextVar("frames_in_step", default=None)
 
 
-class FramesOut:
+class FrameSender:
     """A number identifies a frame within its attempt: entered again, a handler puts out the same
     frames under the same numbers, and the store keeps the first ones."""
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.workers import NotRegistered, Registration, Renewal, Renewed
+from flowfabric.worker.attempts import ClaimedAttempt
 from flowfabric.worker.calls import WorkerCalls, fence_of
-from flowfabric.worker.jobs import Job
 from flowfabric.worker.session import LEASE_IS_GONE
 
 _log = logging.getLogger("flowfabric.worker")
@@ -22,12 +22,12 @@ class Renewals:
         calls: WorkerCalls,
         worker: Registration,
         lease_ms: int,
-        jobs: Callable[[], Iterable[Job]],
+        attempts: Callable[[], Iterable[ClaimedAttempt]],
     ) -> None:
         self._calls = calls
         self._worker = worker
         self._lease_ms = lease_ms
-        self._jobs = jobs
+        self._attempts = attempts
         self._rounds: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -66,11 +66,11 @@ class Renewals:
 
     async def renew(self) -> None:
         """One round; without work it is only the worker's heartbeat."""
-        jobs = [job for job in self._jobs() if not job.session.has_left]
-        if not jobs:
+        attempts = [attempt for attempt in self._attempts() if not attempt.session.is_released]
+        if not attempts:
             await self._beat()
-        for start in range(0, len(jobs), _MOST):
-            await self._renew(jobs[start : start + _MOST])
+        for start in range(0, len(attempts), _MOST):
+            await self._renew(attempts[start : start + _MOST])
 
     async def _beat(self) -> None:
         worker = self._worker
@@ -88,15 +88,15 @@ class Renewals:
         except FlowFabricError as fault:
             _log.warning("the worker is not registered: %s", fault)
 
-    async def _renew(self, jobs: list[Job]) -> None:
+    async def _renew(self, attempts: list[ClaimedAttempt]) -> None:
         answers: list[Renewed | FlowFabricError]
         try:
-            answers = await self._renewed([_renewal(job) for job in jobs])
+            answers = await self._renewed([_renewal(attempt) for attempt in attempts])
         except FlowFabricError as fault:
-            _log.warning("renewing %d leases failed: %s", len(jobs), fault)
-            answers = [fault] * len(jobs)
-        for job, answer in zip(jobs, answers, strict=True):
-            self._take(job, answer)
+            _log.warning("renewing %d leases failed: %s", len(attempts), fault)
+            answers = [fault] * len(attempts)
+        for attempt, answer in zip(attempts, answers, strict=True):
+            self._take(attempt, answer)
 
     async def _renewed(self, items: list[Renewal]) -> list[Renewed | FlowFabricError]:
         """A renewal is a heartbeat as well; a worker that was forgotten registers again."""
@@ -108,22 +108,22 @@ class Renewals:
             await self._register()
         return reply.items
 
-    def _take(self, job: Job, answer: Renewed | FlowFabricError) -> None:
-        session = job.session
+    def _take(self, attempt: ClaimedAttempt, answer: Renewed | FlowFabricError) -> None:
+        session = attempt.session
         if isinstance(answer, Renewed):
             session.lease_until, session.failures = answer.lease_expires_at, 0
-        elif session.has_left:
+        elif session.is_released:
             # It ended or paused while the renewal was under way.
             return
         elif isinstance(answer, LEASE_IS_GONE):
-            _log.info("%s: the lease is gone: %s", job.claim.execution_id, answer)
-            job.cancel("lost")
+            _log.info("%s: the lease is gone: %s", attempt.claim.execution_id, answer)
+            attempt.cancel("lost")
         else:
             session.failures += 1
-            _log.warning("%s: the lease was not renewed: %s", job.claim.execution_id, answer)
+            _log.warning("%s: the lease was not renewed: %s", attempt.claim.execution_id, answer)
 
 
-def _renewal(job: Job) -> Renewal:
-    progress, job.session.progress = job.session.progress, None
+def _renewal(attempt: ClaimedAttempt) -> Renewal:
+    progress, attempt.session.progress = attempt.session.progress, None
     percent, message = progress or (None, None)
-    return Renewal(**fence_of(job.claim), progress_pct=percent, progress_message=message)
+    return Renewal(**fence_of(attempt.claim), progress_pct=percent, progress_message=message)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from flowfabric.operations.workers import Finish
-from flowfabric.worker.jobs import Job
+from flowfabric.worker.attempts import ClaimedAttempt
 
-Ending = tuple[Job, Finish]
+Ending = tuple[ClaimedAttempt, Finish]
 
 # Several calls under way, each of a few, so that the store works while handlers run; and never so
 # many in one that others have to wait for it.
@@ -34,13 +34,13 @@ class Reporting:
         self._late: asyncio.TimerHandle | None = None
         self.under_way: set[asyncio.Task[None]] = set()
 
-    def put(self, job: Job, finish: Finish) -> None:
+    def put(self, attempt: ClaimedAttempt, finish: Finish) -> None:
         """All of one turn of the loop are reported together."""
         if not self.under_way:
             self._start(self._report_turn())
         elif len(self._ended) % MOST_FINISHED == 0:
             self._loop.call_soon(self._send)
-        self._ended.append((job, finish))
+        self._ended.append((attempt, finish))
 
     async def _report_turn(self) -> None:
         await self._report(self._taken())

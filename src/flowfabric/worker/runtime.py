@@ -12,10 +12,10 @@ from typing import Final
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.workers import Claim, ClaimOrder, Delay, Finish, FinishReply
 from flowfabric.worker.answers import unacceptable
+from flowfabric.worker.attempts import CANCEL_GRACE_S, ClaimedAttempt, HandlerRunner
 from flowfabric.worker.calls import WorkerCalls, finish_of
-from flowfabric.worker.handlers import Handler, Surroundings
+from flowfabric.worker.handlers import Handler, HandlerEnvironment
 from flowfabric.worker.hearing import hearing
-from flowfabric.worker.jobs import PATIENCE_S, Job, Performer
 from flowfabric.worker.renewals import Renewals
 from flowfabric.worker.reporting import MOST_FINISHED, Ending, Reporting
 from flowfabric.worker.resources import Resources
@@ -28,7 +28,7 @@ _log = logging.getLogger("flowfabric.worker")
 _LEAST_ASKED: Final = 8
 _MOST_ASKED: Final = 64
 _WAIT_MS: Final = 20_000
-_TOLD_EVERY_S: Final = 30.0
+_WARN_EVERY_S: Final = 30.0
 # Work shorter than this on average is claimed ahead: waiting for it would cost more than it does.
 _SHORT_S: Final = 0.05
 _LAST_S: Final = 0.5
@@ -50,8 +50,8 @@ class Worker:
         self._registration = registration_of(self.options)
         self._lanes = deque(self.options.lanes)
         # Every lease by its id, and those of them that wait for a place to run.
-        self._jobs: dict[str, Job] = {}
-        self._queue: deque[Job] = deque()
+        self._attempts: dict[str, ClaimedAttempt] = {}
+        self._prefetched: deque[ClaimedAttempt] = deque()
         self._running = 0
         self._asked = 0
         # How long work takes on average, as far as is known.
@@ -99,10 +99,10 @@ class Worker:
         """The first signal drains; somebody who sends another one will not wait for that."""
         if self._is_stopping:
             self._hurry.set()
-        elif self._jobs:
+        elif self._attempts:
             _log.info(
                 "stopping: what runs (%d) has %g s to end; a second signal hands it back at once",
-                len(self._jobs),
+                len(self._attempts),
                 self.options.drain_s,
             )
         return asyncio.ensure_future(self.stop())
@@ -112,11 +112,11 @@ class Worker:
             return
         self._calls = await self._connect()
         self._threads = ThreadPoolExecutor(self.options.concurrency, "flowfabric")
-        around = Surroundings(self._calls, self._resources, self._threads)
+        environment = HandlerEnvironment(self._calls, self._resources, self._threads)
         self._spans = WorkSpans()
-        performer = Performer(self._handlers, around, self.options.middleware)
-        self._perform = self._spans.attempts(performer.finish_of)
-        self._tell = self._spans.reports(self._told)
+        runner = HandlerRunner(self._handlers, environment, self.options.middleware)
+        self._perform = self._spans.attempts(runner.finish_of)
+        self._send_finishes = self._spans.reports(self._call_finish)
         self._loop = asyncio.get_running_loop()
         self._reporting = Reporting(self._finish, self._has_room.set)
         await self._calls.register_worker(self._registration)
@@ -124,7 +124,7 @@ class Worker:
             self._calls,
             self._registration,
             self.options.lease_ms,
-            lambda: list(self._jobs.values()),
+            lambda: list(self._attempts.values()),
         )
         self._renewing = asyncio.ensure_future(self._renewals.run())
         self._claiming = asyncio.ensure_future(self._claim_forever())
@@ -139,19 +139,19 @@ class Worker:
         self._is_stopping = True
         self._claiming.cancel()
         await asyncio.wait([self._claiming])
-        while self._queue:
-            job = self._queue.popleft()
-            self._end(job, finish_of(job.claim, Delay(for_ms=0)))
+        while self._prefetched:
+            attempt = self._prefetched.popleft()
+            self._end(attempt, finish_of(attempt.claim, Delay(for_ms=0)))
         if not await self._drained():
             await self._cut_short()
         left = [self._renewing, *self._reporting.under_way]
         for task in left:
             task.cancel()
         await asyncio.wait(left)
-        await self._depart()
+        await self._leave()
         self._is_over.set()
 
-    async def _depart(self) -> None:
+    async def _leave(self) -> None:
         try:
             await self._calls.leave(self.options.instance_id, "stopped", self.options.namespace)
         except FlowFabricError as fault:
@@ -169,41 +169,41 @@ class Worker:
         for one in waits:
             one.cancel()
         await asyncio.wait(waits)
-        return not self._jobs
+        return not self._attempts
 
     async def _quiet(self, seconds: float) -> bool:
         """Whether everything held was finished in time."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        while self._jobs:
+        while self._attempts:
             self._has_room.clear()
             try:
                 async with asyncio.timeout_at(end):
                     await self._has_room.wait()
             except TimeoutError:
-                return not self._jobs
+                return not self._attempts
         return True
 
     async def _cut_short(self) -> None:
         """Cancel what still runs and hand it back: same attempt, no retry spent."""
-        for job in list(self._jobs.values()):
-            job.cancel("drain")
-        if await self._quiet(PATIENCE_S + _LAST_S):
+        for attempt in list(self._attempts.values()):
+            attempt.cancel("drain")
+        if await self._quiet(CANCEL_GRACE_S + _LAST_S):
             return
-        for job in list(self._jobs.values()):
-            self._end(job, finish_of(job.claim, Delay(for_ms=0)))
+        for attempt in list(self._attempts.values()):
+            self._end(attempt, finish_of(attempt.claim, Delay(for_ms=0)))
         await self._quiet(_LAST_S)
 
     def silence(self, attempt_id: str) -> None:
         """Say nothing more about an attempt, as if this process had died: its lease runs out."""
-        for job in self._jobs.values():
-            if job.claim.attempt_id == attempt_id:
-                job.session.lose()
+        for attempt in self._attempts.values():
+            if attempt.claim.attempt_id == attempt_id:
+                attempt.session.lose()
 
     @property
     def is_busy(self) -> bool:
         """Whether it holds work that is not finished."""
-        return bool(self._jobs)
+        return bool(self._attempts)
 
     # ---- claiming
 
@@ -211,7 +211,7 @@ class Worker:
         ahead = self.options.prefetch
         if ahead is None:
             ahead = 2 * self.options.concurrency if self._pace < _SHORT_S else 0
-        return self.options.concurrency + ahead - len(self._jobs) - self._asked
+        return self.options.concurrency + ahead - len(self._attempts) - self._asked
 
     def _order(self, n: int, wait_ms: int = 0) -> ClaimOrder:
         options = self.options
@@ -228,7 +228,7 @@ class Worker:
         )
 
     async def _claim_forever(self) -> None:
-        failures, told_at = 0, -_TOLD_EVERY_S
+        failures, warned_at = 0, -_WARN_EVERY_S
         loop = asyncio.get_running_loop()
         while True:
             n = min(self._room(), self._appetite)
@@ -245,8 +245,8 @@ class Worker:
             except FlowFabricError as fault:
                 if not fault.retryable:
                     raise
-                if loop.time() - told_at >= _TOLD_EVERY_S:
-                    told_at = loop.time()
+                if loop.time() - warned_at >= _WARN_EVERY_S:
+                    warned_at = loop.time()
                     _log.warning("claiming failed, trying again: %s", fault)
                 failures += 1
                 await asyncio.sleep(BACKOFF.pause_s(failures, random.random()))
@@ -282,45 +282,47 @@ class Worker:
     def _accept(self, claims: Sequence[Claim]) -> None:
         for claim in claims:
             session = Session(claim, self._calls, self.options.monotonic, self._renewals.renew)
-            job = Job(claim, session)
-            self._jobs[claim.lease_id] = job
-            self._spans.claimed(job)
-            self._queue.append(job)
+            attempt = ClaimedAttempt(claim, session)
+            self._attempts[claim.lease_id] = attempt
+            self._spans.claimed(attempt)
+            self._prefetched.append(attempt)
         self._begin()
 
     # ---- running
 
     def _begin(self) -> None:
-        while self._queue and self._running < self.options.concurrency and not self._is_stopping:
-            job = self._queue.popleft()
+        while (
+            self._prefetched and self._running < self.options.concurrency and not self._is_stopping
+        ):
+            attempt = self._prefetched.popleft()
             self._running += 1
-            job.task = self._loop.create_task(self._run(job))
+            attempt.task = self._loop.create_task(self._run(attempt))
 
-    async def _run(self, job: Job) -> None:
+    async def _run(self, attempt: ClaimedAttempt) -> None:
         finish: Finish | None = None
         try:
-            finish = await self._perform(job)
+            finish = await self._perform(attempt)
         except FlowFabricError as fault:
-            _log.warning("%s is left to its lease: %s", job.claim.execution_id, fault)
+            _log.warning("%s is left to its lease: %s", attempt.claim.execution_id, fault)
         finally:
             self._running -= 1
-            took = self._loop.time() - job.started_at
+            took = self._loop.time() - attempt.started_at
             self._pace += (took - self._pace) / 8
             if finish is not None:
-                self._end(job, finish)
+                self._end(attempt, finish)
             else:
-                self._forget(job)
+                self._forget(attempt)
             self._begin()
 
     # ---- finishing
 
-    def _end(self, job: Job, finish: Finish) -> None:
-        if job.claim.lease_id not in self._jobs:
+    def _end(self, attempt: ClaimedAttempt, finish: Finish) -> None:
+        if attempt.claim.lease_id not in self._attempts:
             return
-        self._reporting.put(job, finish)
+        self._reporting.put(attempt, finish)
 
-    def _forget(self, job: Job) -> None:
-        self._jobs.pop(job.claim.lease_id, None)
+    def _forget(self, attempt: ClaimedAttempt) -> None:
+        self._attempts.pop(attempt.claim.lease_id, None)
         self._has_room.set()
 
     async def _finish(self, batch: list[Ending]) -> None:
@@ -340,21 +342,21 @@ class Worker:
                 return
             failures += 1
             await asyncio.sleep(BACKOFF.pause_s(failures, random.random()))
-            batch = [(job, finish) for job, finish in batch if not self._is_lost(job)]
+            batch = [(attempt, finish) for attempt, finish in batch if not self._is_lost(attempt)]
 
     async def _report(self, batch: list[Ending]) -> None:
         n = min(self._room() + len(batch), max(self._appetite, len(batch)), MOST_FINISHED)
         order = self._order(n) if n > 0 and not self._is_stopping else None
         self._asked += n if order else 0
         try:
-            reply = await self._tell(batch, order)
+            reply = await self._send_finishes(batch, order)
         finally:
             self._asked -= n if order else 0
         if order is not None:
             self._learn(n, len(reply.claimed))
         self._answered(batch, reply)
 
-    async def _told(self, batch: Sequence[Ending], order: ClaimOrder | None) -> FinishReply:
+    async def _call_finish(self, batch: Sequence[Ending], order: ClaimOrder | None) -> FinishReply:
         return await self._calls.finish([finish for _, finish in batch], order)
 
     async def _spoilt(self, batch: list[Ending], fault: Exception) -> None:
@@ -363,36 +365,36 @@ class Worker:
             for one in batch:
                 await self._finish([one])
             return
-        ((job, _),) = batch
-        _log.error("%s is left to its lease", job.claim.execution_id, exc_info=fault)
-        job.session.left()
-        self._forget(job)
+        ((attempt, _),) = batch
+        _log.error("%s is left to its lease", attempt.claim.execution_id, exc_info=fault)
+        attempt.session.release()
+        self._forget(attempt)
 
-    def _is_lost(self, job: Job) -> bool:
-        if job.session.has_left:
-            self._forget(job)
+    def _is_lost(self, attempt: ClaimedAttempt) -> bool:
+        if attempt.session.is_released:
+            self._forget(attempt)
             return True
         return False
 
     def _answered(self, batch: list[Ending], reply: FinishReply) -> None:
-        for (job, finish), answer in zip(batch, reply.items, strict=True):
+        for (attempt, finish), answer in zip(batch, reply.items, strict=True):
             if isinstance(answer, FlowFabricError):
                 instead = unacceptable(answer, finish.outcome)
                 if instead is not None:
-                    self._end(job, finish_of(job.claim, instead))
+                    self._end(attempt, finish_of(attempt.claim, instead))
                     continue
                 if answer.retryable:
-                    self._loop.call_later(BACKOFF.first_s, self._end, job, finish)
+                    self._loop.call_later(BACKOFF.first_s, self._end, attempt, finish)
                     continue
                 level = logging.INFO if isinstance(answer, LEASE_IS_GONE) else logging.ERROR
-                _log.log(level, "%s was not finished: %s", job.claim.execution_id, answer)
-            job.session.left()
-            self._jobs.pop(job.claim.lease_id, None)
+                _log.log(level, "%s was not finished: %s", attempt.claim.execution_id, answer)
+            attempt.session.release()
+            self._attempts.pop(attempt.claim.lease_id, None)
         if self._is_stopping:
             for claim in reply.claimed:
-                job = Job(claim, Session(claim, self._calls))
-                self._jobs[claim.lease_id] = job
-                self._end(job, finish_of(claim, Delay(for_ms=0)))
+                attempt = ClaimedAttempt(claim, Session(claim, self._calls))
+                self._attempts[claim.lease_id] = attempt
+                self._end(attempt, finish_of(claim, Delay(for_ms=0)))
         else:
             self._accept(reply.claimed)
         self._has_room.set()

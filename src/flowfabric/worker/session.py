@@ -28,7 +28,7 @@ from flowfabric.errors import (
 from flowfabric.operations.attempts import Appended, NewEntries, NewEntry, NewFrame, Output
 from flowfabric.operations.workers import Claim, Delay, WaitChildren
 from flowfabric.worker.calls import WorkerCalls, fence_of, only
-from flowfabric.worker.output import FramesOut, is_in_step
+from flowfabric.worker.output import FrameSender, is_in_step
 
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ class Session:
         self.calls = calls
         self._renew = renew
         self.progress: tuple[int | None, str | None] | None = None
-        self._has_left = False
+        self._is_released = False
         self._pausing: Paused | None = None
         self._monotonic = monotonic
         self._began = monotonic()
@@ -106,8 +106,8 @@ class Session:
     # Made for those handlers that use them.
 
     @cached_property
-    def output(self) -> FramesOut:
-        return FramesOut(partial(_append_again, self.calls, self.claim))
+    def output(self) -> FrameSender:
+        return FrameSender(partial(_append_with_retries, self.calls, self.claim))
 
     @cached_property
     def lost(self) -> asyncio.Event:
@@ -122,7 +122,7 @@ class Session:
         return Counter()
 
     @cached_property
-    def _flying(self) -> set[asyncio.Future[Any]]:
+    def _steps_in_flight(self) -> set[asyncio.Future[Any]]:
         return set()
 
     async def open(self) -> None:
@@ -143,37 +143,37 @@ class Session:
 
     def lose(self) -> None:
         """The lease is gone: from now on no call of the context succeeds."""
-        self._has_left = True
+        self._is_released = True
         self.lost.set()
 
     @property
     def is_overdue(self) -> bool:
         """Whether the lease may have run out unnoticed."""
-        return self.failures >= _UNHEALTHY or self.is_past
+        return self.failures >= _UNHEALTHY or self.is_lease_over
 
     @property
-    def is_past(self) -> bool:
+    def is_lease_over(self) -> bool:
         """Whether the lease has run out, unless a renewal's answer is still on its way."""
         return self.now() >= self.lease_until
 
-    async def prove(self) -> None:
+    async def confirm_lease(self) -> None:
         """Before something that cannot be undone: a process that was frozen, or whose loop was
         blocked, must not act on a lease that ended meanwhile."""
         failures = 0
-        while self._renew is not None and self.is_past:
+        while self._renew is not None and self.is_lease_over:
             await self._renew()
             self.check()
-            if self.is_past:
+            if self.is_lease_over:
                 failures += 1
                 await asyncio.sleep(BACKOFF.pause_s(failures, random.random()))
 
     @property
-    def has_left(self) -> bool:
-        return self._has_left
+    def is_released(self) -> bool:
+        return self._is_released
 
     def check(self) -> None:
         """No call of the context succeeds once the turn is over, even if the handler goes on."""
-        if self._has_left:
+        if self._is_released:
             raise Paused
         if self._pausing is not None:
             raise self._pausing
@@ -216,16 +216,16 @@ class Session:
         """Keep an outcome; the one that counts may be one that was there already."""
         entry = NewEntry(at.name, at.seq, digest, _write(outcome))
         new = NewEntries(**fence_of(self.claim), entries=(entry,))
-        kept = only(await self.held(again(lambda: self.calls.append_journal(new))))
+        kept = only(await self.under_lease(retried(lambda: self.calls.append_journal(new))))
         self._recorded[at.name, at.seq] = entry
         return outcome if kept.stored else _read(kept.outcome or b"")
 
     # ---- the lease
 
-    async def held(self, call: Awaitable[T]) -> T:
+    async def under_lease(self, call: Awaitable[T]) -> T:
         """The answer of a call under the lease; when it is refused because the lease is gone, the
         handler's turn ends."""
-        if self._has_left:
+        if self._is_released:
             if asyncio.iscoroutine(call):
                 call.close()
             raise Paused
@@ -235,35 +235,35 @@ class Session:
             self.lose()
             raise Paused from None
 
-    def fly(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    def start_step(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run a step so that a pause elsewhere in the handler waits for it."""
         task = asyncio.ensure_future(work)
-        self._flying.add(task)
-        task.add_done_callback(self._landed)
+        self._steps_in_flight.add(task)
+        task.add_done_callback(self._step_done)
         return task
 
-    def _landed(self, task: "asyncio.Future[Any]") -> None:
-        self._flying.discard(task)
+    def _step_done(self, task: "asyncio.Future[Any]") -> None:
+        self._steps_in_flight.discard(task)
         # A handler that left while the step was under way does not ask what became of it.
         if not task.cancelled():
             task.exception()
 
-    async def land(self) -> None:
+    async def drain_steps(self) -> None:
         """Wait for running steps and send what they put out: nothing may be lost by leaving."""
         if is_in_step():
             raise ConfigError("a step cannot wait: sleep, wait_for and call belong outside of it")
-        while self._flying:
-            await asyncio.wait(set(self._flying))
-        await self.held(self.output.flush())
+        while self._steps_in_flight:
+            await asyncio.wait(set(self._steps_in_flight))
+        await self.under_lease(self.output.flush())
 
     @property
     def is_putting_out(self) -> bool:
         """Whether something the handler put out is not known to be stored."""
         return "output" in vars(self) and self.output.is_busy
 
-    def left(self) -> None:
+    def release(self) -> None:
         """The lease was given up on purpose."""
-        self._has_left = True
+        self._is_released = True
 
 
 def policy_of(claim: Claim) -> ExecutionPolicy:
@@ -276,11 +276,11 @@ async def append(calls: WorkerCalls, claim: Claim, frames: Sequence[NewFrame]) -
     return only(await calls.append_frames([output]))
 
 
-async def _append_again(calls: WorkerCalls, claim: Claim, frames: list[NewFrame]) -> None:
-    await again(lambda: append(calls, claim, frames))
+async def _append_with_retries(calls: WorkerCalls, claim: Claim, frames: list[NewFrame]) -> None:
+    await retried(lambda: append(calls, claim, frames))
 
 
-async def again(call: Callable[[], Awaitable[T]]) -> T:
+async def retried(call: Callable[[], Awaitable[T]]) -> T:
     """A call that may be repeated, repeated while the way to the store is broken."""
     for failures in range(1, _TRIES):
         try:

@@ -63,8 +63,8 @@ class Signature:
             if isinstance(value, bytes | bytearray | memoryview):
                 return Encoded(bytes(value), RAW)
         if any(map(_refers, named.values())):
-            shown = {name: _with_references(value) for name, value in named.items()}
-            return Encoded(self._json(shown), REFERRING)
+            tagged = {name: _with_references(value) for name, value in named.items()}
+            return Encoded(self._json(tagged), REFERRING)
         return Encoded(self._json(named), JSON)
 
     def _json(self, named: dict[str, Any]) -> bytes:

@@ -13,7 +13,7 @@ from flowfabric.operations.attempts import UsageReport
 from flowfabric.operations.budgets import HardBreach, NewHold, Usage
 from flowfabric.worker.calls import fence_of, spend
 from flowfabric.worker.durations import Duration, milliseconds
-from flowfabric.worker.session import Address, Paused, Recorded, Session, again
+from flowfabric.worker.session import Address, Paused, Recorded, Session, retried
 from flowfabric.worker.steps import describe, recorded
 
 T = TypeVar("T")
@@ -28,8 +28,8 @@ class Spending:
     async def spend(self, budget: str | None, amounts: Mapping[str, int]) -> Usage:
         session, budget_id = self._session, self._budget(budget)
         at = session.address("ff.spend")
-        shown, digest = describe("spend", (budget_id,), {})
-        found = session.recorded(at, digest, shown)
+        call_text, digest = describe("spend", (budget_id,), {})
+        found = session.recorded(at, digest, call_text)
         if found is None:
             report = UsageReport(
                 **fence_of(session.claim),
@@ -37,11 +37,11 @@ class Spending:
                 dimensions=dict(_checked(amounts)),
                 dedup_key=self._key(at),
             )
-            usage = await session.held(again(lambda: spend(session.calls, report)))
+            usage = await session.under_lease(retried(lambda: spend(session.calls, report)))
             if usage.attempt_failed:
                 session.lose()
                 raise Paused
-            found = await session.record(at, digest, _recorded(shown, usage))
+            found = await session.record(at, digest, _recorded(call_text, usage))
         return _judged(_usage_in(found))
 
     def reserve(
@@ -78,16 +78,18 @@ class Reservation:
         self._budget_id = budget_id
         self._hold = hold
         self._at = at
-        self._shown, self._digest = describe("reserve", (budget_id,), {})
+        self._call_text, self._digest = describe("reserve", (budget_id,), {})
         self._committed: Usage | None = None
 
     async def __aenter__(self) -> "Reservation":
         session, hold = self._session, self._hold
-        found = session.recorded(self._at, self._digest, self._shown)
+        found = session.recorded(self._at, self._digest, self._call_text)
         if found is not None:
             self._committed = _usage_in(found)
             return self
-        _judged(await session.held(again(lambda: self._calls.reserve(self._budget_id, hold))))
+        _judged(
+            await session.under_lease(retried(lambda: self._calls.reserve(self._budget_id, hold)))
+        )
         return self
 
     async def commit(self, **amounts: int) -> Usage:
@@ -95,8 +97,8 @@ class Reservation:
         if self._committed is None:
             session, name = self._session, self._hold.reservation_id
             spent, commit = dict(_checked(amounts)), self._calls.commit_reservation
-            used = await session.held(again(lambda: commit(self._budget_id, name, spent)))
-            found = await session.record(self._at, self._digest, _recorded(self._shown, used))
+            used = await session.under_lease(retried(lambda: commit(self._budget_id, name, spent)))
+            found = await session.record(self._at, self._digest, _recorded(self._call_text, used))
             self._committed = _usage_in(found)
         return _judged(self._committed)
 
@@ -120,8 +122,8 @@ def _checked(amounts: Mapping[str, int]) -> Mapping[str, int]:
     return amounts
 
 
-def _recorded(shown: str, usage: Usage) -> Recorded:
-    return recorded(shown, msgspec.Raw(encode(usage)))
+def _recorded(call_text: str, usage: Usage) -> Recorded:
+    return recorded(call_text, msgspec.Raw(encode(usage)))
 
 
 def _usage_in(found: Recorded) -> Usage:

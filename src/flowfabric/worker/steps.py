@@ -19,7 +19,7 @@ from flowfabric.worker.session import Recorded, Session
 
 RESERVED: Final = "ff."
 _NAME_BYTES: Final = 1024
-_SHOWN: Final = 120
+_MAX_TEXT: Final = 120
 _BACKOFF: Final = Backoff(0.05, 5.0)
 
 
@@ -45,10 +45,10 @@ class Steps:
         type_ = policy.as_ if policy.as_ is not None else returns(fn)
         found = session.recorded(at, digest, call)
         if found is None:
-            if session.is_past:
-                await session.prove()
-            found = await session.fly(self._perform(fn, args, policy, call))
-            found = await session.fly(session.record(at, digest, found))
+            if session.is_lease_over:
+                await session.confirm_lease()
+            found = await session.start_step(self._perform(fn, args, policy, call))
+            found = await session.start_step(session.record(at, digest, found))
         return value_of(found, type_)
 
     async def _perform(
@@ -57,7 +57,7 @@ class Steps:
         counted = counting()
         value = await _tried(fn, args, policy)
         # What a step put out must be stored before the step counts as done.
-        await self._session.held(self._session.output.flush())
+        await self._session.under_lease(self._session.output.flush())
         return recorded(call, value, counted[0])
 
 
@@ -100,8 +100,8 @@ def described(
 def describe(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, str]:
     texts = [_text(one) for one in args] + [f"{key}={_text(one)}" for key, one in kwargs.items()]
     digest = hashlib.sha256("\0".join([name, *texts]).encode()).hexdigest()[:32]
-    shown = f"{name}({', '.join(texts)})"
-    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…", digest
+    text = f"{name}({', '.join(texts)})"
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…", digest
 
 
 def _text(value: object) -> str:

@@ -6,11 +6,11 @@ from typing import Any
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.workers import Claim, ClaimOrder, Fail, Finish, Finished, FinishReply
 from flowfabric.telemetry.traces import TRACEPARENT, Traces, given_parent
-from flowfabric.worker.jobs import Job
+from flowfabric.worker.attempts import ClaimedAttempt
 
-Batch = Sequence[tuple[Job, Finish]]
+Batch = Sequence[tuple[ClaimedAttempt, Finish]]
 Report = Callable[[Batch, ClaimOrder | None], Coroutine[Any, Any, FinishReply]]
-Perform = Callable[[Job], Coroutine[Any, Any, Finish | None]]
+Perform = Callable[[ClaimedAttempt], Coroutine[Any, Any, Finish | None]]
 
 
 class WorkSpans:
@@ -19,15 +19,15 @@ class WorkSpans:
     def __init__(self) -> None:
         self._traces = Traces()
 
-    def claimed(self, job: Job) -> None:
+    def claimed(self, attempt: ClaimedAttempt) -> None:
         """Work came in; what is done with it belongs below this."""
         if not self._traces.is_on:
             return
-        claim = job.claim
+        claim = attempt.claim
         parent = given_parent(claim.tags.get(TRACEPARENT, ""))
         waited = {"queued_ms": max(0, claim.claimed_at - claim.created_at)}
         span = self._traces.start("ff.claim", parent, _about(claim) | waited)
-        job.trace = self._traces.text_of(span)
+        attempt.trace = self._traces.text_of(span)
         span.end()
 
     def attempts(self, perform: Perform) -> Perform:
@@ -36,15 +36,15 @@ class WorkSpans:
         if not self._traces.is_on:
             return perform
 
-        async def attempt(job: Job) -> Finish | None:
-            with self._traces.span("ff.attempt", job.trace, _about(job.claim)) as span:
-                job.trace = self._traces.text_of(span)
-                finish = await perform(job)
+        async def traced(attempt: ClaimedAttempt) -> Finish | None:
+            with self._traces.span("ff.attempt", attempt.trace, _about(attempt.claim)) as span:
+                attempt.trace = self._traces.text_of(span)
+                finish = await perform(attempt)
                 if finish is not None and isinstance(finish.outcome, Fail):
                     self._traces.fail(span, finish.outcome.category)
                 return finish
 
-        return attempt
+        return traced
 
     def reports(self, report: Report) -> Report:
         """Report how attempts end, each in a span that says what was answered."""
@@ -52,7 +52,7 @@ class WorkSpans:
             return report
 
         async def reported(batch: Batch, order: ClaimOrder | None) -> FinishReply:
-            spans = [self._finish(job, finish) for job, finish in batch]
+            spans = [self._finish(attempt, finish) for attempt, finish in batch]
             answers: Sequence[Finished | FlowFabricError] = ()
             try:
                 reply = await report(batch, order)
@@ -74,9 +74,9 @@ class WorkSpans:
                 self._traces.fail(span, "unanswered")
         span.end()
 
-    def _finish(self, job: Job, finish: Finish) -> Any:
+    def _finish(self, attempt: ClaimedAttempt, finish: Finish) -> Any:
         name = f"ff.{finish.outcome.__struct_config__.tag}"
-        return self._traces.start(name, job.trace, _about(job.claim))
+        return self._traces.start(name, attempt.trace, _about(attempt.claim))
 
 
 def _about(claim: Claim) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from flowfabric.operations.workers import Delay
 from flowfabric.worker import codecs
 from flowfabric.worker.calls import fence_of, suspend_of
 from flowfabric.worker.durations import Duration, milliseconds
-from flowfabric.worker.session import Address, Paused, Session, again
+from flowfabric.worker.session import Address, Paused, Session, retried
 from flowfabric.worker.steps import describe, recorded, value_of
 
 T = TypeVar("T")
@@ -92,30 +92,30 @@ class Waits:
         """Until an instant, or for a length that begins with the first call."""
         session = self._session
         at = session.address("ff.sleep")
-        shown, digest = describe(call, (), {})
-        found = session.recorded(at, digest, shown)
+        call_text, digest = describe(call, (), {})
+        found = session.recorded(at, digest, call_text)
         if found is None:
             end = session.now() + for_ms if until is None else until
-            found = await session.record(at, digest, recorded(shown, end))
+            found = await session.record(at, digest, recorded(call_text, end))
         end = value_of(found, int)
         if end > session.now():
-            await session.land()
+            await session.drain_steps()
             raise session.pause(Delay(until=end))
 
     async def waitpoint(self, key: str | None, expires: Duration) -> PendingWaitpoint:
         session, length = self._session, milliseconds(expires, "expires")
         at = session.address("ff.waitpoint")
-        shown, digest = describe("waitpoint", (key,), {})
-        found = session.recorded(at, digest, shown)
+        call_text, digest = describe("waitpoint", (key,), {})
+        found = session.recorded(at, digest, call_text)
         if found is None:
             new = NewWaitpoint(
                 **fence_of(session.claim), waitpoint_key=key or "", expires_in_ms=length
             )
-            made = await session.held(again(lambda: session.calls.create_waitpoint(new)))
+            made = await session.under_lease(retried(lambda: session.calls.create_waitpoint(new)))
             kept = _KeptWaitpoint(
                 made.waitpoint_id, made.waitpoint_key, made.waitpoint_token.reveal()
             )
-            found = await session.record(at, digest, recorded(shown, kept))
+            found = await session.record(at, digest, recorded(call_text, kept))
         kept = value_of(found, _KeptWaitpoint)
         token = WaitpointToken(kept.token)
         own = session.claim.execution_id
@@ -155,11 +155,11 @@ class Waits:
     async def _suspended(self, call: str, args: tuple[Any, ...], order: SuspendOrder) -> _Arrived:
         session = self._session
         at = session.address(f"ff.{call}")
-        shown, digest = describe(call, args, {})
-        found = session.recorded(at, digest, shown)
+        call_text, digest = describe(call, args, {})
+        found = session.recorded(at, digest, call_text)
         if found is None:
             ended = await self._arrived(at) or await self._suspend(at, order)
-            found = await session.record(at, digest, recorded(shown, ended))
+            found = await session.record(at, digest, recorded(call_text, ended))
         arrived = value_of(found, _Arrived)
         assert isinstance(arrived, _Arrived)
         return arrived
@@ -173,14 +173,14 @@ class Waits:
 
     async def _suspend(self, at: Address, order: SuspendOrder) -> _Arrived:
         session = self._session
-        await session.land()
+        await session.drain_steps()
         own = self._suspension_id(at)
         order = msgspec.structs.replace(order, suspension_id=own, op=f"s:{own}")
         suspend = suspend_of(session.claim, order)
-        outcome = await session.held(again(lambda: session.calls.suspend(suspend)))
+        outcome = await session.under_lease(retried(lambda: session.calls.suspend(suspend)))
         if isinstance(outcome, Satisfied):
             return _Arrived("signal", outcome.signals)
-        session.left()
+        session.release()
         raise Paused
 
     def _suspension_id(self, at: Address) -> str:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowfabric.core.due import Beside, due_instant, next_look_ms, on_due
+from flowfabric.core.due import DueContext, due_instant, next_look_ms, on_due
 from flowfabric.core.facets import is_legal
 from flowfabric.core.plan import Plan, Timer
 from flowfabric.core.record import INSTANTS, Record, due_at_of
@@ -42,9 +42,11 @@ def due_record(situation: Situation | State, **instants: int) -> Record:
     return changed(record_in(situation), **(_UNSET | instants))
 
 
-def act(record: Record, beside: Beside | None = None, now: int = NOW) -> tuple[str, Plan, Record]:
+def act(
+    record: Record, context: DueContext | None = None, now: int = NOW
+) -> tuple[str, Plan, Record]:
     """What the timer does to a record that is due: its duty, its plan, and the record after it."""
-    decided = on_due(record, beside or Beside(), now)
+    decided = on_due(record, context or DueContext(), now)
     assert decided is not None
     duty, plan = decided
     assert fits(plan, record, now), "the plan was decided for this very record"
@@ -81,13 +83,13 @@ def test_the_timer_is_the_least_instant_that_counts(situation: Situation) -> Non
 def test_nothing_is_ever_due_once_an_execution_ended(state: State) -> None:
     record = due_record(state, **dict.fromkeys(INSTANTS, NOW - 1))
     assert record.due_at == 0
-    assert on_due(record, Beside(), NOW) is None
+    assert on_due(record, DueContext(), NOW) is None
 
 
 @pytest.mark.parametrize("situation", LIVE_SITUATIONS, ids=str)
 def test_nothing_happens_before_its_time(situation: Situation) -> None:
     record = due_record(situation, **dict.fromkeys(INSTANTS, NOW + 1))
-    assert on_due(record, Beside(), NOW) is None
+    assert on_due(record, DueContext(), NOW) is None
 
 
 @pytest.mark.parametrize("situation", LIVE_SITUATIONS, ids=str)
@@ -164,8 +166,8 @@ _LIMITED: Final = [
 
 
 @pytest.mark.parametrize("situation", _LIMITED, ids=str)
-def test_work_is_let_go_when_its_limit_has_room(situation: Situation) -> None:
-    duty, plan, after = act(due_record(situation, wake_at=NOW), Beside(admissible=True))
+def test_work_is_unblocked_when_its_limit_has_room(situation: Situation) -> None:
+    duty, plan, after = act(due_record(situation, wake_at=NOW), DueContext(admissible=True))
     assert (duty, plan.rule) == ("unblock", "unblock")
     assert (after.state, after.reason, after.next) == ("waiting", "", situation.next)
     assert after.wake_at == 0
@@ -177,7 +179,7 @@ def test_work_whose_limit_has_no_room_is_looked_at_again_later(
     situation: Situation, given: int | None, expected: int
 ) -> None:
     record = changed(record_in(situation), wake_at=NOW, moved_at=NOW - 8_000)
-    duty, plan, after = act(record, Beside(look_in_ms=given))
+    duty, plan, after = act(record, DueContext(look_in_ms=given))
     assert (duty, plan.rule) == ("unblock", "recheck")
     assert (after.state, after.reason, after.next) == situation
     assert (after.wake_at, after.moved_at) == (NOW + expected, NOW - 8_000)
@@ -250,7 +252,7 @@ def test_after_an_outage_a_dead_workers_attempt_is_lost_and_not_timed_out() -> N
     record = due_record("active", lease_until=NOW - 9_000, attempt_until=NOW - 8_000)
     duty, _, lost = act(record)
     assert (duty, lost.state) == ("lease_expiry", "lost")
-    assert on_due(lost, Beside(), NOW + 10**9) is None
+    assert on_due(lost, DueContext(), NOW + 10**9) is None
 
 
 # Waiting for the outside has timeouts of its own; holds of operators and lanes have none.
@@ -277,7 +279,7 @@ def timed_records(draw: st.DrawFn) -> Record:
 
 
 _besides: Final = st.builds(
-    Beside,
+    DueContext,
     admissible=st.booleans(),
     look_in_ms=st.one_of(st.none(), st.integers(1, 60_000)),
     jitter=st.floats(0, 1),
@@ -285,11 +287,11 @@ _besides: Final = st.builds(
 
 
 @given(timed_records(), _besides)
-def test_a_timer_never_fires_twice_for_one_cause(record: Record, beside: Beside) -> None:
+def test_a_timer_never_fires_twice_for_one_cause(record: Record, context: DueContext) -> None:
     looks = 0
     while record.due_at and record.due_at <= NOW:
         instant = due_instant(record, NOW)
-        _, _, after = act(record, beside)
+        _, _, after = act(record, context)
         moved = getattr(after, instant)
         assert after.state != record.state or moved == 0 or moved > NOW
         assert after.due_at == due_at_of(after)
@@ -300,12 +302,12 @@ def test_a_timer_never_fires_twice_for_one_cause(record: Record, beside: Beside)
 
 
 @given(timed_records(), _besides)
-def test_what_is_due_is_what_the_timer_says(record: Record, beside: Beside) -> None:
+def test_what_is_due_is_what_the_timer_says(record: Record, context: DueContext) -> None:
     is_due = 0 < record.due_at <= NOW
-    assert (on_due(record, beside, NOW) is not None) == is_due
+    assert (on_due(record, context, NOW) is not None) == is_due
 
 
 def test_a_look_is_timed_by_the_store() -> None:
-    decided = on_due(due_record(_LIMITED[0], wake_at=NOW), Beside(look_in_ms=9), NOW)
+    decided = on_due(due_record(_LIMITED[0], wake_at=NOW), DueContext(look_in_ms=9), NOW)
     assert decided is not None
     assert decided[1].timer == Timer(wake_in=9)

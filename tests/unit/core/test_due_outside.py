@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flowfabric.core.conditions import Condition
 from flowfabric.core.documents import SUSPENSION, Document, waitpoint_name
-from flowfabric.core.due import Beside, due_instant, on_due
+from flowfabric.core.due import DueContext, due_instant, on_due
 from flowfabric.core.facets import is_legal
 from flowfabric.core.plan import Plan
 from flowfabric.core.record import INSTANTS, Record
@@ -62,7 +62,7 @@ def waitpoints(*expiries: int) -> dict[str, Document]:
 
 
 def act(record: Record, documents: Documents) -> tuple[str, Plan, Record]:
-    decided = on_due(record, Beside(documents=documents), NOW)
+    decided = on_due(record, DueContext(documents=documents), NOW)
     assert decided is not None
     duty, plan = decided
     assert fits(plan, record, NOW)

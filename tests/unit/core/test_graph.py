@@ -194,9 +194,9 @@ def test_a_move_of_a_member_moves_the_counters_of_its_flow(before: Any, after: A
 
 
 def test_a_counter_at_zero_is_not_kept() -> None:
-    born = count_move(flow(), None, ("waiting", ""))
-    assert born.counts == {"waiting": 1}
-    assert count_move(born, ("waiting", ""), ("active", "")).counts == {"active": 1}
+    created = count_move(flow(), None, ("waiting", ""))
+    assert created.counts == {"waiting": 1}
+    assert count_move(created, ("waiting", ""), ("active", "")).counts == {"active": 1}
 
 
 def test_live_members_are_those_that_have_not_ended() -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.graph import Edge, Flow, Group
-from flowfabric.core.graph_chunks import CHUNK, ONE_STEP, Size, WholeGraph, births_of
+from flowfabric.core.graph_chunks import CHUNK, ONE_STEP, Size, WholeGraph, chunks_of
+from flowfabric.core.new_execution import NewExecution, NewGraph
 from flowfabric.core.record import Record
 
 MEMBER = Record(execution_id="", namespace="team", lane="main")
@@ -18,8 +18,8 @@ NO_STEP = Size(0, 0, 0)
 
 
 def graph(members: int, edges: list[tuple[int, int]], size: int = 0) -> WholeGraph:
-    births = tuple(
-        Birth(execution_id=f"m{i}", record=MEMBER, input=b"x" * size) for i in range(members)
+    executions = tuple(
+        NewExecution(execution_id=f"m{i}", record=MEMBER, input=b"x" * size) for i in range(members)
     )
     inbound: dict[str, list[Edge]] = {}
     for source, target in edges:
@@ -31,11 +31,11 @@ def graph(members: int, edges: list[tuple[int, int]], size: int = 0) -> WholeGra
         target: Group(target=target, flow_id="flow-1", n=len(found))
         for target, found in inbound.items()
     }
-    return WholeGraph(FLOW, births, inbound, groups)
+    return WholeGraph(FLOW, executions, inbound, groups)
 
 
-def ids(birth: GraphBirth) -> list[str]:
-    return [one.execution_id for one in birth.members]
+def ids(chunk: NewGraph) -> list[str]:
+    return [one.execution_id for one in chunk.members]
 
 
 @st.composite
@@ -51,36 +51,36 @@ def test_chunks_bring_everything_once_and_what_has_no_edges_last(
 ) -> None:
     whole = graph(*dag)
     limit = Size(members, edges, 1_000)
-    births = list(births_of(whole, NO_STEP, limit))
-    arrived = [one for birth in births for one in ids(birth)]
+    chunks = list(chunks_of(whole, NO_STEP, limit))
+    arrived = [one for chunk in chunks for one in ids(chunk)]
     assert sorted(arrived) == sorted(one.execution_id for one in whole.members)
-    sent = [edge for birth in births for edge in birth.edges]
+    sent = [edge for chunk in chunks for edge in chunk.edges]
     assert sorted(edge.edge_id for edge in sent) == sorted(f"{s}-{t}" for s, t in dag[1])
     roots = [one for one in arrived if one not in whole.inbound]
     assert arrived[-len(roots) :] == roots
-    assert [birth.is_last for birth in births] == [*[False] * (len(births) - 1), True]
-    assert all(birth.flow.incomplete for birth in births)
-    for birth in births:
-        assert len(birth.members) <= members
-        assert len(birth.edges) <= edges
+    assert [chunk.is_last for chunk in chunks] == [*[False] * (len(chunks) - 1), True]
+    assert all(chunk.flow.incomplete for chunk in chunks)
+    for chunk in chunks:
+        assert len(chunk.members) <= members
+        assert len(chunk.edges) <= edges
 
 
 @given(dags(), st.integers(1, 3))
 def test_edges_come_after_their_target_and_before_anybody_may_start(
     dag: tuple[int, list[tuple[int, int]]], edges: int
 ) -> None:
-    births = list(births_of(graph(*dag), NO_STEP, Size(2, edges, 1_000)))
+    chunks = list(chunks_of(graph(*dag), NO_STEP, Size(2, edges, 1_000)))
     groups: dict[str, Group] = {}
     there: set[str] = set()
     roots_came = False
-    for birth in births:
-        for group in birth.groups:
+    for chunk in chunks:
+        for group in chunk.groups:
             groups[group.target] = group
-        there.update(ids(birth))
-        for edge in birth.edges:
+        there.update(ids(chunk))
+        for edge in chunk.edges:
             assert edge.target in there
-            assert not roots_came or edge.target in ids(birth)
-        roots_came = roots_came or any(one not in groups for one in ids(birth))
+            assert not roots_came or edge.target in ids(chunk)
+        roots_came = roots_came or any(one not in groups for one in ids(chunk))
     for target, group in groups.items():
         assert group.n + group.staged == sum(f"m{t}" == target for _, t in dag[1])
         assert group.n >= 1
@@ -88,8 +88,8 @@ def test_edges_come_after_their_target_and_before_anybody_may_start(
 
 def test_the_edges_of_a_wide_fan_in_go_on_in_chunks_of_their_own() -> None:
     whole = graph(8, [(i, 7) for i in range(7)])
-    births = list(births_of(whole, NO_STEP, Size(3, 2, 1_000)))
-    assert [(ids(birth), len(birth.edges)) for birth in births] == [
+    chunks = list(chunks_of(whole, NO_STEP, Size(3, 2, 1_000)))
+    assert [(ids(chunk), len(chunk.edges)) for chunk in chunks] == [
         (["m7"], 2),
         ([], 2),
         ([], 2),
@@ -98,7 +98,7 @@ def test_the_edges_of_a_wide_fan_in_go_on_in_chunks_of_their_own() -> None:
         (["m3", "m4", "m5"], 0),
         (["m6"], 0),
     ]
-    (group,) = births[0].groups
+    (group,) = chunks[0].groups
     assert (group.n, group.staged) == (2, 5)
 
 
@@ -113,18 +113,18 @@ def test_the_edges_of_a_wide_fan_in_go_on_in_chunks_of_their_own() -> None:
 )
 def test_a_graph_within_every_limit_is_one_step(limit: Size, fits: bool) -> None:
     whole = graph(3, list(pairwise(range(3))), size=10)
-    births = list(births_of(whole, limit, Size(1, 1, 1)))
-    assert (len(births) == 1) == fits
+    chunks = list(chunks_of(whole, limit, Size(1, 1, 1)))
+    assert (len(chunks) == 1) == fits
     if fits:
-        (birth,) = births
-        assert (len(birth.members), len(birth.edges), len(birth.groups)) == (3, 2, 2)
-        assert birth.is_last
-        assert not birth.flow.incomplete
+        (chunk,) = chunks
+        assert (len(chunk.members), len(chunk.edges), len(chunk.groups)) == (3, 2, 2)
+        assert chunk.is_last
+        assert not chunk.flow.incomplete
 
 
 def test_a_member_larger_than_a_chunk_still_travels() -> None:
-    births = list(births_of(graph(2, [], size=100), NO_STEP, Size(5, 5, 10)))
-    assert [ids(birth) for birth in births] == [["m0"], ["m1"]]
+    chunks = list(chunks_of(graph(2, [], size=100), NO_STEP, Size(5, 5, 10)))
+    assert [ids(chunk) for chunk in chunks] == [["m0"], ["m1"]]
 
 
 def test_chunks_are_smaller_than_what_one_step_may_do() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from flowfabric.core.birth import Birth
 from flowfabric.core.idempotency import KeyEntry, known_execution, new_entry, scoped_key
+from flowfabric.core.new_execution import NewExecution
 from flowfabric.core.record import Record
 from tests.unit.core.graphs import FLOW
 from tests.unit.core.records import EXECUTION, NOW
@@ -15,8 +15,8 @@ def record(key: str, flow_id: str = "") -> Record:
     )
 
 
-def birth(key: str, window_ms: int) -> Birth:
-    return Birth(execution_id=EXECUTION, record=record(key), dedup_window_ms=window_ms)
+def new(key: str, window_ms: int) -> NewExecution:
+    return NewExecution(execution_id=EXECUTION, record=record(key), dedup_window_ms=window_ms)
 
 
 def test_a_key_is_unique_in_its_namespace() -> None:
@@ -37,9 +37,9 @@ def test_a_key_that_was_never_used_is_free() -> None:
 
 
 def test_a_new_execution_holds_its_key_for_the_window() -> None:
-    assert new_entry(birth("order-7", 500), NOW) == KeyEntry(EXECUTION, NOW + 500)
+    assert new_entry(new("order-7", 500), NOW) == KeyEntry(EXECUTION, NOW + 500)
 
 
 @pytest.mark.parametrize(("key", "window_ms"), [("", 500), ("order-7", 0), ("order-7", -1)])
 def test_without_a_key_or_a_window_nothing_is_remembered(key: str, window_ms: int) -> None:
-    assert new_entry(birth(key, window_ms), NOW) is None
+    assert new_entry(new(key, window_ms), NOW) is None

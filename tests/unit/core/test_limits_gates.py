@@ -8,25 +8,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowfabric.core.limits.gates import (
-    Bid,
+    Admissible,
+    Entered,
     Entry,
+    EntryRequest,
     Full,
     Gate,
-    Passed,
+    GateView,
     Quota,
     Slot,
-    Standing,
     TooFast,
     Waiter,
-    Woken,
-    bid_of,
+    admissible,
     budget_list,
     choose,
     enter,
+    entry_request,
     extend,
     key_gate,
     quota_gate,
-    woken,
 )
 
 NOW = 1_000_000
@@ -39,16 +39,16 @@ def quota(rate: int = 0, cap: int = 0) -> Quota:
     )
 
 
-def standing(gate: Gate, slot: Slot | None = None, entry: Entry | None = None) -> Standing:
-    return Standing(gate=gate, slot=slot, entry=entry, oldest_at=NOW - 4_000)
+def view(gate: Gate, slot: Slot | None = None, entry: Entry | None = None) -> GateView:
+    return GateView(gate=gate, slot=slot, entry=entry, oldest_at=NOW - 4_000)
 
 
 def waiter(rank: int = 0, **fields: Any) -> Waiter:
     return Waiter(**({"rank": rank, "until": NOW + 1} | fields))
 
 
-def ask(gate: Gate, *, rate: bool = True, cap: int = 0) -> Bid:
-    return bid_of(gate, "me", 500, cap=cap, rate=rate)
+def ask(gate: Gate, *, rate: bool = True, cap: int = 0) -> EntryRequest:
+    return entry_request(gate, "me", 500, cap=cap, rate=rate)
 
 
 def test_names_of_gates_never_meet() -> None:
@@ -56,14 +56,14 @@ def test_names_of_gates_never_meet() -> None:
     assert len(names) == 4
 
 
-# ---- bids
+# ---- requests
 
 
 def test_a_quota_brings_its_own_cap_and_a_key_that_of_the_execution() -> None:
-    assert ask(Gate(quota=quota(2, 3)), cap=9) == Bid("me", 500, 3, rate=True)
-    assert ask(Gate(quota=quota(0, 3))) == Bid("me", 500, 3, rate=False)
-    assert ask(Gate(quota=quota(2, 3)), rate=False) == Bid("me", 500, 3, rate=False)
-    assert ask(Gate(), cap=2) == Bid("me", 500, 2, rate=False)
+    assert ask(Gate(quota=quota(2, 3)), cap=9) == EntryRequest("me", 500, 3, rate=True)
+    assert ask(Gate(quota=quota(0, 3))) == EntryRequest("me", 500, 3, rate=False)
+    assert ask(Gate(quota=quota(2, 3)), rate=False) == EntryRequest("me", 500, 3, rate=False)
+    assert ask(Gate(), cap=2) == EntryRequest("me", 500, 2, rate=False)
 
 
 # ---- entering
@@ -71,7 +71,7 @@ def test_a_quota_brings_its_own_cap_and_a_key_that_of_the_execution() -> None:
 
 def test_a_newcomer_gets_an_entry_and_a_slot() -> None:
     gate = Gate(quota=quota(2, 2), slots=1, entries=1)
-    assert enter(standing(gate), ask(gate), NOW) == Passed(
+    assert enter(view(gate), ask(gate), NOW) == Entered(
         msgspec.structs.replace(gate, slots=2, entries=2, ends_at=NOW + WINDOW_MS),
         Slot("me", NOW + 500),
         Entry(NOW, "me"),
@@ -82,57 +82,57 @@ def test_a_newcomer_gets_an_entry_and_a_slot() -> None:
 
 def test_a_full_window_says_when_its_oldest_entry_ends() -> None:
     gate = Gate(quota=quota(2), entries=2)
-    assert enter(standing(gate), ask(gate), NOW) == TooFast(6_000)
-    late = Standing(gate=gate, oldest_at=NOW - 99_999)
+    assert enter(view(gate), ask(gate), NOW) == TooFast(6_000)
+    late = GateView(gate=gate, oldest_at=NOW - 99_999)
     assert enter(late, ask(gate), NOW) == TooFast(0)
 
 
 def test_a_full_gate_says_how_many_fit() -> None:
     gate = Gate(quota=quota(0, 2), slots=2)
-    assert enter(standing(gate), ask(gate), NOW) == Full(2)
+    assert enter(view(gate), ask(gate), NOW) == Full(2)
 
 
 def test_the_window_is_asked_before_the_slots() -> None:
     gate = Gate(quota=quota(1, 1), slots=1, entries=1)
-    assert isinstance(enter(standing(gate), ask(gate), NOW), TooFast)
+    assert isinstance(enter(view(gate), ask(gate), NOW), TooFast)
 
 
 def test_what_is_there_already_costs_nothing_and_passes_to_the_new_holder() -> None:
     gate = Gate(quota=quota(1, 1), slots=1, entries=1, ends_at=NOW + 9_000)
-    held = standing(gate, Slot("before", NOW + 9_000), Entry(NOW - 1, "before"))
-    passed = enter(held, ask(gate), NOW)
-    assert isinstance(passed, Passed)
-    assert (passed.new_slot, passed.new_entry) == (False, False)
-    assert passed.gate == gate
-    assert passed.slot == Slot("me", NOW + 9_000)
-    assert passed.entry == Entry(NOW - 1, "before")
+    held = view(gate, Slot("before", NOW + 9_000), Entry(NOW - 1, "before"))
+    entered = enter(held, ask(gate), NOW)
+    assert isinstance(entered, Entered)
+    assert (entered.new_slot, entered.new_entry) == (False, False)
+    assert entered.gate == gate
+    assert entered.slot == Slot("me", NOW + 9_000)
+    assert entered.entry == Entry(NOW - 1, "before")
 
 
 def test_entry_and_slot_are_independent() -> None:
     gate = Gate(quota=quota(1, 1), entries=1)
-    paused = standing(gate, None, Entry(NOW - 1, "before"))
-    passed = enter(paused, ask(gate), NOW)
-    assert isinstance(passed, Passed)
-    assert (passed.new_slot, passed.new_entry) == (True, False)
+    paused = view(gate, None, Entry(NOW - 1, "before"))
+    entered = enter(paused, ask(gate), NOW)
+    assert isinstance(entered, Entered)
+    assert (entered.new_slot, entered.new_entry) == (True, False)
     full = Gate(quota=quota(1, 1), slots=1, entries=1)
-    assert enter(standing(full, None, Entry(NOW - 1, "x")), ask(full), NOW) == Full(1)
+    assert enter(view(full, None, Entry(NOW - 1, "x")), ask(full), NOW) == Full(1)
 
 
 def test_a_resumed_execution_spends_no_entry_but_needs_a_slot() -> None:
     gate = Gate(quota=quota(1, 2), slots=1, entries=1)
-    passed = enter(standing(gate), ask(gate, rate=False), NOW)
-    assert isinstance(passed, Passed)
-    assert (passed.new_slot, passed.new_entry) == (True, False)
+    entered = enter(view(gate), ask(gate, rate=False), NOW)
+    assert isinstance(entered, Entered)
+    assert (entered.new_slot, entered.new_entry) == (True, False)
     full = Gate(quota=quota(1, 1), slots=1, entries=1)
-    assert enter(standing(full), ask(full, rate=False), NOW) == Full(1)
+    assert enter(view(full), ask(full, rate=False), NOW) == Full(1)
 
 
 @pytest.mark.parametrize("slots", [0, 1, 2, 5])
 @pytest.mark.parametrize("cap", [1, 2, 3])
 def test_a_key_lets_in_as_many_as_the_newcomer_allows(slots: int, cap: int) -> None:
     gate = Gate(slots=slots)
-    answer = enter(Standing(gate=gate), ask(gate, cap=cap), NOW)
-    assert isinstance(answer, Passed if slots < cap else Full)
+    answer = enter(GateView(gate=gate), ask(gate, cap=cap), NOW)
+    assert isinstance(answer, Entered if slots < cap else Full)
 
 
 # ---- keeping
@@ -210,8 +210,8 @@ def test_whoever_is_told_would_be_let_in(
         for place, (needs, live) in enumerate(line)
     ]
     for _, one in choose(gate, waiting, NOW)[0]:
-        answer = enter(standing(gate), ask(gate, rate=one.needs_entry), NOW)
-        assert isinstance(answer, Passed)
+        answer = enter(view(gate), ask(gate, rate=one.needs_entry), NOW)
+        assert isinstance(answer, Entered)
         gate = answer.gate
 
 
@@ -220,6 +220,6 @@ def test_whoever_is_told_would_be_let_in(
     [(quota_gate("x"), "quota"), (key_gate("n", "x"), "concurrency"), (budget_list("x"), "budget")],
 )
 def test_a_waiter_is_told_for_what_reason_it_waited(name: str, reason: str) -> None:
-    told = woken(name, "e", waiter(grant_id="g"))
+    told = admissible(name, "e", waiter(grant_id="g"))
     assert (told.execution_id, told.reason, told.grant_id) == ("e", reason, "g")
-    assert isinstance(told, Woken)
+    assert isinstance(told, Admissible)

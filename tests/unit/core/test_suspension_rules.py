@@ -15,7 +15,7 @@ from flowfabric.core.documents import (
     suspend_key_name,
     waitpoint_name,
 )
-from flowfabric.core.due import Beside, on_due
+from flowfabric.core.due import DueContext, on_due
 from flowfabric.core.facets import facets
 from flowfabric.core.plan import Plan, check_plan
 from flowfabric.core.record import Record
@@ -253,8 +253,8 @@ def test_a_timeout_leaves_the_state_or_clears_its_timer(behavior: str, reason: s
         wake_at=TODAY,
         deadline_at=TODAY + 9,
     )
-    beside = Beside(documents={SUSPENSION: stored(suspension(timeout_behavior=behavior))})
-    decided = on_due(record, beside, TODAY)
+    context = DueContext(documents={SUSPENSION: stored(suspension(timeout_behavior=behavior))})
+    decided = on_due(record, context, TODAY)
     assert decided is not None
     duty, plan = decided
     assert duty == "suspension_timeout"
@@ -268,19 +268,19 @@ def test_a_timeout_leaves_the_state_or_clears_its_timer(behavior: str, reason: s
         assert after.attempt is None
     kept = read_suspension(Document(plan.documents[SUSPENSION] or b"", 1, TODAY))
     assert bool(kept.close_reason) == (behavior != "escalate")
-    assert on_due(after, beside, TODAY) is None
+    assert on_due(after, context, TODAY) is None
 
 
 def test_the_signal_of_a_timeout_is_the_same_whoever_decides_it() -> None:
     record = suspended(wake_at=TODAY)
-    beside = Beside(documents={SUSPENSION: stored(suspension(timeout_behavior=AUTO))})
-    assert on_due(record, beside, TODAY) == on_due(record, beside, TODAY + 5)
+    context = DueContext(documents={SUSPENSION: stored(suspension(timeout_behavior=AUTO))})
+    assert on_due(record, context, TODAY) == on_due(record, context, TODAY + 5)
 
 
 @pytest.mark.parametrize("documents", [{}, {SUSPENSION: stored(suspension(suspension_id="x"))}])
 def test_a_record_without_its_suspension_is_left_alone(documents: dict[str, Document]) -> None:
     with pytest.raises(Corruption):
-        on_due(suspended(wake_at=TODAY), Beside(documents=documents), TODAY)
+        on_due(suspended(wake_at=TODAY), DueContext(documents=documents), TODAY)
 
 
 @pytest.mark.parametrize("own", [None, 40])
@@ -311,7 +311,7 @@ def test_the_timer_closes_what_is_due_and_goes_on_with_the_next(state: State) ->
         waitpoint(4, expires_at=TODAY - 9, state="active"),
     ]
     documents = {waitpoint_name(one.waitpoint_id): stored(one) for one in ones}
-    decided = on_due(record, Beside(documents=documents), TODAY)
+    decided = on_due(record, DueContext(documents=documents), TODAY)
     assert decided is not None
     assert decided[0] == "pending_wp_expiry"
     after = applied(record, decided[1])
@@ -330,7 +330,7 @@ def test_a_timer_that_fires_early_finds_nothing_and_waits_on() -> None:
     record = record_in("waiting", pending_until=TODAY, deadline_at=0)
     one = waitpoint(expires_at=TODAY + 3)
     documents = {waitpoint_name(one.waitpoint_id): stored(one)}
-    decided = on_due(record, Beside(documents=documents), TODAY)
+    decided = on_due(record, DueContext(documents=documents), TODAY)
     assert decided is not None
     assert decided[1].documents == {}
     assert applied(record, decided[1]).pending_until == TODAY + 3

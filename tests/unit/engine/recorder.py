@@ -16,7 +16,7 @@ class Recorder:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.backend, name)
-        if name in ("bells", "describe"):
+        if name in ("notifier", "describe"):
             return method
 
         async def recorded(*values: Any, **named: Any) -> Any:

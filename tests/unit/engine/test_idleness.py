@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from flowfabric.backend.base import lane_bell
-from flowfabric.backend.bells import LocalBells
+from flowfabric.backend.base import lane_topic
+from flowfabric.backend.notifier import LocalNotifier
 from flowfabric.backend.types import ClaimRequest
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.claims import Claimed
@@ -14,7 +14,7 @@ from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder
 from tests.unit.engine.recorder import Recorder
 
-BELL = lane_bell("default", "default")
+TOPIC = lane_topic("default", "default")
 # Whoever waits looks once more before giving up.
 ONLY_AT_THE_END = 1
 AT_ONCE_AND_AT_THE_END = 2
@@ -76,13 +76,14 @@ async def test_who_got_all_that_was_asked_for_looks_again(store: Recorder, engin
 
 
 @pytest.mark.parametrize(
-    "rang", [lambda engine: bells(engine).ring(BELL), lambda engine: bells(engine).ring_all()]
+    "notify",
+    [lambda engine: notifier(engine).notify(TOPIC), lambda engine: notifier(engine).notify_all()],
 )
 async def test_after_a_ring_nobody_heard_it_is_looked_at_once(
-    store: Recorder, engine: Engine, rang: Callable[[Engine], None]
+    store: Recorder, engine: Engine, notify: Callable[[Engine], None]
 ) -> None:
     await claim(engine)
-    rang(engine)
+    notify(engine)
     store.take()
     await claim(engine, wait_ms=BRIEFLY)
     assert looks(store) == AT_ONCE_AND_AT_THE_END
@@ -91,19 +92,19 @@ async def test_after_a_ring_nobody_heard_it_is_looked_at_once(
 async def test_a_ring_while_it_looked_makes_it_look_again(
     store: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim_of_store, rings = store.backend.claim, [BELL]
+    claim_of_store, topics = store.backend.claim, [TOPIC]
 
-    async def claim_and_ring(requests: Sequence[ClaimRequest]) -> Any:
+    async def claim_and_notify(requests: Sequence[ClaimRequest]) -> Any:
         answers = await claim_of_store(requests)
-        store.backend.bells().ring(*rings)
+        store.backend.notifier().notify(*topics)
         return answers
 
-    monkeypatch.setattr(store.backend, "claim", claim_and_ring)
-    rung = engine_on(store.as_backend())
-    await claim(rung)
-    rings.clear()
+    monkeypatch.setattr(store.backend, "claim", claim_and_notify)
+    notified = engine_on(store.as_backend())
+    await claim(notified)
+    topics.clear()
     store.take()
-    await claim(rung, wait_ms=BRIEFLY)
+    await claim(notified, wait_ms=BRIEFLY)
     assert looks(store) == AT_ONCE_AND_AT_THE_END
 
 
@@ -117,7 +118,7 @@ async def test_other_lanes_and_requirements_are_not_covered(
     assert looks(store) == 2 * AT_ONCE_AND_AT_THE_END
 
 
-def bells(engine: Engine) -> LocalBells:
-    found = engine.deps.store.backend.bells()
-    assert isinstance(found, LocalBells)
+def notifier(engine: Engine) -> LocalNotifier:
+    found = engine.deps.store.backend.notifier()
+    assert isinstance(found, LocalNotifier)
     return found

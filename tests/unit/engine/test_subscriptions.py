@@ -8,9 +8,9 @@ from typing import Any, Literal, cast
 
 import pytest
 
-from flowfabric.backend.base import LOG_BELL, Backend
-from flowfabric.backend.bells import LocalBells, LocalListening
+from flowfabric.backend.base import LOG_TOPIC, Backend
 from flowfabric.backend.coalesce import Store
+from flowfabric.backend.notifier import LocalNotifier, LocalSubscription
 from flowfabric.backend.types import Description, EventFilter, EventPage, StoredEvent
 from flowfabric.core.cursors import to_text
 from flowfabric.core.events import LogEntry
@@ -30,19 +30,19 @@ ID = "{fp:7}:00000000-0000-4000-8000-000000000001"
 SOON_S = 20.0
 
 
-class CountingBells(LocalBells):
+class CountingNotifier(LocalNotifier):
     def __init__(self) -> None:
         super().__init__()
-        self.open: set[LocalListening] = set()
+        self.open: set[LocalSubscription] = set()
 
-    def listen(self, *names: str) -> LocalListening:
-        listening = super().listen(*names)
-        self.open.add(listening)
-        return listening
+    def subscribe(self, *names: str) -> LocalSubscription:
+        subscription = super().subscribe(*names)
+        self.open.add(subscription)
+        return subscription
 
-    def forget(self, listening: LocalListening) -> None:
-        super().forget(listening)
-        self.open.discard(listening)
+    def forget(self, subscription: LocalSubscription) -> None:
+        super().forget(subscription)
+        self.open.discard(subscription)
 
 
 class Log:
@@ -53,7 +53,7 @@ class Log:
         self.kept_from = 0
         self.fault: Exception | None = None
         self.was_read = asyncio.Event()
-        self._bells = CountingBells()
+        self._notifier = CountingNotifier()
 
     def __getattr__(self, name: str) -> Any:
         return None
@@ -61,8 +61,8 @@ class Log:
     def describe(self) -> Description:
         return MEMORY
 
-    def bells(self) -> CountingBells:
-        return self._bells
+    def notifier(self) -> CountingNotifier:
+        return self._notifier
 
     async def cursor(self, position: Literal["now", "oldest"]) -> bytes:
         return b"%d" % (len(self.entries) if position == "now" else self.kept_from)
@@ -101,16 +101,16 @@ async def soon(subscription: Subscription) -> Any:
 async def test_a_subscription_nobody_iterates_holds_nothing() -> None:
     log = Log()
     subscription = await events_on(log).subscribe_completions()
-    assert not log.bells().open
+    assert not log.notifier().open
     await subscription.aclose()
 
 
 @pytest.mark.parametrize("how", ["close", "drop"])
-async def test_ending_a_subscription_frees_its_bell(how: str) -> None:
+async def test_ending_a_subscription_frees_its_topic(how: str) -> None:
     log = Log(completed())
     subscription = await events_on(log).subscribe_completions(cursor="oldest")
     await soon(subscription)
-    assert len(log.bells().open) == 1
+    assert len(log.notifier().open) == 1
     if how == "close":
         await subscription.aclose()
     else:
@@ -118,10 +118,10 @@ async def test_ending_a_subscription_frees_its_bell(how: str) -> None:
         gc.collect()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-    assert not log.bells().open
+    assert not log.notifier().open
 
 
-async def test_cancelling_a_waiting_reader_frees_its_bell() -> None:
+async def test_cancelling_a_waiting_reader_frees_its_topic() -> None:
     log = Log()
     subscription = await events_on(log).subscribe_completions()
     waiting = asyncio.ensure_future(anext(subscription))
@@ -129,7 +129,7 @@ async def test_cancelling_a_waiting_reader_frees_its_bell() -> None:
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert not log.bells().open
+    assert not log.notifier().open
 
 
 async def test_what_came_between_subscribing_and_iterating_is_not_lost() -> None:
@@ -147,11 +147,11 @@ def _quietly(log: Log) -> None:
 
 def _loudly(log: Log) -> None:
     log.entries.append(completed())
-    log.bells().ring(LOG_BELL)
+    log.notifier().notify(LOG_TOPIC)
 
 
 @pytest.mark.parametrize(("write", "net_s"), [(_loudly, 60.0), (_quietly, 0.01)])
-async def test_a_reader_wakes_by_the_bell_and_without_it_by_its_safety_net(
+async def test_a_reader_wakes_by_a_notification_and_without_it_by_its_safety_net(
     monkeypatch: pytest.MonkeyPatch, write: Callable[[Log], None], net_s: float
 ) -> None:
     monkeypatch.setattr(module, "SAFETY_NET_S", net_s)
@@ -175,7 +175,7 @@ async def test_a_broken_read_ends_the_stream_with_the_last_position() -> None:
     assert isinstance(broken.value.__cause__, TransportFault)
     with pytest.raises(StopAsyncIteration):
         await soon(subscription)
-    assert not log.bells().open
+    assert not log.notifier().open
 
 
 async def test_missed_entries_are_told_and_the_stream_goes_on() -> None:

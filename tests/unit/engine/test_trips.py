@@ -102,7 +102,7 @@ async def test_a_document_that_was_forgotten_is_read_again(
 async def test_tails_that_wake_together_look_together(
     store: Recorder, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits = Waits(store.backend.bells(), monkeypatch)
+    waits = Waits(store.backend.notifier(), monkeypatch)
     (claimed,) = await started(engine)
     own, asked = claimed.execution_id, Tail(block_ms=30_000)
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:

@@ -2,7 +2,7 @@
 
 from typing import Any, assert_type
 
-from flowfabric.client.operations import over
+from flowfabric.client.operations import http_transport
 from flowfabric.client.rest import Rest
 from flowfabric.fabric.admin import SyncAdmin
 from flowfabric.operations.declaration import AsyncCalls, operations_of
@@ -16,7 +16,7 @@ class Calls(AsyncCalls, Flows):
 
 async def checked(rest: Rest, blocking: SyncAdmin) -> None:
     """Only a type checker reads this."""
-    calls = Calls(over(rest))
+    calls = Calls(http_transport(rest))
     assert_type(await calls.describe_flow("x"), FlowSnapshot)
     assert_type(await calls.list_members("x", limit=5), Page[Member])
     assert_type(await calls.create_flow(), FlowCreated | FlowExists)

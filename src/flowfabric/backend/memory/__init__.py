@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from flowfabric.backend.bells import LocalBells
 from flowfabric.backend.memory.runner import MemoryRunner, WallClock
+from flowfabric.backend.notifier import LocalNotifier
 from flowfabric.backend.reference.backend import ReferenceBackend
 from flowfabric.backend.reference.memory_tables import MemoryTables
 from flowfabric.backend.types import Description
@@ -16,9 +16,9 @@ def open_memory(
     *, clock: Callable[[], int] | None = None, searchable: frozenset[str] = frozenset()
 ) -> ReferenceBackend:
     """A store that lives and ends with this process."""
-    bells = LocalBells()
+    notifier = LocalNotifier()
     tables = MemoryTables(searchable)
-    runner = MemoryRunner(tables, clock, on_commit=lambda rings: bells.ring(*rings))
+    runner = MemoryRunner(tables, clock, on_commit=lambda topics: notifier.notify(*topics))
     description = Description(
         family="memory",
         tag=0x04,
@@ -31,4 +31,4 @@ def open_memory(
         lane_order="strict",
         event_order="total",
     )
-    return ReferenceBackend(runner, bells, description)
+    return ReferenceBackend(runner, notifier, description)

@@ -29,8 +29,8 @@ class WallClock:
         return self._last
 
 
-def _ignore(rings: set[str]) -> None:
-    """Nobody listens."""
+def _ignore(topics: set[str]) -> None:
+    """Nobody subscribes."""
 
 
 class MemoryRunner:
@@ -64,8 +64,8 @@ class MemoryRunner:
             answers = perform(tx, work)
             tx.flush()
             self.tallies.siblings.update(tx.siblings)
-        if tx.rings:
-            self._on_commit(tx.rings)
+        if tx.topics:
+            self._on_commit(tx.topics)
         return answers
 
     async def read(self, read: Callable[[Transaction], T]) -> T:

@@ -26,16 +26,16 @@ from flowfabric.core.limits.asks import (
 )
 from flowfabric.core.limits.budgets import closed
 from flowfabric.core.limits.gates import (
-    Bid,
+    Entered,
+    EntryRequest,
     Full,
     Gate,
-    Passed,
     Quota,
     TooFast,
     Waiter,
-    bid_of,
     budget_list,
     enter,
+    entry_request,
     listed_until,
 )
 from flowfabric.errors import Bug
@@ -61,27 +61,27 @@ class _Admitting:
 
     def admit(self, item: Admission) -> AdmitAnswer:
         """Nothing is written before every limit was asked."""
-        passed: dict[str, Passed] = {}
+        entered: dict[str, Entered] = {}
         for ask in item.asks:
-            denied = self._ask(item, ask, passed)
+            denied = self._ask(item, ask, entered)
             if denied is not None:
                 return denied
         if item.dry:
-            self._promise(passed)
+            self._promise(entered)
         else:
-            self._write(item, passed)
+            self._write(item, entered)
         for ask in item.asks:
             name = budget_list(ask.budget_id) if isinstance(ask, BudgetAsk) else ask.gate
             unlist(self._tx, name, item.execution_id)
         return Admitted(
             tuple(
                 Obtained(name, one.new_slot, one.new_entry)
-                for name, one in passed.items()
+                for name, one in entered.items()
                 if one.new_slot or one.new_entry
             )
         )
 
-    def _ask(self, item: Admission, ask: Ask, passed: dict[str, Passed]) -> Denied | None:
+    def _ask(self, item: Admission, ask: Ask, entered: dict[str, Entered]) -> Denied | None:
         if isinstance(ask, BudgetAsk):
             shut = closed(self._budgets.chain(ask.budget_id))
             if shut is not None:
@@ -93,23 +93,25 @@ class _Admitting:
         if gate is None:
             return None
         cap = ask.cap if isinstance(ask, KeyAsk) else 0
-        bid = bid_of(gate, item.holder, item.hold_ms, cap=cap, rate=item.rate)
-        if not bid.cap and not bid.rate:
+        request = entry_request(gate, item.holder, item.hold_ms, cap=cap, rate=item.rate)
+        if not request.cap and not request.rate:
             return None
-        answer = self._enter(item, ask.gate, gate, bid)
-        if isinstance(answer, Passed):
-            passed[ask.gate] = answer
+        answer = self._enter(item, ask.gate, gate, request)
+        if isinstance(answer, Entered):
+            entered[ask.gate] = answer
             return None
         return self._turn_away(item, ask, gate, answer)
 
-    def _enter(self, item: Admission, name: str, gate: Gate, bid: Bid) -> Passed | TooFast | Full:
+    def _enter(
+        self, item: Admission, name: str, gate: Gate, request: EntryRequest
+    ) -> Entered | TooFast | Full:
         if item.dry:
             gate = _replace(
                 gate,
                 slots=gate.slots + self._promised[name, "slot"],
                 entries=gate.entries + self._promised[name, "entry"],
             )
-        return enter(self._gates.standing(name, gate, item.execution_id), bid, self._tx.now)
+        return enter(self._gates.view(name, gate, item.execution_id), request, self._tx.now)
 
     def _turn_away(
         self, item: Admission, ask: QuotaAsk | KeyAsk, gate: Gate, answer: TooFast | Full
@@ -135,13 +137,13 @@ class _Admitting:
         )
         list_waiter(self._tx, limit, item.execution_id, waiter)
 
-    def _promise(self, passed: dict[str, Passed]) -> None:
-        for name, one in passed.items():
+    def _promise(self, entered: dict[str, Entered]) -> None:
+        for name, one in entered.items():
             self._promised[name, "slot"] += one.new_slot
             self._promised[name, "entry"] += one.new_entry
 
-    def _write(self, item: Admission, passed: dict[str, Passed]) -> None:
-        for name, one in passed.items():
+    def _write(self, item: Admission, entered: dict[str, Entered]) -> None:
+        for name, one in entered.items():
             key = (name, item.execution_id)
             self._tx.put(GATES, name, one.gate)
             if one.slot is not None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from flowfabric.backend.base import stream_bell
+from flowfabric.backend.base import stream_topic
 from flowfabric.backend.reference.fencing import is_held
 from flowfabric.backend.reference.streams import (
     counted,
@@ -110,7 +110,7 @@ class _Appending:
         for trim in item.trims:
             meta = self._trim(stream, meta, trim)
         tx.put(STREAMS, stream, meta)
-        tx.ring(stream_bell(*stream))
+        tx.notify(stream_topic(*stream))
         return _answer(meta, ids, tx.now)
 
     def _put_summary(self, stream: StreamKey, meta: StreamMeta, put: SummaryPut) -> StreamMeta:

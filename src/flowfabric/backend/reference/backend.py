@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Literal, TypeVar
 
-from flowfabric.backend.base import Answered, Bells
+from flowfabric.backend.base import Answered, Notifier
 from flowfabric.backend.reference import (
     appending,
     applying,
@@ -57,8 +57,8 @@ from flowfabric.backend.types import (
     With,
     Worker,
 )
-from flowfabric.core.birth import Birth
 from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
+from flowfabric.core.new_execution import NewExecution
 from flowfabric.core.plan import Answer, Plan, Refused
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.streams import FramePage
@@ -69,9 +69,9 @@ T = TypeVar("T")
 class ReferenceBackend(FlowMechanisms, LimitMechanisms):
     """The protocol of a store over a place that runs transactions."""
 
-    def __init__(self, runner: Runner, bells: Bells, description: Description) -> None:
+    def __init__(self, runner: Runner, notifier: Notifier, description: Description) -> None:
         super().__init__(runner)
-        self._bells = bells
+        self._notifier = notifier
         self._description = description
 
     def describe(self) -> Description:
@@ -80,8 +80,8 @@ class ReferenceBackend(FlowMechanisms, LimitMechanisms):
     def tallies(self) -> Tallies:
         return self._runner.tallies
 
-    def bells(self) -> Bells:
-        return self._bells
+    def notifier(self) -> Notifier:
+        return self._notifier
 
     async def prepare(self) -> None:
         await self._runner.prepare()
@@ -97,7 +97,7 @@ class ReferenceBackend(FlowMechanisms, LimitMechanisms):
 
     # ---- changes
 
-    async def create(self, items: Sequence[Birth]) -> list[Answered[CreateAnswer]]:
+    async def create(self, items: Sequence[NewExecution]) -> list[Answered[CreateAnswer]]:
         return await self._runner.write(Work("create", creating.start_create, items))
 
     async def apply(self, plans: Sequence[Plan]) -> list[Answered[Answer]]:

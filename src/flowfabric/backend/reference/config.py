@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from flowfabric.backend.base import CONFIG_BELL
+from flowfabric.backend.base import CONFIG_TOPIC
 from flowfabric.backend.reference.tables import CONFIG
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.types import ConfigDocument, ConfigPut, PutAnswer
@@ -28,7 +28,7 @@ def start_put(tx: Transaction, puts: Sequence[ConfigPut]) -> Callable[[ConfigPut
         version = row.version + 1 if row else 1
         document = ConfigDocument(put.name, version, put.body, put.due_at if put.body else 0)
         tx.put(CONFIG, put.name, document)
-        tx.ring(CONFIG_BELL)
+        tx.notify(CONFIG_TOPIC)
         return PutAnswer(True, document)
 
     return put_one

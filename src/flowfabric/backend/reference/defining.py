@@ -9,7 +9,7 @@ from flowfabric.backend.reference.budgeting import Budgets
 from flowfabric.backend.reference.gating import Gates
 from flowfabric.backend.reference.limit_tables import BUDGETS, GATES
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.waiters import woken_at_budgets, woken_at_gate
+from flowfabric.backend.reference.waiters import admissible_at_budgets, admissible_at_gate
 from flowfabric.core.limits.asks import (
     DefineBudget,
     Defined,
@@ -68,7 +68,7 @@ def _limit_budget(budgets: Budgets, item: LimitBudget) -> Defined:
     budget = budgets.needed(item.budget_id)[0]
     after = relimited(budget, item.hard_limits, item.soft_limits, budgets.tx.now)
     budgets.put((after,))
-    return Defined(False, woken_at_budgets(budgets.tx, (after,)))
+    return Defined(False, admissible_at_budgets(budgets.tx, (after,)))
 
 
 def _define_quota(tx: Transaction, item: DefineQuota) -> Defined:
@@ -88,4 +88,4 @@ def _limit_quota(tx: Transaction, item: LimitQuota) -> Defined:
     # Entries made under a shorter window may count for longer now.
     ends_at = max(gate.ends_at, tx.now + quota.window_ms) if gate.entries else gate.ends_at
     tx.put(GATES, name, _replace(gate, quota=quota, ends_at=ends_at))
-    return Defined(False, woken_at_gate(tx, name))
+    return Defined(False, admissible_at_gate(tx, name))

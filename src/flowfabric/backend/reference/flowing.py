@@ -16,11 +16,11 @@ from flowfabric.backend.reference.membership import places_of
 from flowfabric.backend.reference.tables import FLOWS, GROUPS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import Runner, Work
-from flowfabric.core.birth import GraphBirth
 from flowfabric.core.flow_apply import apply_flow
 from flowfabric.core.flow_cancel import go_on_with
 from flowfabric.core.flow_plan import FlowAnswer, FlowPlan
 from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.new_execution import NewGraph
 from flowfabric.core.states import public_state
 
 
@@ -29,7 +29,7 @@ class FlowMechanisms:
         self._runner = runner
 
     async def create_graph(
-        self, items: Sequence[GraphBirth]
+        self, items: Sequence[NewGraph]
     ) -> list[Answered[GraphCreated | GraphRefused]]:
         return await self._runner.write(Work("create_graph", start_create_graph, items))
 

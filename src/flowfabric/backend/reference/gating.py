@@ -8,7 +8,7 @@ import msgspec
 from flowfabric.backend.reference.limit_tables import ENTRIES, GATES, SLOT_ENDS, SLOTS, WINDOW
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.core.limits.asks import GateSeen
-from flowfabric.core.limits.gates import MOST_ENDED, Gate, Standing
+from flowfabric.core.limits.gates import MOST_ENDED, Gate, GateView
 from flowfabric.errors import FlowFabricError
 
 _replace = msgspec.structs.replace
@@ -46,9 +46,9 @@ class Gates:
             self.tx.put(GATES, name, trimmed)
             self.relieved.add(name)
 
-    def standing(self, name: str, gate: Gate, execution_id: str) -> Standing:
+    def view(self, name: str, gate: Gate, execution_id: str) -> GateView:
         key = (name, execution_id)
-        return Standing(
+        return GateView(
             gate=gate,
             slot=self.tx.get(SLOTS, key),
             entry=self.tx.get(ENTRIES, key) if gate.quota is not None else None,

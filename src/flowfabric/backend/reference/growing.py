@@ -10,10 +10,10 @@ from flowfabric.backend.flowing import GraphCreated, GraphRefused
 from flowfabric.backend.reference.creating import insert
 from flowfabric.backend.reference.tables import EDGES, FLOWS, GROUPS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.graph import Edge, Flow, edge_key, ends_of, grown, has_work
 from flowfabric.core.graph_chunks import ABANDONED_AFTER_MS
 from flowfabric.core.members import finish_flow, keep_flow
+from flowfabric.core.new_execution import NewExecution, NewGraph
 from flowfabric.core.settle import cut_late, settle_edges
 from flowfabric.core.states import FINAL
 
@@ -21,9 +21,9 @@ _replace = msgspec.structs.replace
 
 
 def start_create_graph(
-    tx: Transaction, items: Sequence[GraphBirth]
-) -> Callable[[GraphBirth], GraphCreated | GraphRefused]:
-    members = [birth.execution_id for graph in items for birth in graph.members]
+    tx: Transaction, items: Sequence[NewGraph]
+) -> Callable[[NewGraph], GraphCreated | GraphRefused]:
+    members = [member.execution_id for graph in items for member in graph.members]
     edges = [edge for graph in items for edge in graph.edges]
     tx.fetch(RECORDS, [*members, *(edge.source for edge in edges)])
     tx.fetch(EDGES, [edge_key(edge) for edge in edges])
@@ -31,7 +31,7 @@ def start_create_graph(
     return partial(create_graph, tx)
 
 
-def create_graph(tx: Transaction, graph: GraphBirth) -> GraphCreated | GraphRefused:
+def create_graph(tx: Transaction, graph: NewGraph) -> GraphCreated | GraphRefused:
     """What is there already stays; a flow whose graph is whole is not touched at all."""
     found = tx.flow(graph.flow.flow_id)
     if found is not None and not found.incomplete:
@@ -45,11 +45,11 @@ def create_graph(tx: Transaction, graph: GraphBirth) -> GraphCreated | GraphRefu
     return GraphCreated(flow, found is None, more=has_work(flow))
 
 
-def _refusal(tx: Transaction, graph: GraphBirth, found: Flow | None) -> GraphRefused | None:
+def _refusal(tx: Transaction, graph: NewGraph, found: Flow | None) -> GraphRefused | None:
     if found is not None and (found.cancelled_at or found.digest != graph.flow.digest):
         return GraphRefused(found)
-    for birth in graph.members:
-        record = tx.record(birth.execution_id)
+    for member in graph.members:
+        record = tx.record(member.execution_id)
         if record is not None and record.flow_id != graph.flow.flow_id:
             return GraphRefused(found, record=record)
     for edge in graph.edges:
@@ -59,15 +59,15 @@ def _refusal(tx: Transaction, graph: GraphBirth, found: Flow | None) -> GraphRef
     return None
 
 
-def _write(tx: Transaction, graph: GraphBirth, flow: Flow, *, is_first: bool) -> Flow:
-    new = [birth for birth in graph.members if tx.record(birth.execution_id) is None]
+def _write(tx: Transaction, graph: NewGraph, flow: Flow, *, is_first: bool) -> Flow:
+    new = [member for member in graph.members if tx.record(member.execution_id) is None]
     edges = [edge for edge in graph.edges if tx.get(EDGES, edge_key(edge)) is None]
     _write_edges(tx, graph, edges)
     _write_header(
         tx, graph, grown(tx.flow(flow.flow_id) or flow, members=len(new), edges=len(edges))
     )
-    for birth in new:
-        insert(tx, birth)
+    for member in new:
+        insert(tx, member)
     _settle(tx, flow.flow_id, edges)
     if not is_first:
         cut_late(tx, flow.flow_id, _ids(new))
@@ -75,7 +75,7 @@ def _write(tx: Transaction, graph: GraphBirth, flow: Flow, *, is_first: bool) ->
     return tx.flow(flow.flow_id) or flow
 
 
-def _write_header(tx: Transaction, graph: GraphBirth, flow: Flow) -> None:
+def _write_header(tx: Transaction, graph: NewGraph, flow: Flow) -> None:
     if flow.incomplete and graph.is_last:
         flow = _replace(flow, incomplete=False, submit_until=0)
     elif flow.incomplete:
@@ -83,7 +83,7 @@ def _write_header(tx: Transaction, graph: GraphBirth, flow: Flow) -> None:
     keep_flow(tx, flow)
 
 
-def _write_edges(tx: Transaction, graph: GraphBirth, edges: Sequence[Edge]) -> None:
+def _write_edges(tx: Transaction, graph: NewGraph, edges: Sequence[Edge]) -> None:
     """Edges of a member with very many of them may come in several chunks: its group counts the
     missing ones as staged, and one by one they become edges that count."""
     grown_later = Counter(edge.target for edge in edges if tx.group(edge.target) is not None)
@@ -109,5 +109,5 @@ def _settle(tx: Transaction, flow_id: str, edges: Sequence[Edge]) -> None:
         settle_edges(tx, flow_id, ended)
 
 
-def _ids(births: Sequence[Birth]) -> list[str]:
-    return [birth.execution_id for birth in births]
+def _ids(members: Sequence[NewExecution]) -> list[str]:
+    return [member.execution_id for member in members]

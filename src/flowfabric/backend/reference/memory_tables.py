@@ -112,7 +112,7 @@ class MemoryTables(Tables):
 
     def journal_rows(self, execution_id: str, after: int, limit: int) -> list[JournalRow]:
         rows = self._tables[JOURNAL].by_key
-        # A bare number sorts before the entry that bears it.
+        # A bare number sorts before the entry that has it.
         orders = self._shelves["journal"].walk((execution_id,), (after + 1,), limit)
         return [rows[(execution_id, name, seq)] for _, name, seq in orders]
 

@@ -20,10 +20,10 @@ from flowfabric.backend.reference.tables import (
     owned_keys,
 )
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.core.birth import rank_shift_of
 from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
 from flowfabric.core.graph import edge_key
 from flowfabric.core.ids import partition_of
+from flowfabric.core.new_execution import rank_shift_of
 from flowfabric.core.record import Record
 from flowfabric.core.retention import (
     LOG_ENTRIES,

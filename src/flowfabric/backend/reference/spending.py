@@ -7,7 +7,7 @@ import msgspec
 from flowfabric.backend.reference.budgeting import Budgets
 from flowfabric.backend.reference.limit_tables import LEDGERS, MARKS
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.waiters import woken_at_budgets
+from flowfabric.backend.reference.waiters import admissible_at_budgets
 from flowfabric.core.events import LogEntry
 from flowfabric.core.limits.asks import (
     DEDUP_MS,
@@ -105,7 +105,7 @@ def start_release(tx: Transaction, items: Sequence[Release]) -> Callable[[Releas
         lowered = taken_back(chain, ledger, tx.now)
         budgets.put(lowered)
         tx.put(LEDGERS, key, None)
-        return Freed(woken_at_budgets(tx, lowered))
+        return Freed(admissible_at_budgets(tx, lowered))
 
     return release
 
@@ -125,6 +125,6 @@ def start_reset(tx: Transaction, items: Sequence[Reset]) -> Callable[[Reset], Fr
             budgets.put((after,))
         if after is None:
             return Freed(is_done=False, next_reset_at=budget.next_reset_at)
-        return Freed(woken_at_budgets(tx, (after,)), next_reset_at=after.next_reset_at)
+        return Freed(admissible_at_budgets(tx, (after,)), next_reset_at=after.next_reset_at)
 
     return reset_one

@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from flowfabric.backend.base import LOG_BELL, end_bell, lane_bell, stream_bell
+from flowfabric.backend.base import LOG_TOPIC, end_topic, lane_topic, stream_topic
 from flowfabric.backend.reference.tables import (
     ATTEMPTS,
     BLOBS,
@@ -47,7 +47,7 @@ class Transaction:
         self.tables = tables
         self.now = now
         self.searchable = searchable
-        self.rings: set[str] = set()
+        self.topics: set[str] = set()
         self.rows_written = 0
         # What became of siblings that were to be cut.
         self.siblings: list[str] = []
@@ -72,7 +72,7 @@ class Transaction:
                     layer.pop(key, None)
                 else:
                     layer[key] = old
-            # Its rings stay: a bell too many is harmless.
+            # Its topics stay: a needless notification is harmless.
             del self._log[logged:]
             del self.siblings[counted:]
             raise
@@ -159,8 +159,8 @@ class Transaction:
         for record in records:
             seen[record.execution_id] = record
 
-    def ring(self, bell: str) -> None:
-        self.rings.add(bell)
+    def notify(self, topic: str) -> None:
+        self.topics.add(topic)
 
     # ---- rows around a record
 
@@ -237,12 +237,12 @@ class Transaction:
     def _ring_for(self, step: Step) -> None:
         before, after = step.before, step.after
         if is_offered(after) and not (before and is_offered(before)):
-            self.rings.add(lane_bell(after.namespace, after.lane))
+            self.topics.add(lane_topic(after.namespace, after.lane))
         attempt = step.ended or after.attempt
         if attempt is not None and attempt.closed_at == self.now:
-            self.rings.add(stream_bell(after.execution_id, attempt.index))
+            self.topics.add(stream_topic(after.execution_id, attempt.index))
         if after.state in FINAL and not (before and before.state in FINAL):
-            self.rings.add(end_bell(after.execution_id))
+            self.topics.add(end_topic(after.execution_id))
 
     def put_blobs(self, execution_id: str, blobs: Mapping[Blob, bytes | None]) -> None:
         for name, body in blobs.items():
@@ -296,7 +296,7 @@ class Transaction:
             entry = msgspec.structs.replace(entry, tags=shown)
         self._log.append(entry)
         self.rows_written += 1
-        self.rings.add(LOG_BELL)
+        self.topics.add(LOG_TOPIC)
 
     def count_sibling(self, fate: str) -> None:
         self.siblings.append(fate)

@@ -9,7 +9,7 @@ from flowfabric.backend.reference.gating import Gates
 from flowfabric.backend.reference.limit_tables import ENTRIES, GATES, SLOTS
 from flowfabric.backend.reference.tables import Table
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.waiters import unlist, woken_at_gate
+from flowfabric.backend.reference.waiters import admissible_at_gate, unlist
 from flowfabric.core.limits.asks import Extend, Freed, Vacate
 from flowfabric.core.limits.gates import Entry, Gate, Slot, extend
 
@@ -59,7 +59,7 @@ def start_vacate(tx: Transaction, items: Sequence[Vacate]) -> Callable[[Vacate],
             return Freed()
         # What ended by itself makes room too, and nobody else would tell.
         gates.relieved.discard(item.gate)
-        return Freed(woken_at_gate(tx, item.gate))
+        return Freed(admissible_at_gate(tx, item.gate))
 
     return vacate
 

@@ -4,13 +4,13 @@ from flowfabric.backend.reference.limit_tables import GATES, WAITER_RANKS, WAITE
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.core.limits.budgets import Chain, closed
 from flowfabric.core.limits.gates import (
+    MOST_ADMISSIBLE,
     MOST_LOOKS,
-    MOST_WOKEN,
+    Admissible,
     Waiter,
-    Woken,
+    admissible,
     budget_list,
     choose,
-    woken,
 )
 
 
@@ -24,7 +24,7 @@ def unlist(tx: Transaction, limit: str, execution_id: str) -> None:
         tx.put(WAITERS, key, None)
 
 
-def woken_at_gate(tx: Transaction, name: str) -> tuple[Woken, ...]:
+def admissible_at_gate(tx: Transaction, name: str) -> tuple[Admissible, ...]:
     """The best waiters of a gate that fit in now; they are taken off its list."""
     gate = tx.get(GATES, name)
     if gate is None:
@@ -34,29 +34,29 @@ def woken_at_gate(tx: Transaction, name: str) -> tuple[Woken, ...]:
     fitting, gone = choose(gate, waiting, tx.now)
     for execution_id in gone:
         tx.put(WAITERS, (name, execution_id), None)
-    return _told(tx, name, fitting[:MOST_WOKEN])
+    return _told(tx, name, fitting[:MOST_ADMISSIBLE])
 
 
-def woken_at_budgets(tx: Transaction, chain: Chain) -> tuple[Woken, ...]:
+def admissible_at_budgets(tx: Transaction, chain: Chain) -> tuple[Admissible, ...]:
     """The best waiters of every level of a chain that is open now, a hundred of them together."""
-    told: list[Woken] = []
+    told: list[Admissible] = []
     for level in chain:
-        if closed((level,)) is None and len(told) < MOST_WOKEN:
-            told += _woken_at_budget(tx, level.budget_id, MOST_WOKEN - len(told))
+        if closed((level,)) is None and len(told) < MOST_ADMISSIBLE:
+            told += _admissible_at_budget(tx, level.budget_id, MOST_ADMISSIBLE - len(told))
     return tuple(told)
 
 
-def _woken_at_budget(tx: Transaction, budget_id: str, most: int) -> tuple[Woken, ...]:
+def _admissible_at_budget(tx: Transaction, budget_id: str, most: int) -> tuple[Admissible, ...]:
     name = budget_list(budget_id)
     rows = tx.ordered(WAITER_RANKS, (name,), None, None, most)
     return _told(tx, name, [(execution_id, waiter) for (_, execution_id), waiter in rows])
 
 
-def _told(tx: Transaction, name: str, waiting: list[tuple[str, Waiter]]) -> tuple[Woken, ...]:
+def _told(tx: Transaction, name: str, waiting: list[tuple[str, Waiter]]) -> tuple[Admissible, ...]:
     for execution_id, _ in waiting:
         tx.put(WAITERS, (name, execution_id), None)
     return tuple(
-        woken(name, execution_id, waiter)
+        admissible(name, execution_id, waiter)
         for execution_id, waiter in waiting
         if waiter.until > tx.now
     )

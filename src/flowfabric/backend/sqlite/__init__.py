@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from flowfabric.backend.bells import LocalBells
+from flowfabric.backend.notifier import LocalNotifier
 from flowfabric.backend.reference.backend import ReferenceBackend
 from flowfabric.backend.sqlite import schema
 from flowfabric.backend.sqlite.clock import Clock
@@ -52,9 +52,9 @@ def open_sqlite(
     for the disk at every commit. The end of a process takes nothing in either case.
     """
     opening = Opening(canonical(path), Clock(clock), durability, searchable, readers=readers)
-    bells = LocalBells()
-    runner = SqliteRunner(opening, lambda rings: bells.ring(*rings), bells.ring_all)
-    return ReferenceBackend(runner, bells, _description(durability))
+    notifier = LocalNotifier()
+    runner = SqliteRunner(opening, lambda topics: notifier.notify(*topics), notifier.notify_all)
+    return ReferenceBackend(runner, notifier, _description(durability))
 
 
 def _description(durability: Durability) -> Description:

@@ -48,20 +48,20 @@ class Committer:
         self._tables = SqliteTables(connection, searchable)
 
     def run(self, calls: Sequence[Caller]) -> set[str]:
-        """Do the work of all calls and note each one's answer; the bells to ring."""
-        rings: set[str] = set()
+        """Do the work of all calls and note each one's answer; returns the topics to notify."""
+        topics: set[str] = set()
         for call in calls:
             call.result = []
-        self._attempt([Share(call, call.task.items) for call in calls], rings)
-        return rings
+        self._attempt([Share(call, call.task.items) for call in calls], topics)
+        return topics
 
-    def _attempt(self, shares: list[Share], rings: set[str]) -> None:
+    def _attempt(self, shares: list[Share], topics: set[str]) -> None:
         if self.broken is not None:
             self._fail(shares, self.broken)
             return
         try:
             while shares:
-                shares = self._commit_patiently(shares, rings)
+                shares = self._commit_patiently(shares, topics)
         except Exception as fault:
             kind = kind_of(fault)
             if kind == "broken":
@@ -72,19 +72,19 @@ class Committer:
                 self._blame(shares, fault)
             else:
                 for half in _halves(shares):
-                    self._attempt(half, rings)
+                    self._attempt(half, topics)
 
-    def _commit_patiently(self, shares: list[Share], rings: set[str]) -> list[Share]:
+    def _commit_patiently(self, shares: list[Share], topics: set[str]) -> list[Share]:
         for failures in range(1, _TRIES):
             try:
-                return self._commit(shares, rings)
+                return self._commit(shares, topics)
             except sqlite3.OperationalError as fault:
                 if kind_of(fault) != "busy":
                     raise
             _pause(_BACKOFF.pause_s(failures, random.random()))
-        return self._commit(shares, rings)
+        return self._commit(shares, topics)
 
-    def _commit(self, shares: list[Share], rings: set[str]) -> list[Share]:
+    def _commit(self, shares: list[Share], topics: set[str]) -> list[Share]:
         """One transaction; what is left for the next when this one became full. Answers are handed
         out only when it is safely in the file."""
         execute = self._connection.execute
@@ -102,7 +102,7 @@ class Committer:
             if self._connection.in_transaction:
                 execute("ROLLBACK")
             raise
-        rings |= tx.rings
+        topics |= tx.topics
         self._tallies.siblings.update(tx.siblings)
         left = shares[len(answers) :]
         for share, answered in zip(shares, answers, strict=False):

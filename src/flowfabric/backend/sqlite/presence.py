@@ -21,8 +21,8 @@ def enter(connection: sqlite3.Connection, path: str) -> str:
     """
     gone = [
         token
-        for token, pid, birth in connection.execute("SELECT token, pid, birth FROM process")
-        if not _is_alive(pid, birth)
+        for token, pid, start in connection.execute("SELECT token, pid, start FROM process")
+        if not _is_alive(pid, start)
     ]
     if gone:
         check(connection, path)
@@ -30,7 +30,7 @@ def enter(connection: sqlite3.Connection, path: str) -> str:
     pid = os.getpid()
     connection.execute("BEGIN IMMEDIATE")
     connection.executemany("DELETE FROM process WHERE token = ?", [(old,) for old in gone])
-    connection.execute("INSERT INTO process VALUES (?, ?, ?)", (token, pid, _birth(pid)))
+    connection.execute("INSERT INTO process VALUES (?, ?, ?)", (token, pid, _start(pid)))
     connection.execute("COMMIT")
     return token
 
@@ -52,12 +52,12 @@ def check(connection: sqlite3.Connection, path: str) -> None:
         raise Corruption(f"{path}: quick_check after an unclean stop: {'; '.join(found)}. {RESCUE}")
 
 
-def _is_alive(pid: int, birth: str) -> bool:
+def _is_alive(pid: int, start: str) -> bool:
     """Whether that very process still runs; a number given again to another one does not count."""
-    return bool(birth) and _birth(pid) == birth
+    return bool(start) and _start(pid) == start
 
 
-def _birth(pid: int) -> str:
+def _start(pid: int) -> str:
     """When a process began, told so that no other one can be mistaken for it; "" when gone."""
     try:
         with open(_BOOT, encoding="ascii") as boot, open(f"/proc/{pid}/stat", "rb") as facts:
@@ -65,10 +65,10 @@ def _birth(pid: int) -> str:
             state, *after = facts.read().rpartition(b") ")[2].split()
             return "" if state in _DEAD else f"{boot.read().strip()}/{after[18].decode()}"
     except OSError:
-        return _birth_elsewhere(pid)
+        return _start_elsewhere(pid)
 
 
-def _birth_elsewhere(pid: int) -> str:
+def _start_elsewhere(pid: int) -> str:
     """Without /proc a process is known by its number alone."""
     if os.path.exists(_BOOT):
         return ""

@@ -27,7 +27,7 @@ T = TypeVar("T")
 class SqliteRunner:
     """A file: one thread that writes, a few that read; none before `prepare` and after `close`.
 
-    `on_commit` gets the bells a commit rings, `on_foreign_change` is called when another process
+    `on_commit` gets the topics of a commit, `on_foreign_change` is called when another process
     wrote; both in the event loop that used the store last.
     """
 

@@ -89,15 +89,15 @@ class Writer:
         return group
 
     def _serve(self, group: list[Call[AnyWork]]) -> None:
-        rings: set[str] = set()
+        topics: set[str] = set()
         try:
-            rings = self._committer.run(group)
+            topics = self._committer.run(group)
         except Exception as fault:
             _log.exception("sqlite: a group of %d calls failed", len(group))
             for call in group:
                 call.error = Bug(f"sqlite: {type(fault).__name__}")
         self._upkeep.note_commit()
-        deliver(group, partial(self._hearers.on_commit, rings) if rings else None)
+        deliver(group, partial(self._hearers.on_commit, topics) if topics else None)
 
     def _look_around(self) -> None:
         try:

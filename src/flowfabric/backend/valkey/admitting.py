@@ -23,7 +23,7 @@ from flowfabric.core.limits.asks import Admission, AdmitAnswer, Admitted, Obtain
 from flowfabric.errors import FlowFabricError
 
 
-class _Bid(msgspec.Struct):
+class _Pending(msgspec.Struct):
     """One item on its way through the slots of its limits."""
 
     item: Admission
@@ -67,29 +67,31 @@ class SpreadAdmission:
         self._places = places
 
     async def admit(self, items: Sequence[Admission]) -> list[Answered[AdmitAnswer]]:
-        done: list[_Bid] = []
+        done: list[_Pending] = []
         while len(done) < len(items):
-            bids = [self._bid(item) for item in items[len(done) :]]
-            while by_tag := _next(bids):
-                shown = _shown([*done, *bids])
+            batch = [self._pending(item) for item in items[len(done) :]]
+            while by_tag := _next(batch):
+                shown = _shown([*done, *batch])
                 await asyncio.gather(
                     *(self._ask_at(tag, own, shown) for tag, own in by_tag.items())
                 )
-            sound = _sound(bids)
-            await self._undo(bids, sound)
-            done += bids[:sound]
-        return [bid.answer for bid in done]
+            sound = _sound(batch)
+            await self._undo(batch, sound)
+            done += batch[:sound]
+        return [pending.answer for pending in done]
 
-    def _bid(self, item: Admission) -> _Bid:
+    def _pending(self, item: Admission) -> _Pending:
         stages: list[tuple[str, list[AskLimit]]] = []
         for ask in map(self._places.ask, item.asks):
             if not stages or stages[-1][0] != ask.tag:
                 stages.append((ask.tag, []))
             stages[-1][1].append(ask)
-        return _Bid(item, stages)
+        return _Pending(item, stages)
 
-    async def _ask_at(self, tag: str, bids: list[_Bid], shown: list[Any]) -> None:
-        packed = [pack_admission(bid.item, bid.stages[bid.asked][1]) for bid in bids]
+    async def _ask_at(self, tag: str, batch: list[_Pending], shown: list[Any]) -> None:
+        packed = [
+            pack_admission(pending.item, pending.stages[pending.asked][1]) for pending in batch
+        ]
         replies: Sequence[Any]
         try:
             reply = await self._calls.run(
@@ -98,19 +100,19 @@ class SpreadAdmission:
             replies = reply.head
         except FlowFabricError as fault:
             # Only those whose limits cannot be asked are not let through.
-            replies = [fault] * len(bids)
-        for bid, reply in zip(bids, replies, strict=True):
-            bid.hear(tag, reply)
+            replies = [fault] * len(batch)
+        for pending, reply in zip(batch, replies, strict=True):
+            pending.hear(tag, reply)
 
-    async def _undo(self, bids: list[_Bid], sound: int) -> None:
+    async def _undo(self, batch: list[_Pending], sound: int) -> None:
         """Take back what refused items got, and everything of those that are asked again."""
         undone: dict[str, list[Any]] = {}
-        for index in reversed(range(len(bids))):
-            bid = bids[index]
-            changes = [] if bid.is_in and index < sound else bid.changes
-            for tag, some in (*changes, *(bid.listing if index >= sound else ())):
+        for index in reversed(range(len(batch))):
+            pending = batch[index]
+            changes = [] if pending.is_in and index < sound else pending.changes
+            for tag, some in (*changes, *(pending.listing if index >= sound else ())):
                 if some:
-                    own = Restoring(bid.item.execution_id, bid.item.holder, some)
+                    own = Restoring(pending.item.execution_id, pending.item.holder, some)
                     undone.setdefault(tag, []).append(own)
         await asyncio.gather(*(self._restore(tag, own) for tag, own in undone.items()))
 
@@ -122,38 +124,38 @@ class SpreadAdmission:
             return
 
 
-def _next(bids: list[_Bid]) -> dict[str, list[_Bid]]:
+def _next(batch: list[_Pending]) -> dict[str, list[_Pending]]:
     """Whom to ask next, by slot. Nobody is asked where one before it has still to be."""
-    by_tag: dict[str, list[_Bid]] = {}
+    by_tag: dict[str, list[_Pending]] = {}
     taken: set[str] = set()
-    for bid in bids:
-        left = [tag for tag, _ in bid.stages[bid.asked :]] if bid.is_in else []
+    for pending in batch:
+        left = [tag for tag, _ in pending.stages[pending.asked :]] if pending.is_in else []
         if left and left[0] not in taken:
-            by_tag.setdefault(left.pop(0), []).append(bid)
+            by_tag.setdefault(left.pop(0), []).append(pending)
         taken.update(left)
     return by_tag
 
 
-def _sound(bids: list[_Bid]) -> int:
-    """How many bids, from the first, were answered as if asked one after the other: up to one whose
+def _sound(batch: list[_Pending]) -> int:
+    """How many, from the first, were answered as if asked one after the other: up to one whose
     answer depends on what another got before it that is now undone."""
     tainted: set[str] = set()
-    for index, bid in enumerate(bids):
-        if not tainted.isdisjoint((bid.gate, bid.item.execution_id)):
+    for index, pending in enumerate(batch):
+        if not tainted.isdisjoint((pending.gate, pending.item.execution_id)):
             return index
-        if not bid.is_in and bid.changes:
-            tainted.update(one.gate for one in bid.obtained)
-            tainted.add(bid.item.execution_id)
-    return len(bids)
+        if not pending.is_in and pending.changes:
+            tainted.update(one.gate for one in pending.obtained)
+            tainted.add(pending.item.execution_id)
+    return len(batch)
 
 
-def _shown(bids: list[_Bid]) -> list[tuple[str, int, int]]:
+def _shown(batch: list[_Pending]) -> list[tuple[str, int, int]]:
     """What dry items were shown so far: gate, slots, entries."""
     slots: Counter[str] = Counter()
     entries: Counter[str] = Counter()
-    for bid in bids:
-        if bid.item.dry and bid.is_in:
-            for one in bid.obtained:
+    for pending in batch:
+        if pending.item.dry and pending.is_in:
+            for one in pending.obtained:
                 slots[one.gate] += one.slot
                 entries[one.gate] += one.entry
     return [(gate, slots[gate], entries[gate]) for gate in slots]

@@ -5,11 +5,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from flowfabric.backend.base import Bells
+from flowfabric.backend.base import Notifier
 from flowfabric.backend.tallies import Tallies
 from flowfabric.backend.types import CLUSTER_SLOTS, ClaimRequest, Description, Finished
 from flowfabric.backend.valkey.applying import ApplyMechanism
-from flowfabric.backend.valkey.bells import StoreBells, ValkeyBells
 from flowfabric.backend.valkey.boot import Demands, Waits, check_servers
 from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.claiming import ClaimMechanism
@@ -20,6 +19,7 @@ from flowfabric.backend.valkey.library import INTERFACE
 from flowfabric.backend.valkey.limiting import LimitMechanism
 from flowfabric.backend.valkey.loading import Functions, Loads
 from flowfabric.backend.valkey.node import Node
+from flowfabric.backend.valkey.notifier import StoreNotifier, ValkeyNotifier
 from flowfabric.backend.valkey.presence import PresenceMechanism
 from flowfabric.backend.valkey.reading import ReadMechanism
 from flowfabric.backend.valkey.replication import Replication
@@ -61,7 +61,7 @@ def standalone(node: Node, opening: Opening) -> "ValkeyBackend":
     topology = Watched(node) if isinstance(node, WatchedNode) else Standalone(node)
     functions = functions_of(topology, opening)
     calls = Calls(functions, opening.counts, opening.clock, opening.searchable)
-    return ValkeyBackend(calls, ValkeyBells(node, calls.tallies), opening)
+    return ValkeyBackend(calls, ValkeyNotifier(node, calls.tallies), opening)
 
 
 class ValkeyBackend(
@@ -76,9 +76,9 @@ class ValkeyBackend(
     FeedMechanism,
     UpkeepMechanism,
 ):
-    def __init__(self, calls: Calls, bells: StoreBells, opening: Opening) -> None:
+    def __init__(self, calls: Calls, notifier: StoreNotifier, opening: Opening) -> None:
         self._calls = calls
-        self._bells = bells
+        self._notifier = notifier
         self._opening = opening
         self._functions = calls.functions
         self._topology = calls.topology
@@ -105,8 +105,8 @@ class ValkeyBackend(
     def tallies(self) -> Tallies:
         return self._calls.tallies
 
-    def bells(self) -> Bells:
-        return self._bells
+    def notifier(self) -> Notifier:
+        return self._notifier
 
     async def prepare(self) -> None:
         await self._topology.open()
@@ -115,7 +115,7 @@ class ValkeyBackend(
         self._server_version, self._durability = facts.server_version, facts.durability
         await self._functions.prepare()
         await self._probe()
-        self._bells.start()
+        self._notifier.start()
 
     async def _probe(self) -> None:
         """Functions build keys from the one that is declared; some services forbid that."""
@@ -144,6 +144,6 @@ class ValkeyBackend(
         return await self._calls.server_now()
 
     async def close(self) -> None:
-        await self._bells.close()
+        await self._notifier.close()
         await self._calls.settled()
         await self._topology.close()

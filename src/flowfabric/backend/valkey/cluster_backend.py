@@ -11,8 +11,8 @@ from flowfabric.backend.base import Answered
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, DuePage
 from flowfabric.backend.valkey.backend import Opening, ValkeyBackend, functions_of
 from flowfabric.backend.valkey.cluster import Cluster
-from flowfabric.backend.valkey.cluster_bells import ClusterBells
 from flowfabric.backend.valkey.cluster_calls import ClusterCalls
+from flowfabric.backend.valkey.cluster_notifier import ClusterNotifier
 from flowfabric.backend.valkey.due_pages import merged
 from flowfabric.backend.valkey.fanning import ask_all, ask_reachable, ask_tags
 from flowfabric.backend.valkey.keys import CONFIG
@@ -30,9 +30,9 @@ class ClusterBackend(ValkeyBackend):
     def __init__(self, cluster: Cluster, opening: Opening) -> None:
         functions = functions_of(cluster, opening)
         calls = ClusterCalls(functions, opening.counts, opening.clock, opening.searchable)
-        bells = ClusterBells(cluster, opening.counts, calls.tallies)
-        super().__init__(calls, bells, opening)
-        self._claims = SpreadClaims(calls, bells)
+        notifier = ClusterNotifier(cluster, opening.counts, calls.tallies)
+        super().__init__(calls, notifier, opening)
+        self._claims = SpreadClaims(calls, notifier)
         self._retelling: asyncio.Task[None] | None = None
         self._retell_at = 0.0
 

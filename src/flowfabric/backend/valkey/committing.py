@@ -145,7 +145,7 @@ class Commits:
             digests=snapshot.digests,
             puts=puts,
             log=[pack_entry(entry) for entry in decided.tables.log],
-            topics=sorted(decided.tx.rings),
+            topics=sorted(decided.tx.topics),
         )
         function = "commit_freeing" if place.is_freeing else "commit"
         reply = await self._calls.run(function, place.key, request, args)

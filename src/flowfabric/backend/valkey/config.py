@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from flowfabric.backend.base import CONFIG_BELL
+from flowfabric.backend.base import CONFIG_TOPIC
 from flowfabric.backend.reference import config
 from flowfabric.backend.reference.tables import CONFIG
 from flowfabric.backend.reference.work import Work
 from flowfabric.backend.types import ConfigDocument, ConfigPut, PutAnswer
 from flowfabric.backend.valkey import keys
-from flowfabric.backend.valkey.bells import StoreBells
 from flowfabric.backend.valkey.calls import Calls, Read
 from flowfabric.backend.valkey.committing import Commits, Place, all_answered
 from flowfabric.backend.valkey.keys import stored_key, tag_of
+from flowfabric.backend.valkey.notifier import StoreNotifier
 from flowfabric.backend.valkey.packing import Args
 from flowfabric.backend.valkey.snapshots import Snapshot
 from flowfabric.backend.valkey.stored_tables import Stored, StoredTables, Writing
@@ -23,7 +23,7 @@ _TAG: Final = tag_of(keys.CONFIG)
 
 class ConfigMechanism:
     _calls: Calls
-    _bells: StoreBells
+    _notifier: StoreNotifier
 
     async def config_get(self, names: Sequence[str]) -> list[ConfigDocument | None]:
         return await Commits(self._calls).read(_place(names), partial(config.get, names=names))
@@ -32,7 +32,7 @@ class ConfigMechanism:
         work = Work("config_put", config.start_put, puts)
         answers = await Commits(self._calls).run(work, _place([put.name for put in puts]))
         # Who asks in this process behind this call must not be answered from before it.
-        self._bells.ring(CONFIG_BELL)
+        self._notifier.notify(CONFIG_TOPIC)
         return all_answered(answers)
 
     async def config_list(self, prefix: str, after: str, limit: int) -> list[ConfigDocument]:

@@ -16,7 +16,7 @@ class Member(NamedTuple):
     group_argument: int
 
 
-class NewGraph(Request):
+class CreateGraph(Request):
     """ff1_graph. Edges are as `ff.insert_edges` takes them."""
 
     tag: str

@@ -18,7 +18,7 @@ from flowfabric.backend.valkey.calls import Read, Reply, side_by_side
 from flowfabric.backend.valkey.committing import Commits, Place
 from flowfabric.backend.valkey.edge_lists import ALL, INCOMING, OUTGOING, flat_lists
 from flowfabric.backend.valkey.fanning import fetch
-from flowfabric.backend.valkey.flow_requests import NewGraph, OneFlow
+from flowfabric.backend.valkey.flow_requests import CreateGraph, OneFlow
 from flowfabric.backend.valkey.graph_packing import (
     Members,
     pack_cancel,
@@ -43,10 +43,10 @@ from flowfabric.backend.valkey.limit_upkeep import attach
 from flowfabric.backend.valkey.packing import Args, decode
 from flowfabric.backend.valkey.searching import SearchMechanism, Shelves, Spot
 from flowfabric.backend.valkey.stored_flows import tables_of
-from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.flow_plan import FlowAnswer, FlowApplied, FlowPlan, FlowRefused
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.ids import partition_of, uuid_of
+from flowfabric.core.new_execution import NewExecution, NewGraph
 from flowfabric.core.states import STATES, public_state
 
 # Of small graphs that share a call.
@@ -70,7 +70,7 @@ class FlowMechanism(SearchMechanism):
     # ---- changes
 
     async def create_graph(
-        self, items: Sequence[GraphBirth]
+        self, items: Sequence[NewGraph]
     ) -> list[Answered[GraphCreated | GraphRefused]]:
         """A new graph is written by a function; the reference adds to one that is known."""
         answers: list[Any] = [None] * len(items)
@@ -82,8 +82,8 @@ class FlowMechanism(SearchMechanism):
         await attach(self._calls, _charged(items, answers))
         return answers
 
-    async def _create_new(self, items: Sequence[GraphBirth]) -> list[Any]:
-        def create(graphs: list[GraphBirth]) -> Awaitable[list[Any]]:
+    async def _create_new(self, items: Sequence[NewGraph]) -> list[Any]:
+        def create(graphs: list[NewGraph]) -> Awaitable[list[Any]]:
             return self._calls.batches(
                 "graph",
                 graphs,
@@ -103,10 +103,10 @@ class FlowMechanism(SearchMechanism):
 
         return await Commits(self._calls).run_each(work, place)
 
-    def _pack_graph(self, graph: GraphBirth, args: Args) -> NewGraph:
+    def _pack_graph(self, graph: NewGraph, args: Args) -> CreateGraph:
         searchable, flow = self._calls.searchable, graph.flow
         members = Members(graph, args, searchable)
-        return NewGraph(
+        return CreateGraph(
             tag=self._flow_tag(flow.flow_id),
             flow_id=flow.flow_id,
             flow=pack_flow(flow, searchable),
@@ -233,9 +233,9 @@ def _edges(query: EdgeQuery, reply: Any) -> Iterator[Edge]:
     return edges_of(query.flow_id, [query.id.encode(), reply] if reply is not None else [])
 
 
-def _in_calls(graphs: Sequence[GraphBirth]) -> list[list[GraphBirth]]:
+def _in_calls(graphs: Sequence[NewGraph]) -> list[list[NewGraph]]:
     """Small graphs share a call. A large one may be as large as a call may be."""
-    calls: list[list[GraphBirth]] = []
+    calls: list[list[NewGraph]] = []
     room = 0
     for graph in graphs:
         if not calls or len(graph.members) > room:
@@ -247,8 +247,8 @@ def _in_calls(graphs: Sequence[GraphBirth]) -> list[list[GraphBirth]]:
 
 
 def _charged(
-    items: Sequence[GraphBirth], answers: Sequence[Answered[GraphCreated | GraphRefused]]
-) -> Iterator[Birth]:
+    items: Sequence[NewGraph], answers: Sequence[Answered[GraphCreated | GraphRefused]]
+) -> Iterator[NewExecution]:
     """New members with budgets, which are to know of them."""
     for graph, answer in zip(items, answers, strict=True):
         if isinstance(answer, GraphCreated) and not answer.was_whole:
@@ -260,7 +260,7 @@ def _fill(answers: list[Any], places: Sequence[int], found: Sequence[Any]) -> No
         answers[place] = answer
 
 
-def _graph_answer(graph: GraphBirth, answer: list[Any], _: Reply) -> GraphCreated | None:
+def _graph_answer(graph: NewGraph, answer: list[Any], _: Reply) -> GraphCreated | None:
     """None of a graph that is known already."""
     if answer[0] == "known":
         return None

@@ -19,9 +19,9 @@ from flowfabric.backend.valkey.packing import (
     static_text,
 )
 from flowfabric.backend.valkey.requests import Shape
-from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.flow_plan import FlowPlan
 from flowfabric.core.graph import Edge
+from flowfabric.core.new_execution import NewExecution, NewGraph
 from flowfabric.core.upstreams import Upstream
 
 
@@ -45,27 +45,27 @@ def put_edges(edges: Sequence[Edge], args: Args) -> list[Any]:
 
 
 class Members:
-    """The births of a graph, flat; what they have in common is sent once."""
+    """The members of a graph, flat; what they have in common is sent once."""
 
-    def __init__(self, graph: GraphBirth, args: Args, searchable: Searchable) -> None:
+    def __init__(self, graph: NewGraph, args: Args, searchable: Searchable) -> None:
         self.shapes: list[Shape] = []
         self.flat: list[Any] = []
         self._numbers: dict[bytes, int] = {}
         groups = {group.target: encode(pack_group(group)[1]) for group in graph.groups}
-        for birth in graph.members:
-            group = groups.get(birth.execution_id)
+        for member in graph.members:
+            group = groups.get(member.execution_id)
             self.flat += Member(
-                id=birth.execution_id,
-                shape=self._shape(birth, searchable),
+                id=member.execution_id,
+                shape=self._shape(member, searchable),
                 static_argument=args.put(
-                    static_text(birth.execution_id, static_rest(birth.record))
+                    static_text(member.execution_id, static_rest(member.record))
                 ),
-                input_argument=args.put(birth.input) if birth.input else 0,
+                input_argument=args.put(member.input) if member.input else 0,
                 group_argument=args.put_once(group) if group else 0,
             )
 
-    def _shape(self, birth: Birth, searchable: Searchable) -> int:
-        shape = pack_shape(birth, searchable)
+    def _shape(self, member: NewExecution, searchable: Searchable) -> int:
+        shape = pack_shape(member, searchable)
         packed = encode(shape)
         number = self._numbers.get(packed, 0)
         if not number:

@@ -64,7 +64,7 @@ def _view(view: View) -> str:
 
 
 def _fixed(view: View) -> str:
-    """A view in which a record stands in one place from its birth to its purge."""
+    """A view in which a record stands in one place from its creation to its purge."""
     sets = _OWN if view.name in OF_PARTITIONS else "shelf"
     return f"""-- {view.name}
 if not before then
@@ -102,7 +102,7 @@ end"""
 def _noticed(view: View) -> str:
     match view.name:
         case "claimable":
-            return f"queued(c, new, after[{AT['rank']}], not old and lane.bell)"
+            return f"queued(c, new, after[{AT['rank']}], not old and lane.topic)"
         case "timers":
             return f"timed(c, shelf.tag, after[{AT['due_at']}])"
         case _:

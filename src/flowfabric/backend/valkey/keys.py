@@ -10,9 +10,9 @@ from flowfabric.core.states import STATES
 PREFIX: Final = "ff:"
 CONFIG: Final = "ff:p:{cfg}"
 REVISION: Final = "ff:rev:{cfg}"
-# Bells of a standalone server have a channel each; in a cluster each partition has one.
-BELL: Final = "ff:bell:"
-# Whoever listens to a bell of a single execution listens to this one too.
+# On a standalone server each topic has a channel, in a cluster each partition.
+CHANNEL: Final = "ff:topic:"
+# Whoever subscribes to a topic of a single execution subscribes to this one too.
 WATCHED: Final = "watched"
 # Behind the prefix of a key: what it holds.
 KINDS: Final = {
@@ -162,5 +162,5 @@ def queue_view(req_set: str, namespace: str, lane: str) -> str:
 
 
 def tag_view(namespace: str, name: str, value: str) -> str:
-    """The name, in its partition, of the records of a namespace that bear a tag."""
+    """The name, in its partition, of the records of a namespace that have a tag."""
     return f"tag:{namespace}:{len(name.encode())}:{name}:{value}"

@@ -40,7 +40,7 @@ FILES: Final = (
     "keys",
     "record",
     "events",
-    "bells",
+    "topics",
     "hints",
     "views",
     "step",

@@ -24,7 +24,7 @@ from flowfabric.core.limits.budgets import (
     past_exact,
     unknown_dimension,
 )
-from flowfabric.core.limits.gates import BUDGET, QUOTA, Woken, reason_of_limit
+from flowfabric.core.limits.gates import BUDGET, QUOTA, Admissible, reason_of_limit
 from flowfabric.errors import BudgetNotFound, Bug, Corruption, FlowFabricError
 
 Raw = list[Any]
@@ -62,7 +62,7 @@ def budget_answer(answer: Raw) -> BudgetAnswer:
         case ["reserved", until]:
             return Reserved(until)
         case ["freed", told, is_done, next_reset_at]:
-            return Freed(woken_of(BUDGET, told), is_done, next_reset_at)
+            return Freed(admissible_of(BUDGET, told), is_done, next_reset_at)
         case _:
             raise Bug(f"limits: answered {answer[0]}")
 
@@ -80,16 +80,16 @@ def gate_answer(gate: str, answer: Raw) -> Freed | bool | FlowFabricError:
         case ["held", is_held]:
             return bool(is_held)
         case ["freed", told, is_done, next_reset_at]:
-            return Freed(woken_of(gate, told), is_done, next_reset_at)
+            return Freed(admissible_of(gate, told), is_done, next_reset_at)
         case _:
             raise Bug(f"limits: answered {answer[0]}")
 
 
-def woken_of(limit: str, told: list[str]) -> tuple[Woken, ...]:
+def admissible_of(limit: str, told: list[str]) -> tuple[Admissible, ...]:
     """Waiters of one limit, which come as execution, grant, execution, grant."""
     reason = reason_of_limit(limit)
     pairs = zip(told[::2], told[1::2], strict=True)
-    return tuple(Woken(execution_id, reason, grant_id) for execution_id, grant_id in pairs)
+    return tuple(Admissible(execution_id, reason, grant_id) for execution_id, grant_id in pairs)
 
 
 def admit_answer(heard: Raw) -> AdmitAnswer | FlowFabricError:

@@ -11,13 +11,13 @@ from flowfabric.backend.valkey.fanning import ask_each
 from flowfabric.backend.valkey.keys import key_of
 from flowfabric.backend.valkey.limit_places import Places, places_in
 from flowfabric.backend.valkey.limit_requests import Attaching
-from flowfabric.core.birth import Birth
+from flowfabric.core.new_execution import NewExecution
 from flowfabric.core.record import Record
 
 
-async def attach(calls: Calls, births: Iterable[Birth]) -> None:
+async def attach(calls: Calls, executions: Iterable[NewExecution]) -> None:
     """List new executions with their budgets."""
-    charged = ((birth.execution_id, birth.record.budget_ids) for birth in births)
+    charged = ((new.execution_id, new.record.budget_ids) for new in executions)
     pairs = _pairs(places_in(calls.counts), charged)
     await _ask_each_node(
         calls, "attach", pairs, lambda tags: [Attaching(tag, pairs[tag], (), ()) for tag in tags]

@@ -1,4 +1,4 @@
-"""Records, births, plans and claims as packed arrays, and back.
+"""Records, new executions, plans and claims as packed arrays, and back.
 
 What goes in: one msgpack argument per batch, and bodies as raw arguments behind it, named by their
 number. Unset is `false` (in requests), `""` or 0 (in rows), never nil; binary is never inside

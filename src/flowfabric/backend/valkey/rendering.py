@@ -15,7 +15,6 @@ from flowfabric.backend.valkey import edge_lists, keys, layout, limit_layout
 from flowfabric.backend.valkey.graph_tables import GRAPH_PLACES
 from flowfabric.backend.valkey.request_places import REQUESTS
 from flowfabric.core import (
-    birth,
     documents,
     events,
     flow_cancel,
@@ -26,6 +25,7 @@ from flowfabric.core import (
     journal,
     lease,
     merge_patch,
+    new_execution,
     plan,
     record,
     retention,
@@ -44,7 +44,7 @@ MODULES: Final[dict[str, ModuleType]] = {
     for module in (
         asks,
         base,
-        birth,
+        new_execution,
         budgets,
         documents,
         edge_lists,

@@ -27,7 +27,7 @@ class Call(Request):
 # ---- executions
 
 
-class NewExecution(Request):
+class CreateExecution(Request):
     """ff1_create"""
 
     id: str

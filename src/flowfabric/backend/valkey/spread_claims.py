@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from flowfabric.backend.base import lane_bell
+from flowfabric.backend.base import lane_topic
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, Offer
 from flowfabric.backend.valkey.calls import Reply, read_answer
 from flowfabric.backend.valkey.claiming import claim_answer, pack_claim
@@ -40,14 +40,14 @@ _Place = tuple[float, str, str]
 Ids = tuple[str, str]
 
 
-class LaneBells(Protocol):
-    """What claims want to know of the bells of lanes."""
+class LaneNotifier(Protocol):
+    """What claims need of the topics of lanes."""
 
-    def rung(self, name: str) -> set[str]:
-        """Partitions that have rung and were not looked at since."""
+    def notified(self, name: str) -> set[str]:
+        """Partitions that were notified and were not looked at since."""
         ...
 
-    def ring(self, *names: str) -> None: ...
+    def notify(self, *topics: str) -> None: ...
 
 
 class _Share(msgspec.Struct, frozen=True):
@@ -59,9 +59,9 @@ class _Share(msgspec.Struct, frozen=True):
 
 
 class SpreadClaims:
-    def __init__(self, calls: ClusterCalls, bells: LaneBells) -> None:
+    def __init__(self, calls: ClusterCalls, notifier: LaneNotifier) -> None:
         self._calls = calls
-        self._bells = bells
+        self._notifier = notifier
         self._everywhere = [f"{{fp:{number}}}" for number in range(calls.counts.flow)]
         self._away: dict[Node | str, float] = {}
         self._reminders: set[str] = set()
@@ -84,18 +84,18 @@ class SpreadClaims:
         return ClaimAnswer(tuple(search.offers), search.more, search.now)
 
     async def _heads(self, request: ClaimRequest, lane: str) -> tuple[Heads, int]:
-        bell = lane_bell(request.namespace, lane)
-        rung = self._bells.rung(bell)
+        topic = lane_topic(request.namespace, lane)
+        notified = self._notifier.notified(topic)
         reply = await self._hints(request, lane)
         if reply is None:
-            self._remind(bell)
+            self._remind(topic)
             return dict.fromkeys(self._everywhere, _UNKNOWN), 0
         heads: Heads = {}
         for flat in reply.checked():
             for name, rank in zip(flat[::2], map(float, flat[1::2]), strict=True):
                 tag = name.decode()
                 heads[tag] = min(rank, heads.get(tag, _UNKNOWN))
-        for tag in rung:
+        for tag in notified:
             heads.setdefault(tag, _UNKNOWN)
         return heads, reply.now
 
@@ -186,7 +186,7 @@ class SpreadClaims:
     ) -> Sequence[Offer]:
         """The offers of a partition; its head becomes what it is after them."""
         del heads[share.tag]
-        self._bells.rung(lane_bell(search.request.namespace, lane)).discard(share.tag)
+        self._notifier.notified(lane_topic(search.request.namespace, lane)).discard(share.tag)
         if isinstance(answer, TransportError):
             self._missed(share.tag, answer, lane, search)
             return ()
@@ -222,7 +222,7 @@ class SpreadClaims:
         answer = read_answer(request, reply.head[0], reply, claim_answer)
         if isinstance(answer, ClaimAnswer) and answer.offers:
             self._late.keep(request, answer)
-            self._bells.ring(lane_bell(request.namespace, request.lanes[0]))
+            self._notifier.notify(lane_topic(request.namespace, request.lanes[0]))
 
     def _leave_alone(self, tag: str, fault: TransportError) -> None:
         """A partition that is being moved, or all of a server that is away."""
@@ -232,17 +232,17 @@ class SpreadClaims:
     def _missed(self, tag: str, fault: TransportError, lane: str, search: "_Search") -> None:
         self._leave_alone(tag, fault)
         search.is_missed = True
-        self._remind(lane_bell(search.request.namespace, lane))
+        self._remind(lane_topic(search.request.namespace, lane))
 
-    def _remind(self, bell: str) -> None:
+    def _remind(self, topic: str) -> None:
         """Have somebody look again when those that were left alone may be back."""
-        if bell not in self._reminders:
-            self._reminders.add(bell)
-            asyncio.get_running_loop().call_later(_AWAY_S, self._look_again, bell)
+        if topic not in self._reminders:
+            self._reminders.add(topic)
+            asyncio.get_running_loop().call_later(_AWAY_S, self._look_again, topic)
 
-    def _look_again(self, bell: str) -> None:
-        self._reminders.discard(bell)
-        self._bells.ring(bell)
+    def _look_again(self, topic: str) -> None:
+        self._reminders.discard(topic)
+        self._notifier.notify(topic)
 
     def _leave_out_away(self, lane: str, heads: Heads, search: "_Search") -> None:
         if not self._away:
@@ -251,7 +251,7 @@ class SpreadClaims:
             if tag in self._away or self._server_of(tag) in self._away:
                 del heads[tag]
                 search.is_missed = True
-                self._remind(lane_bell(search.request.namespace, lane))
+                self._remind(lane_topic(search.request.namespace, lane))
 
     def _server_of(self, tag: str) -> Node | str:
         """The partition itself while nobody knows."""

@@ -163,12 +163,12 @@ def _entry(_: Any, replies: list[Any]) -> Entry | None:
 
 def _drop_slot(writing: Writing, _: Args) -> list[Any]:
     gate, execution_id = writing.key
-    return ["standing", gate, "s", execution_id]
+    return ["gate_row", gate, "s", execution_id]
 
 
 def _drop_entry(writing: Writing, _: Args) -> list[Any]:
     gate, execution_id = writing.key
-    return ["standing", gate, "e", execution_id]
+    return ["gate_row", gate, "e", execution_id]
 
 
 # ---- waiters

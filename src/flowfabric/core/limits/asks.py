@@ -5,7 +5,7 @@ from typing import Final, Literal
 import msgspec
 
 from flowfabric.core.limits.budgets import Amounts, Budget, Closed, Hard, Soft
-from flowfabric.core.limits.gates import Gate, Quota, Woken, key_gate, quota_gate
+from flowfabric.core.limits.gates import Admissible, Gate, Quota, key_gate, quota_gate
 
 DEDUP_MS: Final = 86_400_000
 
@@ -44,7 +44,7 @@ class Defined(msgspec.Struct, frozen=True):
     """Whether this call made it, and who may try again under the limits as they are now."""
 
     is_new: bool
-    woken: tuple[Woken, ...] = ()
+    admissible: tuple[Admissible, ...] = ()
 
 
 # ---- spend
@@ -90,7 +90,7 @@ class Reset(msgspec.Struct, frozen=True):
 class Freed(msgspec.Struct, frozen=True):
     """Who may try again, and (of a reset) whether it was done and when the next one is due."""
 
-    woken: tuple[Woken, ...] = ()
+    admissible: tuple[Admissible, ...] = ()
     is_done: bool = True
     next_reset_at: int = 0
 

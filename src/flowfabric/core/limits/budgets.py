@@ -172,7 +172,7 @@ def relimited(budget: Budget, hard: Amounts, soft: Amounts, now: int) -> Budget:
 
 
 def refusal(chain: Chain, taking: Amounts, freeing: Amounts | None = None) -> Hard | None:
-    """Whether some level cannot bear this much more. What a hold already set aside is no more:
+    """Whether some level cannot take this much more. What a hold already set aside is no more:
     it frees as much as it holds, and within that nothing is refused."""
     held = freeing or {}
     growing = [name for name in sorted(taking) if name not in held or taking[name] > held[name]]

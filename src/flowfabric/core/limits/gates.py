@@ -15,7 +15,7 @@ from flowfabric.errors import NotFound
 _replace = msgspec.structs.replace
 
 # A raised limit or a reset wakes no more than this many at once.
-MOST_WOKEN: Final = 100
+MOST_ADMISSIBLE: Final = 100
 # How many of a line are looked at to find those that fit.
 MOST_LOOKS: Final = 200
 # One step drops no more slots, entries or holds that have ended than this; what is left still
@@ -76,7 +76,7 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     grant_id: str = ""
 
 
-class Woken(msgspec.Struct, frozen=True):
+class Admissible(msgspec.Struct, frozen=True):
     """A waiter that may try again, and for what reason it was turned away."""
 
     execution_id: str
@@ -84,7 +84,7 @@ class Woken(msgspec.Struct, frozen=True):
     grant_id: str = ""
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class GateView(msgspec.Struct, frozen=True, kw_only=True):
     """How one execution stands at a gate that has just been trimmed."""
 
     gate: Gate
@@ -93,7 +93,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     oldest_at: int = 0
 
 
-class Bid(msgspec.Struct, frozen=True):
+class EntryRequest(msgspec.Struct, frozen=True):
     """Who wants in, for how long, and how many may be in at once. A resumed execution has started
     before: it spends no entry."""
 
@@ -103,7 +103,7 @@ class Bid(msgspec.Struct, frozen=True):
     rate: bool = True
 
 
-class Passed(msgspec.Struct, frozen=True):
+class Entered(msgspec.Struct, frozen=True):
     """Let through: what the gate and the execution's rows become, and what is new about them."""
 
     gate: Gate
@@ -161,9 +161,9 @@ def reason_of_limit(name: str) -> Literal["budget", "quota", "concurrency"]:
     return REASONS[name[: len(BUDGET)]]
 
 
-def woken(limit: str, execution_id: str, waiter: Waiter) -> Woken:
+def admissible(limit: str, execution_id: str, waiter: Waiter) -> Admissible:
     """Tell a waiter of this list that it may try again."""
-    return Woken(execution_id, reason_of_limit(limit), waiter.grant_id)
+    return Admissible(execution_id, reason_of_limit(limit), waiter.grant_id)
 
 
 def listed_until(look_ms: int, now: int) -> int:
@@ -171,38 +171,38 @@ def listed_until(look_ms: int, now: int) -> int:
     return now + LOOKS_LISTED * max(1, look_ms)
 
 
-def bid_of(gate: Gate, holder: str, hold_ms: int, *, cap: int, rate: bool) -> Bid:
-    """What an execution bids for: a quota brings its own cap, a key that of the execution."""
+def entry_request(gate: Gate, holder: str, hold_ms: int, *, cap: int, rate: bool) -> EntryRequest:
+    """What an execution asks for: a quota brings its own cap, a key that of the execution."""
     quota = gate.quota
     if quota is None:
-        return Bid(holder, hold_ms, cap, rate=False)
+        return EntryRequest(holder, hold_ms, cap, rate=False)
     limited = rate and quota.max_requests_per_window > 0
-    return Bid(holder, hold_ms, quota.max_concurrent, rate=limited)
+    return EntryRequest(holder, hold_ms, quota.max_concurrent, rate=limited)
 
 
-def enter(standing: Standing, bid: Bid, now: int) -> Passed | TooFast | Full:
+def enter(view: GateView, request: EntryRequest, now: int) -> Entered | TooFast | Full:
     """Let an execution in, or say why not. What it has already it keeps and need not get again."""
-    gate, slot, entry = standing.gate, standing.slot, standing.entry
-    new_entry = bid.rate and entry is None
-    new_slot = bid.cap > 0 and slot is None
+    gate, slot, entry = view.gate, view.slot, view.entry
+    new_entry = request.rate and entry is None
+    new_slot = request.cap > 0 and slot is None
     quota = gate.quota
     if new_entry and quota is not None and gate.entries >= quota.max_requests_per_window:
-        return TooFast(max(0, standing.oldest_at + quota.window_ms - now))
-    if new_slot and gate.slots >= bid.cap:
-        return Full(bid.cap)
-    until = now + bid.hold_ms
+        return TooFast(max(0, view.oldest_at + quota.window_ms - now))
+    if new_slot and gate.slots >= request.cap:
+        return Full(request.cap)
+    until = now + request.hold_ms
     if slot is not None:
         until = max(until, slot.until)
-    slot = Slot(bid.holder, until) if bid.cap > 0 else slot
-    entry = Entry(now, bid.holder) if new_entry else entry
+    slot = Slot(request.holder, until) if request.cap > 0 else slot
+    entry = Entry(now, request.holder) if new_entry else entry
     window_end = now + quota.window_ms if new_entry and quota is not None else 0
     after = _replace(
         gate,
         slots=gate.slots + new_slot,
         entries=gate.entries + new_entry,
-        ends_at=max(gate.ends_at, until if bid.cap > 0 else 0, window_end),
+        ends_at=max(gate.ends_at, until if request.cap > 0 else 0, window_end),
     )
-    return Passed(after, slot, entry, new_slot, new_entry)
+    return Entered(after, slot, entry, new_slot, new_entry)
 
 
 def extend(gate: Gate, slot: Slot | None, holder: str, until: int) -> tuple[Gate, Slot] | None:

@@ -1,6 +1,6 @@
 """What becomes of a reserved record that its limits turned away, and of one that may try again."""
 
-from flowfabric.core.limits.gates import Woken
+from flowfabric.core.limits.gates import Admissible
 from flowfabric.core.plan import Guard, Plan, Timer
 from flowfabric.core.record import UNGRANTED, Record
 from flowfabric.core.rules.operators import Block, block, unblock
@@ -20,22 +20,22 @@ def turn_away(record: Record, why: Block) -> Plan:
     )
 
 
-def let_try(woken: Woken) -> Plan:
+def unblock_plan(admissible: Admissible) -> Plan:
     """Undo the block, if that is still what keeps it."""
-    return unblock(woken.execution_id, frozenset({woken.reason}))
+    return unblock(admissible.execution_id, frozenset({admissible.reason}))
 
 
-def let_go(woken: Woken, seen: Record | None) -> Plan | None:
+def ungrant_plan(admissible: Admissible, seen: Record | None) -> Plan | None:
     """What to do for one that is not blocked: end the reservation under which it was turned away.
 
     A lost record is kept back by nothing else. A waiting one is about to be blocked; without the
     reservation it will not be, and the news is not lost.
     """
-    if seen is None or not woken.grant_id or seen.grant_id != woken.grant_id:
+    if seen is None or not admissible.grant_id or seen.grant_id != admissible.grant_id:
         return None
     return Plan(
-        target=woken.execution_id,
+        target=admissible.execution_id,
         rule="ungrant",
-        guard=Guard(frozenset({"waiting", "lost"}), grant_id=woken.grant_id),
+        guard=Guard(frozenset({"waiting", "lost"}), grant_id=admissible.grant_id),
         set=UNGRANTED,
     )

@@ -36,7 +36,7 @@ def resume_delay(suspension: Suspension | None, asked: int | None) -> int:
     return asked or 0
 
 
-def woken(delay_ms: int, cause: str = "") -> tuple[dict[str, Any], Timer | None]:
+def resume_change(delay_ms: int, cause: str = "") -> tuple[dict[str, Any], Timer | None]:
     """The record's side of a resume: it waits for a worker, now or after the delay."""
     if not delay_ms:
         return {"state": "waiting"}, None
@@ -60,7 +60,7 @@ def resume(
     record: Record, suspension: Suspension | None, trigger_type: str, asked_delay: int | None
 ) -> Plan:
     """An operator ends the wait, whatever the condition says."""
-    goal, timer = woken(resume_delay(suspension, asked_delay))
+    goal, timer = resume_change(resume_delay(suspension, asked_delay))
     documents: dict[str, bytes | None] = {}
     if suspension is not None:
         over = _replace(resumed(suspension), trigger_type=trigger_type)

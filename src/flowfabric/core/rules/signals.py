@@ -17,7 +17,7 @@ from flowfabric.core.events import signal_event
 from flowfabric.core.plan import Event, Guard, Plan, Timer
 from flowfabric.core.policy import read_policy
 from flowfabric.core.record import Record
-from flowfabric.core.rules.resumes import resume_delay, resumed, while_suspended, woken
+from flowfabric.core.rules.resumes import resume_change, resume_delay, resumed, while_suspended
 from flowfabric.core.states import FINAL, STATES
 from flowfabric.core.suspension_documents import open_suspension, write_document
 from flowfabric.core.suspensions import (
@@ -146,7 +146,7 @@ def _count(target: Target, signal: Signal, terms: Terms) -> Delivered:
     if verdict.satisfied:
         after = resumed(after, signal.signal_id)
         delay = resume_delay(suspension, terms.resume_delay_ms)
-        change, timer = woken(delay, f" after signal {signal.signal_name}")
+        change, timer = resume_change(delay, f" after signal {signal.signal_name}")
     plan = Plan(
         target=record.execution_id,
         rule="signal",

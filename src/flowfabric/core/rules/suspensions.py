@@ -148,12 +148,12 @@ def _suspended(pause: Pause, change: _Change, details: Details) -> Decided:
     return Decided(plan, outcome)
 
 
-def _timeout(suspension: Suspension, beside: Timer | None) -> Timer | None:
+def _timeout(suspension: Suspension, timer: Timer | None) -> Timer | None:
     if suspension.timeout_in is not None:
-        return _replace(beside or Timer(), wake_in=suspension.timeout_in)
+        return _replace(timer or Timer(), wake_in=suspension.timeout_in)
     if suspension.timeout_at:
-        return _replace(beside or Timer(), wake_at=suspension.timeout_at)
-    return beside
+        return _replace(timer or Timer(), wake_at=suspension.timeout_at)
+    return timer
 
 
 def _remembered(key: str, stored: StoredOutcome) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from flowfabric.operations.streams import Streams
 from flowfabric.operations.types import Page
 from flowfabric.server.call import Call
 from flowfabric.server.operations import authorize, route_of
-from flowfabric.server.reading import ClientGone
+from flowfabric.server.reading import ClientDisconnected
 from flowfabric.server.replies import EventStream, Reply
 from flowfabric.server.route import Route
 from flowfabric.server.sse import BEAT, BEAT_MS, OPENING, event, failed
@@ -49,16 +49,16 @@ class _Feed:
 
     async def lines(self, page: Page[Event]) -> AsyncGenerator[bytes, None]:
         yield OPENING
-        async with self._call.leaving() as leaving:
+        async with self._call.cancellable_wait() as wait:
             try:
                 while True:
                     for item in page.items:
                         yield event(item.family, item, item.cursor)
                     self._cursor = page.next_cursor
-                    page = await leaving.wait_for(self.page(BEAT_MS))
+                    page = await wait.run(self.page(BEAT_MS))
                     if not page.items:
                         yield BEAT
-            except ClientGone:
+            except ClientDisconnected:
                 return
             except FlowFabricError as fault:
                 yield failed(fault)

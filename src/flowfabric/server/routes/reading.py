@@ -33,7 +33,7 @@ class WaitQuery(Params, frozen=True, kw_only=True):
 )
 async def get_result(call: Call[None, WaitQuery]) -> Reply:
     """The result as it was given; nothing while unfinished or when it is gone."""
-    await call.need_execution(call.execution_id)
+    await call.authorize_execution(call.execution_id)
     if call.query.wait_ms:
         try:
             await _awaited(call)
@@ -42,7 +42,7 @@ async def get_result(call: Call[None, WaitQuery]) -> Reply:
     seen = await call.engine.deps.store.read(call.execution_id, WITH_RESULT)
     if seen is None or seen.result is None:
         raise _no_result(call)
-    return raw(seen.result, *_told_beside(seen.record))
+    return raw(seen.result, *_result_headers(seen.record))
 
 
 @routes.add(
@@ -50,7 +50,7 @@ async def get_result(call: Call[None, WaitQuery]) -> Reply:
 )
 async def get_input(call: Call[None, None]) -> Reply:
     """The input as it was submitted."""
-    await call.need_execution(call.execution_id)
+    await call.authorize_execution(call.execution_id)
     seen = await call.engine.deps.store.read(call.execution_id, frozenset({"input"}))
     if seen is None:
         raise ExecutionNotFound(call.execution_id)
@@ -62,11 +62,11 @@ async def _awaited(call: Call[None, WaitQuery]) -> str:
     wait_ms = call.query.wait_ms
     if not wait_ms:
         return await waits.until_final(call.execution_id, 0)
-    async with call.leaving() as leaving:
-        return await leaving.wait_for(waits.until_final(call.execution_id, wait_ms))
+    async with call.cancellable_wait() as wait:
+        return await wait.run(waits.until_final(call.execution_id, wait_ms))
 
 
-def _told_beside(record: Record) -> Headers:
+def _result_headers(record: Record) -> Headers:
     """What the bytes of a result do not say; nothing unless the execution is completed now."""
     if record.state != "completed":
         return ()

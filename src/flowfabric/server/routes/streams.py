@@ -15,8 +15,8 @@ from flowfabric.server.route import Route, Routes
 
 routes: Final = Routes()
 
-_MOST_FRAMES: Final = 1_000
-_MOST_BLOCK_MS: Final = 30_000
+_MAX_FRAMES: Final = 1_000
+_MAX_BLOCK_MS: Final = 30_000
 
 
 def _limited(declared: Operation[..., Any], cursor: str) -> Route:
@@ -33,12 +33,12 @@ def _limited(declared: Operation[..., Any], cursor: str) -> Route:
 
 
 def _check(asked: StreamRange | Tail, cursor: str) -> None:
-    if isinstance(asked, Tail) and asked.block_ms > _MOST_BLOCK_MS:
-        raise InvalidParameter(f"block_ms exceeds {_MOST_BLOCK_MS}ms ceiling")
+    if isinstance(asked, Tail) and asked.block_ms > _MAX_BLOCK_MS:
+        raise InvalidParameter(f"block_ms exceeds {_MAX_BLOCK_MS}ms ceiling")
     if asked.count_limit < 1:
         raise InvalidParameter("limit must be >= 1")
-    if asked.count_limit > _MOST_FRAMES:
-        raise InvalidParameter(f"limit exceeds REST ceiling {_MOST_FRAMES}; paginate via {cursor}")
+    if asked.count_limit > _MAX_FRAMES:
+        raise InvalidParameter(f"limit exceeds REST ceiling {_MAX_FRAMES}; paginate via {cursor}")
 
 
 LIMITED: Final[tuple[Route, ...]] = (
@@ -57,7 +57,7 @@ LIMITED: Final[tuple[Route, ...]] = (
 )
 async def follow_stream(call: Call[None, SseQuery]) -> EventStream:
     """Frames as they come, until the stream closes; `latest` goes on with the next attempt."""
-    await call.need_execution(call.execution_id)
+    await call.authorize_execution(call.execution_id)
     seen = await call.engine.deps.store.read(call.execution_id)
     if seen is None:
         raise ExecutionNotFound(call.execution_id)

@@ -17,7 +17,7 @@ from flowfabric.server.route import Route
 
 async def claim(call: Call[ClaimOrder, None]) -> Reply:
     order = call.body
-    call.caller.need_namespace(order.namespace)
+    call.caller.require_namespace(order.namespace)
     check_lease_ms(order.lease_ms)
     if call.services.drain.has_begun:
         raise Unavailable("backend op unavailable: claim")
@@ -26,11 +26,11 @@ async def claim(call: Call[ClaimOrder, None]) -> Reply:
     worker = (order.namespace, order.worker_instance_id)
     call.services.claim_waits.enter(worker)
     try:
-        async with call.leaving() as leaving:
-            found = await call.engine.claims.claim(order, leaving.future)
-            if leaving.is_over:
+        async with call.cancellable_wait() as wait:
+            found = await call.engine.claims.claim(order, wait.future)
+            if wait.is_over:
                 await _hand_back(call, found)
-                leaving.check()
+                wait.check()
             return _reply(order, found)
     finally:
         call.services.claim_waits.leave(worker)

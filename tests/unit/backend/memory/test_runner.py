@@ -1,4 +1,4 @@
-"""Transactions in memory: at once, one by one, with bells behind each."""
+"""Transactions in memory: at once, one by one, with notifications behind each."""
 
 import asyncio
 import time
@@ -17,11 +17,11 @@ from tests.clock import VirtualClock
 
 
 async def test_a_write_is_seen_by_the_next_read_and_rings_once(clock: VirtualClock) -> None:
-    rung: list[set[str]] = []
-    runner = MemoryRunner(MemoryTables(), clock, rung.append)
+    notified: list[set[str]] = []
+    runner = MemoryRunner(MemoryTables(), clock, notified.append)
     await runner.write(Work("put", start_put, [ConfigPut("a", 0, b"x"), ConfigPut("b", 0, b"x")]))
     assert await runner.read(lambda tx: get(tx, ["a"])) == [ConfigDocument("a", 1, b"x")]
-    assert rung == [{"config"}]
+    assert notified == [{"config"}]
 
 
 async def test_a_failing_item_leaves_nothing_and_spoils_no_other(clock: VirtualClock) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from flowfabric.backend.base import stream_bell
+from flowfabric.backend.base import stream_topic
 from flowfabric.backend.reference import trimming
 from flowfabric.backend.reference.appending import start_append
 from flowfabric.backend.reference.applying import start_apply
@@ -49,13 +49,13 @@ def payloads(world: World, record: Record) -> list[bytes]:
     return [stored.frame.payload for stored in frames(world, record).frames]
 
 
-def test_the_lease_holder_appends_and_the_stream_bell_rings(world: World) -> None:
+def test_the_lease_holder_appends_and_the_stream_topic_is_notified(world: World) -> None:
     held = world.started()
     answer = append(world, held, frame(b"a"), frame(b"b"))
     now = world.clock()
     assert answer == Appended((f"{now}-0", f"{now}-1"), 2, 2, now)
     assert payloads(world, held) == [b"a", b"b"]
-    assert world.rings == {stream_bell(held.execution_id, 0)}
+    assert world.topics == {stream_topic(held.execution_id, 0)}
 
 
 def test_a_frame_without_a_time_of_its_own_gets_the_stores(world: World) -> None:
@@ -80,7 +80,7 @@ def test_anybody_else_is_refused_and_nothing_is_written(
     answer = world.do(start_append, appending(msgspec.structs.replace(held, **stale)))
     assert answer == StreamRefused(held, world.clock())
     assert payloads(world, held) == []
-    assert world.rings == set()
+    assert world.topics == set()
 
 
 def test_an_unknown_execution_is_refused_with_nothing_seen(world: World) -> None:
@@ -126,7 +126,7 @@ def test_a_number_seen_before_answers_the_earlier_id_and_appends_nothing(world: 
     assert again.frame_count == 3
     assert payloads(world, held) == [b"1", b"2", b"3"]
     assert append(world, held, frame(b"2", seq=2)).ids == first.ids[1:]
-    assert world.rings == set()
+    assert world.topics == set()
 
 
 def test_a_number_twice_in_one_call_is_one_frame(world: World) -> None:

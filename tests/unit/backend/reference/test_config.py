@@ -1,6 +1,6 @@
 """Config documents: compare-and-set, one global revision, listed by prefix."""
 
-from flowfabric.backend.base import CONFIG_BELL
+from flowfabric.backend.base import CONFIG_TOPIC
 from flowfabric.backend.reference.config import get, listed, start_put
 from flowfabric.backend.types import ConfigDocument, ConfigPut, PutAnswer
 from tests.unit.backend.reference.world import World
@@ -10,10 +10,10 @@ def names(world: World, prefix: str, after: str = "", limit: int = 10) -> list[s
     return [document.name for document in world.read(listed, prefix, after, limit)]
 
 
-def test_a_put_of_the_expected_version_is_stored_and_rings(world: World) -> None:
+def test_a_put_of_the_expected_version_is_stored_and_notified(world: World) -> None:
     first = world.do(start_put, ConfigPut("lanes", 0, b"1"))
     assert first == PutAnswer(True, ConfigDocument("lanes", 1, b"1"))
-    assert world.rings == {CONFIG_BELL}
+    assert world.topics == {CONFIG_TOPIC}
     second = world.do(start_put, ConfigPut("lanes", 1, b"2", due_at=5))
     assert second.document == ConfigDocument("lanes", 2, b"2", 5)
     assert world.read(get, ["lanes", "none"]) == [second.document, None]
@@ -26,7 +26,7 @@ def test_a_put_of_another_version_is_answered_with_what_is_stored(world: World) 
     assert answers == [PutAnswer(False, stored)] * 2
     missing = world.do(start_put, ConfigPut("none", 1, b"x"))
     assert missing == PutAnswer(False, ConfigDocument("none", 0, b""))
-    assert world.rings == set()
+    assert world.topics == set()
 
 
 def test_of_two_puts_in_one_batch_the_second_sees_the_first(world: World) -> None:
@@ -54,7 +54,7 @@ def test_a_put_without_a_body_removes_the_document(world: World) -> None:
     world.do(start_put, ConfigPut("a", 0, b"1", due_at=5))
     removed = world.do(start_put, ConfigPut("a", 1, b"", due_at=5))
     assert removed == PutAnswer(True, ConfigDocument("a", 2, b""))
-    assert world.rings == {CONFIG_BELL}
+    assert world.topics == {CONFIG_TOPIC}
     assert world.read(get, ["a"]) == [None]
     assert names(world, "") == []
 
@@ -67,7 +67,7 @@ def test_a_document_that_is_not_there_cannot_be_removed(world: World) -> None:
     assert world.tables.config_revision() == 2
 
 
-def test_a_document_that_comes_back_never_bears_an_old_version(world: World) -> None:
+def test_a_document_that_comes_back_never_has_an_old_version(world: World) -> None:
     world.answers(start_put, ConfigPut("a", 0, b"1"), ConfigPut("a", 1, b""))
     back = world.do(start_put, ConfigPut("a", 0, b"2"))
     assert back == PutAnswer(True, ConfigDocument("a", 3, b"2"))

@@ -67,7 +67,7 @@ def test_the_idempotency_key_lives_on_until_its_own_window_ends(world: World) ->
     done = busy(world)
     world.clock.advance(2 * DAY_MS)
     purge(world)
-    again = world.birth(idempotency_key="key", dedup_window_ms=1)
+    again = world.new_execution(idempotency_key="key", dedup_window_ms=1)
     assert world.do(start_create, again) == Duplicate(done.execution_id)
     world.clock.advance(3 * DAY_MS)
     purge(world)

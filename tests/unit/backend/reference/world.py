@@ -14,9 +14,9 @@ from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.verifying import verify
 from flowfabric.backend.reference.work import Work, perform
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, Discrepancy
-from flowfabric.core.birth import Birth, GraphBirth
 from flowfabric.core.fence import Fence
 from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.new_execution import NewExecution, NewGraph
 from flowfabric.core.plan import Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rules import attempts
@@ -53,7 +53,7 @@ class World:
     def __init__(self, searchable: frozenset[str] = frozenset()) -> None:
         self.clock = VirtualClock()
         self.tables = StrictTables(searchable)
-        self.rings: set[str] = set()
+        self.topics: set[str] = set()
         self._made = 0
 
     def begin(self) -> Transaction:
@@ -64,7 +64,7 @@ class World:
         tx = self.begin()
         answered = perform(tx, Work("test", start, items))
         tx.flush()
-        self.rings = tx.rings
+        self.topics = tx.topics
         return answered
 
     def do(self, start: Start[I, A], item: I) -> A:
@@ -86,26 +86,26 @@ class World:
 
     # ---- what most tests do first
 
-    def birth(self, partition: int = 0, **fields: Any) -> Birth:
+    def new_execution(self, partition: int = 0, **fields: Any) -> NewExecution:
         self._made += 1
         beside = {name: fields.pop(name) for name in tuple(fields) if name in _BESIDE}
         names = {"namespace": "default", "lane": "main"} | fields
         record = Record(execution_id="", **names)
-        return Birth(execution_id=id_of(self._made, partition), record=record, **beside)
+        return NewExecution(execution_id=id_of(self._made, partition), record=record, **beside)
 
     def create(self, partition: int = 0, **fields: Any) -> str:
-        birth = self.birth(partition, **fields)
-        self.do(start_create, birth)
-        return birth.execution_id
+        new = self.new_execution(partition, **fields)
+        self.do(start_create, new)
+        return new.execution_id
 
     def graph(self, *links: tuple[int, int], members: int, **flow: Any) -> list[str]:
         """A flow of members and edges between them, given by position."""
         targets = {target for _, target in links}
-        births = [
-            self.birth(flow_id=FLOW, has_dependencies=position in targets)
+        executions = [
+            self.new_execution(flow_id=FLOW, has_dependencies=position in targets)
             for position in range(members)
         ]
-        ids = [birth.execution_id for birth in births]
+        ids = [new.execution_id for new in executions]
         edges = tuple(
             Edge(
                 edge_id=f"e{number}",
@@ -121,7 +121,7 @@ class World:
             for target in sorted(targets)
         )
         header = Flow(flow_id=FLOW, namespace="default", **flow)
-        graph = GraphBirth(flow=header, members=tuple(births), edges=edges, groups=groups)
+        graph = NewGraph(flow=header, members=tuple(executions), edges=edges, groups=groups)
         self.do(start_create_graph, graph)
         return ids
 

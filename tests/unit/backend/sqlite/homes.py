@@ -20,17 +20,17 @@ PATIENCE = 30.0
 
 
 class Home(SqliteRunner):
-    """A runner that notes the bells it rang, and that it heard of others."""
+    """A runner that notes the topics it notified, and that others changed the file."""
 
     def __init__(self, opening: Opening) -> None:
-        self.rung: list[set[str]] = []
-        self.when_rung: Callable[[], None] = lambda: None
+        self.notified: list[set[str]] = []
+        self.when_notified: Callable[[], None] = lambda: None
         self.disturbed = asyncio.Event()
-        super().__init__(opening, self._ring, self.disturbed.set)
+        super().__init__(opening, self._notify, self.disturbed.set)
 
-    def _ring(self, bells: set[str]) -> None:
-        self.rung.append(bells)
-        self.when_rung()
+    def _notify(self, topics: set[str]) -> None:
+        self.notified.append(topics)
+        self.when_notified()
 
 
 class Ticks:

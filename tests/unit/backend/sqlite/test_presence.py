@@ -148,6 +148,6 @@ def test_without_proc_a_process_is_known_by_its_number(
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         if not alive:
             process.communicate(b"\n", timeout=30)
-        assert presence._birth(process.pid) == (str(process.pid) if alive else "")
+        assert presence._start(process.pid) == (str(process.pid) if alive else "")
         if alive:
             process.communicate(b"\n", timeout=30)

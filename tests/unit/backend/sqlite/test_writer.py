@@ -146,23 +146,23 @@ async def test_an_item_that_fails_leaves_nothing_behind(home: Home) -> None:
     assert await home.read(stored) == ["a", "b"]
 
 
-async def test_bells_ring_once_for_a_group_and_behind_its_answers(home: Home) -> None:
+async def test_topics_are_notified_once_for_a_group_and_behind_its_answers(home: Home) -> None:
     gate = Gate()
     first = home.write(work(gate))
     await asyncio.to_thread(gate.entered.wait, PATIENCE)
-    calls = [asyncio.ensure_future(home.write(work(ring))) for _ in range(3)]
+    calls = [asyncio.ensure_future(home.write(work(notify))) for _ in range(3)]
     seen: list[bool] = []
-    home.when_rung = lambda: seen.append(all(call.done() for call in calls))
+    home.when_notified = lambda: seen.append(all(call.done() for call in calls))
     gate.opened.set()
     await asyncio.gather(first, *calls)
-    # The ring comes in the same turn of the loop as the answers, right behind them.
+    # The notification comes in the same turn of the loop as the answers, right behind them.
     await asyncio.sleep(0)
     assert seen == [True]
-    assert home.rung == [{"lane:a"}]
+    assert home.notified == [{"lane:a"}]
 
 
-def ring(tx: Transaction) -> None:
-    tx.ring("lane:a")
+def notify(tx: Transaction) -> None:
+    tx.notify("lane:a")
 
 
 async def test_a_call_without_items_is_answered(home: Home) -> None:
@@ -251,12 +251,12 @@ async def test_a_group_waits_for_the_lock_of_another_process(
 ) -> None:
     pauses: list[float] = []
 
-    def let_go(seconds: float) -> None:
+    def release_lock(seconds: float) -> None:
         pauses.append(seconds)
         if len(pauses) == 2:
             rival.execute("ROLLBACK")
 
-    monkeypatch.setattr(groups, "_pause", let_go)
+    monkeypatch.setattr(groups, "_pause", release_lock)
     rival.execute("BEGIN IMMEDIATE")
     assert await home.write(work(put("a"))) == [None]
     assert 0.005 <= pauses[0] <= 0.01 <= pauses[1] <= 0.02

@@ -23,7 +23,7 @@ from flowfabric.core.limits.asks import (
     Spend,
 )
 from flowfabric.core.limits.budgets import Budget, Closed
-from flowfabric.core.limits.gates import Quota, Woken
+from flowfabric.core.limits.gates import Admissible, Quota
 from flowfabric.core.tokens import Secret
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import engine_on
@@ -165,7 +165,7 @@ async def test_who_begins_to_wait_while_a_limit_is_raised_is_told(
 
     meanwhile.happens(wait)
     answers = await backend.define([LimitBudget(BUDGET, {"tokens": 2}, {})])
-    assert answers == [Defined(False, (Woken(SOMEBODY, "budget"),))]
+    assert answers == [Defined(False, (Admissible(SOMEBODY, "budget"),))]
 
 
 async def test_a_decision_that_has_become_old_is_made_again(

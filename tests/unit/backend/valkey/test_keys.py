@@ -23,5 +23,5 @@ def test_a_partition_lies_in_one_slot() -> None:
     routed = keys.partition_key(7)
     assert keys.tag_of(routed) == "{fp:7}"
     assert keys.key_of("{fp:7}") == routed
-    names = ("ff:x:{fp:7}:u", "ff:v:{fp:7}:claimable:-:default:{odd}", "ff:bell:{fp:7}")
+    names = ("ff:x:{fp:7}:u", "ff:v:{fp:7}:claimable:-:default:{odd}", "ff:topic:{fp:7}")
     assert {keys.slot_of(name) for name in names} == {keys.slot_of(routed)}

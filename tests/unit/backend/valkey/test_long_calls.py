@@ -38,14 +38,14 @@ async def submitted(driver: Driver, n: int = MANY) -> list[str]:
     return list(await asyncio.gather(*(driver.submit(priority=n - i) for i in range(n))))
 
 
-async def test_every_birth_is_answered(driver: Driver, asked: Counter[str]) -> None:
+async def test_every_new_execution_is_answered(driver: Driver, asked: Counter[str]) -> None:
     own = await submitted(driver)
     assert len(set(own)) == MANY
     assert asked["create"] == MANY
     assert [(await driver.record(one)).state for one in own] == ["waiting"] * MANY
 
 
-async def test_births_of_one_key_are_one_execution(driver: Driver) -> None:
+async def test_submissions_of_one_key_are_one_execution(driver: Driver) -> None:
     own = await asyncio.gather(*(driver.submit(idempotency_key="k") for _ in range(MANY)))
     assert len(set(own)) == 1
 

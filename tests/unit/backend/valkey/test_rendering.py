@@ -15,7 +15,7 @@ from flowfabric.core import settle
 OWN_NUMBERS: Final = frozenset(
     {
         ("alike", "0xdc"),
-        ("bells", "1000"),
+        ("topics", "1000"),
         ("claim", "16"),
         ("claim", "1e300"),
         ("create", "1000"),

@@ -29,8 +29,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     async def counting(
         self: ClusterCalls, function: str, key: str, *args: Any, **options: Any
     ) -> Any:
-        # Doorbells that have just been connected make the engine read the lanes again, and
-        # register those that got work meanwhile.
+        # A subscriber connection that was just opened makes the engine read the lanes again,
+        # and register those that got work meanwhile.
         if key != CONFIG:
             counted[function] += 1
         return await run(self, function, key, *args, **options)

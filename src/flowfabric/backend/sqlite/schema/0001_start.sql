@@ -194,7 +194,7 @@ CREATE TABLE worker (
 
 -- What limits count. A gate is a quota ('q:…') or a concurrency key ('k:…'); waiters also stand
 -- before budgets ('b:…'). Every end and every place in a line has an index of its own: nothing that
--- is trimmed or woken is searched for.
+-- is trimmed or unlisted is searched for.
 CREATE TABLE budget (
     budget_id TEXT    NOT NULL PRIMARY KEY,
     due_at    INTEGER NOT NULL,
@@ -305,5 +305,5 @@ CREATE TABLE log (
 CREATE TABLE process (
     token TEXT    NOT NULL PRIMARY KEY,
     pid   INTEGER NOT NULL,
-    birth TEXT    NOT NULL
+    start TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;

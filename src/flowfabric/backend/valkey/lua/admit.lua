@@ -68,9 +68,9 @@ local function enter(limits, item, state, gate, cap, rate)
   local now, quota, promised = limits.c.now, gate.quota, item[@admit.dry] and limits.promised[gate.name]
   local slots = gate.slots + (promised and promised[1] or 0)
   local entries = gate.entries + (promised and promised[2] or 0)
-  local slot = ff.standing(state, gate, 's', item[@admit.execution_id])
+  local slot = ff.gate_row(state, gate, 's', item[@admit.execution_id])
   local window = quota and quota[@q.window_seconds] * 1000 or 0
-  local new_entry = rate > 0 and not ff.standing(state, gate, 'e', item[@admit.execution_id])
+  local new_entry = rate > 0 and not ff.gate_row(state, gate, 'e', item[@admit.execution_id])
   if new_entry and entries >= rate then
     local wait = ff.oldest_at(state, gate, entries) + window - now
     return nil, { 'rate', gate.name, rate, quota[@q.window_seconds], wait > 0 and wait or 0, quota[@q.jitter_ms] }
@@ -86,7 +86,7 @@ local function enter(limits, item, state, gate, cap, rate)
   }
 end
 
--- mirrors core.limits.gates.bid_of
+-- mirrors core.limits.gates.entry_request
 local function ask_gate(limits, item, ask, passed, changes)
   local tag, name, cap, rate = ask[@ask.tag], ask[@ask.limit], ask[@ask.cap], 0
   local state = gates_of(limits, tag)
@@ -120,7 +120,7 @@ local function take(limits, item, pass, changes)
       pass.ends,
     })
   end
-  ff.put_standing(state, gate, execution, item[@admit.holder], pass.slot, pass.new_entry and limits.c.now)
+  ff.put_gate_rows(state, gate, execution, item[@admit.holder], pass.slot, pass.new_entry and limits.c.now)
   if pass.new_slot then gate.slots = gate.slots + 1 end
   if pass.new_entry then gate.entries = gate.entries + 1 end
   ff.keep_gate(state, gate, pass.ends)
@@ -209,10 +209,10 @@ local function restore_gate(c, execution, holder, change)
   local gate = ff.stored_gate(state, change[3])
   if not gate then return end
   if change[6] and ff.holder(state, gate, 's', execution) == holder then
-    ff.drop_standing(state, gate, 's', execution, holder)
-    if change[4] > 0 then ff.put_standing(state, gate, execution, change[5], change[4]) end
+    ff.drop_gate_row(state, gate, 's', execution, holder)
+    if change[4] > 0 then ff.put_gate_rows(state, gate, execution, change[5], change[4]) end
   end
-  if change[7] then ff.drop_standing(state, gate, 'e', execution, holder) end
+  if change[7] then ff.drop_gate_row(state, gate, 'e', execution, holder) end
   if gate.ends == change[9] then
     -- Others may be in by now that end as late.
     local ends = ff.last_end(state, gate)

@@ -5,7 +5,7 @@
 --
 -- A change tells the row without its ids, and that of the attempt that ended; sorted sets and scores in turn,
 -- false for a set that was left; the buckets of the lane; the group of the log it was told in, with lease epoch
--- and attempt index; and which bells of the record were rung.
+-- and attempt index; and which topics of the record were notified.
 
 -- The ids of a record and of an attempt; their places are the first.
 local IDS, ATTEMPT_IDS = @op_id, @a.lease_id

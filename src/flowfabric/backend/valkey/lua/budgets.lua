@@ -145,7 +145,7 @@ function ff.unknown_dimension(level, amounts)
   end
 end
 
--- The first level that cannot bear this much more, and the breach. What a hold has set aside is no
+-- The first level that cannot take this much more, and the breach. What a hold has set aside is no
 -- more: it frees as much as it holds, and within that nothing is refused.
 -- mirrors core.limits.budgets.refusal
 function ff.refusal(chain, amounts, held)
@@ -200,11 +200,11 @@ function ff.closed(level)
   end
 end
 
--- The best waiters of every level that is open now, MOST_WOKEN of them together.
-function ff.woken_at_budgets(state, levels)
+-- The best waiters of every level that is open now, MOST_ADMISSIBLE of them together.
+function ff.admissible_at_budgets(state, levels)
   local told = {}
   for i = 1, #levels do
-    local room = $gates.MOST_WOKEN - #told / 2
+    local room = $gates.MOST_ADMISSIBLE - #told / 2
     if room > 0 and not ff.closed(levels[i]) then
       local limit = $gates.BUDGET .. levels[i].id
       local chosen = ff.first_waiters(state.tag, limit, room)

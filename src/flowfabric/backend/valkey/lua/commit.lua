@@ -85,8 +85,8 @@ function WRITERS.gate(c, tag, put)
 end
 
 -- {gate, 's' for a slot or 'e' for an entry, execution}: an ended one goes.
-function WRITERS.standing(_, tag, put)
-  ff.drop_place(tag, put[2], put[3], put[4])
+function WRITERS.gate_row(_, tag, put)
+  ff.delete_gate_row(tag, put[2], put[3], put[4])
 end
 
 -- {limit, execution}: it no longer waits.
@@ -147,7 +147,7 @@ local function write_all(c, tag, request)
   for i = 1, #puts do WRITERS[puts[i][1]](c, tag, puts[i]) end
   if c.budgets then ff.write_budgets(c.budgets) end
   for i = 1, #log do ff.log(c, c.shelf or tag, log[i]) end
-  for i = 1, #topics do ff.ring(c, topics[i]) end
+  for i = 1, #topics do ff.notify(c, topics[i]) end
 end
 
 local function commit(_, args)

@@ -1,22 +1,22 @@
 -- ff1_create: insert if absent, with the idempotency key, the flow and the queue place.
 -- request: {@new, ...}; a @shape is what many of them have in common
--- answers, of the first births only if they took long: true, {'duplicate', id}, {'refused', flow or 0}
+-- answers, of the first executions only if they took long: true, {'duplicate', id}, {'refused', flow or 0}
 
 -- How far behind its age a record of a flooding fairness key stands.
--- mirrors core.birth.rank_shift_of
+-- mirrors core.new_execution.rank_shift_of
 local function rank_shift(c, tag, row, key)
   if key == '' then return 0 end
   local name = ff.fairness(tag, row[@namespace])
   local field = row[@lane] .. ',' .. key
   local last = call('HGET', name, field)
-  local shift = last and tonumber(last) + $birth.FAIR_STEP_MS - c.now or 0
+  local shift = last and tonumber(last) + $new_execution.FAIR_STEP_MS - c.now or 0
   if shift < 0 then shift = 0 end
   call('HSET', name, field, c.now + shift)
   return shift
 end
 
 -- The earlier of the instant and the duration; one that has passed already is kept.
--- mirrors core.birth._deadline
+-- mirrors core.new_execution._deadline
 local function deadline(given, length, now)
   local by_policy = length ~= 0 and now + length or 0
   if given == 0 then return by_policy end
@@ -42,9 +42,9 @@ local function remember_key(c, name, id, window)
   call('SET', name, (c.now + window) .. ' ' .. id, 'PX', life)
 end
 
--- A record of a shape, as it is born now.
--- mirrors core.birth.born, core.birth.first_state
-local function born(c, tag, shape)
+-- A record of a shape, as it is inserted now.
+-- mirrors core.new_execution.initial_record, core.new_execution.first_state
+local function initial_record(c, tag, shape)
   local now, r = c.now, ff.copy(setmetatable(shape[@shape.record], RECORD_META))
   r[@created_at], r[@moved_at], r[@next] = now, now, $next.first
   local shift = rank_shift(c, tag, r, shape[@shape.fairness_key])
@@ -64,10 +64,10 @@ local function born(c, tag, shape)
   return r
 end
 
--- The record of a birth and its packed row. Those of one shape are alike, unless a fairness key ranks them.
+-- The record of a new execution and its packed row. Those of one shape are alike, unless a fairness key ranks them.
 local function record_of(c, tag, shape)
   if shape.record then return shape.record, shape.row end
-  local r = born(c, tag, shape)
+  local r = initial_record(c, tag, shape)
   local row = pack(r)
   if shape[@shape.fairness_key] == '' then shape.record, shape.row = r, row end
   return r, row
@@ -100,23 +100,23 @@ function ff.insert(c, tag, id, shape, static, input, group)
   return r
 end
 
-local function create(c, birth)
-  local id, shape, key_name = birth[@new.id], ff.shape(c, birth[@new.shape_argument]), nil
+local function create(c, new)
+  local id, shape, key_name = new[@new.id], ff.shape(c, new[@new.shape_argument]), nil
   local tag, flow_id = ff.tag_of(id), shape[@shape.record][@flow_id]
-  if birth[@new.idempotency_key] ~= '' then
+  if new[@new.idempotency_key] ~= '' then
     local found
-    found, key_name = known_id(c, tag, shape[@shape.record], birth[@new.idempotency_key])
+    found, key_name = known_id(c, tag, shape[@shape.record], new[@new.idempotency_key])
     if found then return { 'duplicate', found } end
   end
-  if c.born[id] or (c.has_old and call('EXISTS', $key.execution .. id) == 1) then return { 'duplicate', id } end
+  if c.created[id] or (c.has_old and call('EXISTS', $key.execution .. id) == 1) then return { 'duplicate', id } end
   if flow_id ~= '' then
     local refused = ff.join_flow(c, tag, shape[@shape.record])
     if refused then return refused end
   end
-  local r = ff.insert(c, tag, id, shape, birth[@new.static], c.args[birth[@new.input_argument]])
+  local r = ff.insert(c, tag, id, shape, new[@new.static], c.args[new[@new.input_argument]])
   if key_name and shape[@shape.dedup_window_ms] > 0 then remember_key(c, key_name, id, shape[@shape.dedup_window_ms]) end
   if flow_id ~= '' then ff.member_moved(c, tag, id, nil, r) end
-  c.born[id] = true
+  c.created[id] = true
   return true
 end
 
@@ -132,14 +132,14 @@ function ff.has_any(keys)
   return false
 end
 
-local function has_old(births)
+local function has_old(executions)
   local keys = {}
-  for i = 1, #births do keys[i] = $key.execution .. births[i][@new.id] end
+  for i = 1, #executions do keys[i] = $key.execution .. executions[i][@new.id] end
   return ff.has_any(keys)
 end
 
 ff.register('create', function(_, args)
   local c = ff.open(args)
-  c.born, c.has_old, c.is_single = {}, has_old(c.request), #c.request == 1
+  c.created, c.has_old, c.is_single = {}, has_old(c.request), #c.request == 1
   return ff.close(c, ff.each(c, c.request, create, LONG.items))
 end)

@@ -58,7 +58,7 @@ local function log_of(c, tag)
   if not log then
     log = { groups = {}, event = false, size = 0, is_kept = false }
     c.logs[tag] = log
-    c.rings[$base.LOG_BELL] = true
+    c.topics[$base.LOG_TOPIC] = true
   end
   return log
 end
@@ -138,7 +138,7 @@ function ff.tell_again(c, shelf, id, lease_id, attempt_id, change)
   tell_own(log, change.flow_id, id, held and lease_id or '', change.epoch, held and attempt_id or '', change.index)
 end
 
--- Entries bear the instant of their call, and the microsecond of the server's clock behind it, so that
+-- Entries have the instant of their call, and the microsecond of the server's clock behind it, so that
 -- those of different partitions are read in the order they were written.
 local function log_id(c)
   return string.format('%.0f-%.0f', c.now, c.micros)

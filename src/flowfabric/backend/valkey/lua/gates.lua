@@ -52,7 +52,7 @@ function ff.stored_gate(state, name)
 end
 
 -- Take a slot (kind s) or an entry (kind e) of an execution away.
-function ff.drop_place(tag, name, kind, execution)
+function ff.delete_gate_row(tag, name, kind, execution)
   call('ZREM', KEYS[kind] .. tag .. ':' .. name, execution)
   call('HDEL', $key.holders .. tag .. ':' .. name, kind .. execution)
 end
@@ -62,7 +62,7 @@ local function drop_upto(state, name, kind, upto)
   local key = key_of(state, kind, name)
   local ended = call('ZRANGEBYSCORE', key, '-inf', upto, 'LIMIT', 0, $gates.MOST_ENDED)
   if state.writes then
-    for i = 1, #ended do ff.drop_place(state.tag, name, kind, ended[i]) end
+    for i = 1, #ended do ff.delete_gate_row(state.tag, name, kind, ended[i]) end
   end
   return #ended
 end
@@ -129,7 +129,7 @@ function ff.last_end(state, gate)
 end
 
 -- The end of an execution's slot (kind s) or the instant of its entry (kind e).
-function ff.standing(state, gate, kind, execution)
+function ff.gate_row(state, gate, kind, execution)
   local count = kind == 's' and gate.slots or gate.entries
   local score = count > 0 and call('ZSCORE', key_of(state, kind, gate.name), execution)
   return score and tonumber(score)
@@ -140,7 +140,7 @@ function ff.holder(state, gate, kind, execution)
 end
 
 -- Give a holder a slot that ends then, an entry of that instant, or both.
-function ff.put_standing(state, gate, execution, holder, slot_end, entry_at)
+function ff.put_gate_rows(state, gate, execution, holder, slot_end, entry_at)
   local holders = key_of(state, 'h', gate.name)
   if slot_end then call('ZADD', key_of(state, 's', gate.name), slot_end, execution) end
   if entry_at then call('ZADD', key_of(state, 'e', gate.name), entry_at, execution) end
@@ -152,10 +152,10 @@ function ff.put_standing(state, gate, execution, holder, slot_end, entry_at)
 end
 
 -- Take a slot or an entry away, if this holder has it or none is named; how many that were.
-function ff.drop_standing(state, gate, kind, execution, holder)
-  if not ff.standing(state, gate, kind, execution) then return 0 end
+function ff.drop_gate_row(state, gate, kind, execution, holder)
+  if not ff.gate_row(state, gate, kind, execution) then return 0 end
   if holder ~= '' and ff.holder(state, gate, kind, execution) ~= holder then return 0 end
-  ff.drop_place(state.tag, gate.name, kind, execution)
+  ff.delete_gate_row(state.tag, gate.name, kind, execution)
   return 1
 end
 
@@ -170,7 +170,7 @@ end
 -- The best waiters that fit in now, one per free slot and entry; they, and those whose time is over,
 -- are taken off the line.
 -- mirrors core.limits.gates.choose
-function ff.woken_at_gate(state, gate)
+function ff.admissible_at_gate(state, gate)
   local chosen, slots, entries = {}, gate.slots, gate.entries
   local waiting = ff.first_waiters(state.tag, gate.name, $gates.MOST_LOOKS)
   for i = 1, #waiting do
@@ -179,7 +179,7 @@ function ff.woken_at_gate(state, gate)
       ff.unlist_waiter(state.tag, gate.name, waiting[i][1])
     elseif fits(gate.quota, waiter, slots, entries) then
       slots, entries = slots + 1, entries + waiter[3]
-      if #chosen < $gates.MOST_WOKEN then chosen[#chosen + 1] = waiting[i] end
+      if #chosen < $gates.MOST_ADMISSIBLE then chosen[#chosen + 1] = waiting[i] end
     end
   end
   local told = {}

@@ -14,13 +14,13 @@ end
 local function insert(c, tag, shape, members, at)
   local args, group = c.args, members[at + @member.group_argument]
   local r = ff.insert(c, tag, members[at + @member.id], shape, args[members[at + @member.static_argument]], args[members[at + @member.input_argument]], group ~= 0 and args[group])
-  shape.born, shape.count = r, (shape.count or 0) + 1
+  shape.first, shape.count = r, (shape.count or 0) + 1
 end
 
 local function insert_all(c, tag, flow, shapes, members)
   for at = 0, #members - 1, STRIDE do insert(c, tag, shapes[members[at + @member.shape]], members, at) end
   for i = 1, #shapes do
-    if shapes[i].born then ff.count_members(flow, shapes[i].born, shapes[i].count) end
+    if shapes[i].first then ff.count_members(flow, shapes[i].first, shapes[i].count) end
   end
 end
 

@@ -40,7 +40,7 @@ end
 -- A queue this call added to or read. What it added behind the head changes nothing.
 function ff.hint_queue(c, queue)
   local head = call('ZRANGE', queue.key, 0, 0, 'WITHSCORES')[2]
-  if head and queue.bell then ff.ring(c, queue.bell) end
+  if head and queue.topic then ff.notify(c, queue.topic) end
   if not queue.is_read and head and tonumber(head) < queue.rank then return end
   if head then call('SADD', queues_of(queue.tag), pack({ queue.namespace, queue.lane, queue.req_set })) end
   tell_queue(c, queue.tag, head, queue.namespace, queue.lane, queue.req_set)

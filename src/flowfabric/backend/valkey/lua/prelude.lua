@@ -80,8 +80,8 @@ function ff.open(args)
     out = { '' },
     size = 1,
     logs = {},
-    rings = {},
-    own_rings = {},
+    topics = {},
+    own_topics = {},
     serial = serial,
     changed_sets = {},
     repeated = {},
@@ -146,7 +146,7 @@ function ff.close(c, head)
   ff.write_logs(c)
   ff.write_counts(c)
   ff.write_hints(c)
-  ff.ring_all(c)
+  ff.publish_topics(c)
   c.out[1] = pack({ c.now, head, c.hints, c.siblings or c.damages and {}, c.damages })
   return c.out
 end

@@ -155,7 +155,7 @@ local function gather_edge(c, w, edge, replayed)
   return changed
 end
 
--- mirrors core.settle._Walk._gather, core.settle._Walk._let_go
+-- mirrors core.settle._Walk._gather, core.settle._Walk._release_replayed
 local function gather(c, w, work)
   local replayed = work[@u.note] == $settle.REPLAYED
   local ids, edges, size = ff.page_of(w, ff.incoming(work[@u.execution_id]), work, w.looks)

@@ -2,8 +2,8 @@
 -- request: {act, tag, what}, ...; what, by act:
 --   extend   {gate, execution, holder, hold ms}
 --   vacate   {gate, execution, holder or '', slot, entry}
--- answers: {'held', whether a slot is held now}; {'freed', woken, true, 0}; or {'unreadable', what, id}.
---   `woken` is {execution, grant, ...}.
+-- answers: {'held', whether a slot is held now}; {'freed', admissible, true, 0}; or {'unreadable', what, id}.
+--   `admissible` is {execution, grant, ...}.
 
 local acts = {}
 
@@ -19,8 +19,8 @@ function acts.extend(state, item)
   end
   if gate.quota and gate.quota[@q.max_concurrent] == 0 then return { 'held', false } end
   local ends_at = state.now + item[@extend.hold_ms]
-  if not ff.standing(state, gate, 's', execution) then gate.slots = gate.slots + 1 end
-  ff.put_standing(state, gate, execution, item[@extend.holder], ends_at)
+  if not ff.gate_row(state, gate, 's', execution) then gate.slots = gate.slots + 1 end
+  ff.put_gate_rows(state, gate, execution, item[@extend.holder], ends_at)
   ff.keep_gate(state, gate, ends_at)
   return { 'held', true }
 end
@@ -32,13 +32,13 @@ function acts.vacate(state, item)
   if not gate then return { 'freed', {}, true, 0 } end
   -- Who leaves waits for nothing: it must not be told in another's place.
   ff.unlist_waiter(state.tag, name, execution)
-  local slots = item[@vacate.slot] and ff.drop_standing(state, gate, 's', execution, holder) or 0
-  local entries = item[@vacate.entry] and ff.drop_standing(state, gate, 'e', execution, holder) or 0
+  local slots = item[@vacate.slot] and ff.drop_gate_row(state, gate, 's', execution, holder) or 0
+  local entries = item[@vacate.entry] and ff.drop_gate_row(state, gate, 'e', execution, holder) or 0
   gate.slots, gate.entries = gate.slots - slots, gate.entries - entries
   if slots + entries == 0 and not gate.relieved then return { 'freed', {}, true, 0 } end
   -- What ended by itself makes room too, and nobody else would tell.
   gate.relieved = false
-  return { 'freed', ff.woken_at_gate(state, gate), true, 0 }
+  return { 'freed', ff.admissible_at_gate(state, gate), true, 0 }
 end
 
 ff.register('slots', function(_, args)

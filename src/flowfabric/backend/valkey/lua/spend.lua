@@ -7,9 +7,9 @@
 --   commit   {budget, amounts, reservation}
 --   cancel   {budget, reservation}
 -- answers: {'spent', softs}, {'hard', ...}, {'again'}, {'reserved', until},
---   {'freed', woken, done, next reset}; or what is wrong: {'missing', id},
+--   {'freed', admissible, done, next reset}; or what is wrong: {'missing', id},
 --   {'dimension', name, budget, known names}, {'overflow', names ...}, {'orphan', id, ancestor},
---   {'unreadable', what, id}. `woken` is {execution, grant, ...}.
+--   {'unreadable', what, id}. `admissible` is {execution, grant, ...}.
 -- An item is checked as a whole before it changes anything.
 
 -- Word for the operators that a soft limit was passed.
@@ -127,7 +127,7 @@ function acts.release(state, item)
     end
   end
   call('HDEL', key, item[@release.budget_id])
-  return { 'freed', ff.woken_at_budgets(state, lowered), true, 0 }
+  return { 'freed', ff.admissible_at_budgets(state, lowered), true, 0 }
 end
 
 -- When the next period begins if one begins now; nil when only a due one may and none is.
@@ -165,7 +165,7 @@ function acts.reset(state, item)
   end
   if not next_at then return { 'freed', {}, false, budget[@b.next_reset_at] } end
   empty(state, level, next_at)
-  return { 'freed', ff.woken_at_budgets(state, { level }), true, next_at }
+  return { 'freed', ff.admissible_at_budgets(state, { level }), true, next_at }
 end
 
 local function hold_of(state, id, name)

@@ -103,7 +103,7 @@ local function lane_of(shelf, namespace, name)
   local lane = lanes[name]
   if not lane then
     lane = {
-      shelf = shelf, namespace = namespace, name = name, bell = $base.LANE_TOPICS .. namespace .. ':' .. name,
+      shelf = shelf, namespace = namespace, name = name, topic = $base.LANE_TOPICS .. namespace .. ':' .. name,
       suffix = ':' .. namespace .. ':' .. name, queues = {}, resting = {}, counts = {}, serial = 0,
     }
     lanes[name] = lane
@@ -257,10 +257,10 @@ function ff.queue_of(c, tag, namespace, lane, req_set)
 end
 
 -- A queue got a record of this rank. Whoever waits is told if the call leaves anything there.
-local function queued(c, set, rank, bell)
+local function queued(c, set, rank, topic)
   if c.trace then c.trace.is_queued = true end
   local queue = queue_of(c, set)
-  if bell then queue.bell = bell end
+  if topic then queue.topic = topic end
   queue.is_unsure = queue.is_read
   if not queue.rank or rank < queue.rank then queue.rank = rank end
 end
@@ -281,7 +281,7 @@ local function write_queue_hint(c, _, queue)
     if not ff.is_unhinted(queue) then call('ZREM', ready, queue.tag) end
     return
   end
-  if queue.bell then ff.ring(c, queue.bell) end
+  if queue.topic then ff.notify(c, queue.topic) end
   if queue.is_read then
     is_new = call('ZADD', ready, rank, queue.tag)
   else

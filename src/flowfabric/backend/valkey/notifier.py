@@ -1,7 +1,7 @@
-"""Doorbells of a Valkey server: one subscriber connection, fanned out inside the process.
+"""Notifications of a Valkey server: one subscriber connection, fanned out inside the process.
 
-On a standalone server every bell is a channel, subscribed to while somebody listens. A subscription
-takes a moment, in which a ring would be missed: so its confirmation counts as a ring.
+On a standalone server every topic is a channel, subscribed to while somebody waits. A subscription
+takes a moment, in which a notification would be missed: so its confirmation counts as one.
 """
 
 import asyncio
@@ -11,37 +11,37 @@ from typing import Any, Final, Protocol
 
 import libvalkey
 
-from flowfabric.backend.base import END_TOPICS, STREAM_TOPICS, Bells
-from flowfabric.backend.bells import LocalBells, LocalListening
+from flowfabric.backend.base import END_TOPICS, STREAM_TOPICS, Notifier
+from flowfabric.backend.notifier import LocalNotifier, LocalSubscription
 from flowfabric.backend.tallies import Tallies
 from flowfabric.backend.valkey.connection import Connection
-from flowfabric.backend.valkey.keys import BELL, WATCHED
+from flowfabric.backend.valkey.keys import CHANNEL, WATCHED
 from flowfabric.backend.valkey.node import Node
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.backend.valkey")
 RECONNECT_S: Final = 1.0
-# Bells nobody listens to any more are kept subscribed up to this many.
+# Channels without a subscriber in this process are kept, up to this many.
 _IDLE: Final = 1_000
-# The bells of single executions are rung only while this one has a listener.
+# Topics of single executions are published only while this one has a subscriber.
 _OF_EXECUTIONS: Final = (END_TOPICS, STREAM_TOPICS)
 
 
-class StoreBells(Bells, Protocol):
-    """Doorbells that are connected and closed with their store."""
+class StoreNotifier(Notifier, Protocol):
+    """A notifier that is connected and closed with their store."""
 
     def start(self) -> None: ...
 
     async def close(self) -> None: ...
 
 
-class ValkeyBells:
-    """Rings from every process that uses the server. Use from one event loop."""
+class ValkeyNotifier:
+    """Notifications from every process that uses the server. Use from one event loop."""
 
     def __init__(self, node: Node, tallies: Tallies) -> None:
         self._node = node
         self._tallies = tallies
-        self._local = LocalBells()
+        self._local = LocalNotifier()
         # By channel; done as soon as the server has confirmed it.
         self._channels: dict[str, asyncio.Future[None]] = {}
         self._new: list[str] = []
@@ -56,37 +56,37 @@ class ValkeyBells:
         if self._keeper is None:
             self._keeper = asyncio.ensure_future(self._keep())
 
-    def listen(self, *names: str) -> LocalListening:
-        listening = self._local.listen(*names)
-        for name in names:
-            wanted = (WATCHED, name) if name.startswith(_OF_EXECUTIONS) else (name,)
+    def subscribe(self, *topics: str) -> LocalSubscription:
+        subscription = self._local.subscribe(*topics)
+        for topic in topics:
+            wanted = (WATCHED, topic) if topic.startswith(_OF_EXECUTIONS) else (topic,)
             for one in wanted:
                 channel = self._channels.get(one) or self._subscribe(one)
                 if not channel.done():
-                    listening.heard = channel
-        return listening
+                    subscription.confirmed = channel
+        return subscription
 
-    def ring(self, *names: str) -> None:
-        """Ring in this process; changes in the store ring by themselves."""
-        self._local.ring(*names)
+    def notify(self, *topics: str) -> None:
+        """Notify in this process; changes of the store notify by themselves."""
+        self._local.notify(*topics)
 
-    def mark(self, *names: str) -> tuple[int, ...] | None:
-        """Rings are heard from the confirmation of a channel on; a lost connection counts as a
-        ring of all of them."""
-        if self.is_deaf:
+    def mark(self, *topics: str) -> tuple[int, ...] | None:
+        """Notifications arrive from the confirmation of a channel on; a lost connection counts
+        as a notification of all of them."""
+        if self.is_disconnected:
             return None
-        for name in names:
-            channel = self._channels.get(name)
+        for topic in topics:
+            channel = self._channels.get(topic)
             if channel is None or not channel.done():
                 return None
-        return self._local.mark(*names)
+        return self._local.mark(*topics)
 
     @property
-    def is_deaf(self) -> bool:
+    def is_disconnected(self) -> bool:
         return self._connection is None or self._is_refused
 
-    def ring_all(self) -> None:
-        self._local.ring_all()
+    def notify_all(self) -> None:
+        self._local.notify_all()
 
     async def close(self) -> None:
         if self._keeper is not None:
@@ -111,11 +111,11 @@ class ValkeyBells:
         self._send("SUBSCRIBE", new)
 
     def _forget(self) -> None:
-        """Leave channels nobody listens to, and look again when there are many more."""
+        """Leave channels without a subscriber here, and check again when there are many more."""
         idle = [
             name
             for name in self._channels
-            if name != WATCHED and not self._local.has_listener(name)
+            if name != WATCHED and not self._local.has_subscriber(name)
         ]
         for name in idle:
             del self._channels[name]
@@ -124,7 +124,7 @@ class ValkeyBells:
 
     def _send(self, command: str, names: list[str]) -> None:
         if names and self._connection is not None and self._connection.is_open:
-            words = (command, *(BELL + name for name in names))
+            words = (command, *(CHANNEL + name for name in names))
             self._connection.write(libvalkey.pack_command(words))
 
     async def _keep(self) -> None:
@@ -133,7 +133,7 @@ class ValkeyBells:
             try:
                 connection = await node.connect(self._on_push)
             except FlowFabricError as fault:
-                _log.info("doorbells: %s; trying again", fault)
+                _log.info("notifications: %s; trying again", fault)
                 await asyncio.sleep(RECONNECT_S)
                 continue
             self._tallies.reconnects += is_again
@@ -142,7 +142,7 @@ class ValkeyBells:
             try:
                 self._send("SUBSCRIBE", list(self._channels))
                 if not self._is_refused:
-                    self._local.ring_all()
+                    self._local.notify_all()
                 await asyncio.shield(connection.closed)
             finally:
                 self._connection = None
@@ -154,16 +154,16 @@ class ValkeyBells:
     def _refuse(self, fault: libvalkey.ReplyError) -> None:
         """Try again on another connection, a second later; say so once."""
         if not self._is_refused:
-            _log.warning("doorbells: %s; waiting claims poll until it is allowed", fault)
+            _log.warning("notifications: %s; waiting claims poll until it is allowed", fault)
         self._is_refused = True
         if self._connection is not None:
             self._connection.abort()
 
     def _accept(self) -> None:
         if self._is_refused:
-            _log.info("doorbells: heard again")
+            _log.info("notifications: arrive again")
             self._is_refused = False
-            self._local.ring_all()
+            self._local.notify_all()
 
     def _on_push(self, push: Any) -> None:
         if isinstance(push, libvalkey.ReplyError):
@@ -172,11 +172,11 @@ class ValkeyBells:
         kind = push[0]
         if kind not in (b"message", b"subscribe"):
             return
-        # Whatever was rung before came before, or this would not have come.
-        self._local.proven_at = time.monotonic()
-        name = push[1].decode().removeprefix(BELL)
+        # Messages come in order, so none before this one was missed.
+        self._local.last_message_at = time.monotonic()
+        name = push[1].decode().removeprefix(CHANNEL)
         if kind == b"message":
-            self._local.ring(name)
+            self._local.notify(name)
             return
         self._accept()
         channel = self._channels.get(name)

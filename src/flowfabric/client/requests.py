@@ -11,7 +11,7 @@ TIMEOUT_S: Final = 130.0
 WAIT_MARGIN_S: Final = 15.0
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A request. Of its query what is None or empty is left out.
 
     `is_safe`: a repeat changes nothing. Any other is put again only if it never left, or was
@@ -27,17 +27,17 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     # Bodies hold payloads, tokens and secrets.
     def __repr__(self) -> str:
-        return f"Question({self.method} {self.path})"
+        return f"Request({self.method} {self.path})"
 
 
-def get(path: str, **query: Any) -> Question:
-    return Question(method="GET", path=path, query=query)
+def get(path: str, **query: Any) -> Request:
+    return Request(method="GET", path=path, query=query)
 
 
-def waiting(path: str, parameter: str, ms: int, **query: Any) -> Question:
+def waiting(path: str, parameter: str, ms: int, **query: Any) -> Request:
     """A read that the server may answer so much later, as the parameter says."""
     given = {**query, parameter: ms or None}
-    return Question(method="GET", path=path, query=given, timeout_s=ms / 1_000 + WAIT_MARGIN_S)
+    return Request(method="GET", path=path, query=given, timeout_s=ms / 1_000 + WAIT_MARGIN_S)
 
 
 def segment(text: str) -> str:

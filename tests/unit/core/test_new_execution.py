@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from flowfabric.core.birth import FAIR_STEP_MS, Birth, born, rank_shift_of
 from flowfabric.core.facets import is_legal
+from flowfabric.core.new_execution import FAIR_STEP_MS, NewExecution, initial_record, rank_shift_of
 from flowfabric.core.record import Record, due_at_of
 from tests.unit.core.records import EXECUTION, NOW
 
 
-def birth(**fields: Any) -> Record:
+def inserted(**fields: Any) -> Record:
     shift = fields.pop("rank_shift", 0)
     record = Record(execution_id="", namespace="team", lane="gpu", priority=3)
-    return born(Birth(execution_id=EXECUTION, record=record, **fields), NOW, shift)
+    return initial_record(NewExecution(execution_id=EXECUTION, record=record, **fields), NOW, shift)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def birth(**fields: Any) -> Record:
 def test_the_first_state_follows_from_dependencies_and_delay(
     fields: dict[str, Any], state: str, reason: str, wake_at: int
 ) -> None:
-    record = birth(**fields)
+    record = inserted(**fields)
     assert (record.state, record.reason, record.next) == (state, reason, "first")
     assert (record.wake_at, record.due_at) == (wake_at, due_at_of(record))
     assert is_legal(record)
@@ -49,12 +49,12 @@ def test_the_first_state_follows_from_dependencies_and_delay(
     ],
 )
 def test_the_earlier_deadline_counts_even_if_it_is_past(at: int, after: int, deadline: int) -> None:
-    record = birth(deadline_at=at, deadline_in=after)
+    record = inserted(deadline_at=at, deadline_in=after)
     assert (record.deadline_at, record.due_at) == (deadline, deadline)
 
 
-def test_a_record_is_born_in_one_write_with_its_rank() -> None:
-    record = birth(rank_shift=250)
+def test_a_record_is_inserted_in_one_write_with_its_rank() -> None:
+    record = inserted(rank_shift=250)
     assert record.version == 1
     assert (record.created_at, record.moved_at, record.changed_at) == (NOW, NOW, NOW)
     assert record.rank == NOW + 250 - 3 * 10**12
@@ -87,10 +87,10 @@ def test_a_flood_at_one_instant_is_spread_evenly() -> None:
     assert shifts == [0, FAIR_STEP_MS, 2 * FAIR_STEP_MS, 3 * FAIR_STEP_MS]
 
 
-def test_those_born_of_one_record_share_no_tags() -> None:
+def test_those_made_from_one_record_share_no_tags() -> None:
     record = Record(execution_id="", namespace="team", lane="gpu", tags={"a": "1"})
-    births = [Birth(execution_id=own, record=record) for own in ("x", "y")]
-    first, second = (born(each, NOW, 0) for each in births)
+    members = [NewExecution(execution_id=own, record=record) for own in ("x", "y")]
+    first, second = (initial_record(each, NOW, 0) for each in members)
     assert (first.execution_id, second.execution_id) == ("x", "y")
     first.tags["a"] = "2"
     assert (second.tags, record.tags) == ({"a": "1"}, {"a": "1"})

@@ -1,6 +1,6 @@
-"""Doorbells of a cluster: one subscriber connection per primary, a channel for each partition.
+"""Notifications in a cluster: one subscriber connection per primary, a channel for each partition.
 
-A channel lies in the slot of its partition, and a message names the bells that ring there. When
+A channel lies in the slot of its partition, and a message names the topics notified there. When
 slots move, the server ends the subscription; whoever has the slots then is subscribed to.
 """
 
@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import libvalkey
 
-from flowfabric.backend.bells import LocalBells, LocalListening
+from flowfabric.backend.notifier import LocalNotifier, LocalSubscription
 from flowfabric.backend.tallies import Tallies
-from flowfabric.backend.valkey.bells import RECONNECT_S
 from flowfabric.backend.valkey.cluster import Cluster
-from flowfabric.backend.valkey.keys import BELL, key_of
+from flowfabric.backend.valkey.keys import CHANNEL, key_of
 from flowfabric.backend.valkey.node import Node
+from flowfabric.backend.valkey.notifier import RECONNECT_S
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.errors import FlowFabricError
 
@@ -24,19 +24,19 @@ _log = logging.getLogger("flowfabric.backend.valkey")
 _LANE: Final = "lane:"
 
 
-class ClusterBells:
-    """Rings from every process that uses the cluster. Use from one event loop."""
+class ClusterNotifier:
+    """Notifications from every process that uses the cluster. Use from one event loop."""
 
     def __init__(self, cluster: Cluster, counts: PartitionCounts, tallies: Tallies) -> None:
         self._cluster = cluster
         self._tallies = tallies
         self._tags = ("{cfg}", *(f"{{fp:{number}}}" for number in range(counts.flow)))
-        self._local = LocalBells()
-        self._rung: dict[str, set[str]] = {}
+        self._local = LocalNotifier()
+        self._notified: dict[str, set[str]] = {}
         self._keepers: dict[Node, asyncio.Task[None]] = {}
         self._is_started = False
         # Servers whose answer to all subscriptions so far was no refusal.
-        self._heard: set[Node] = set()
+        self._subscribed: set[Node] = set()
         self._refused: set[Node] = set()
         cluster.watch(self._follow)
 
@@ -45,27 +45,27 @@ class ClusterBells:
         self._is_started = True
         self._follow()
 
-    def listen(self, *names: str) -> LocalListening:
-        return self._local.listen(*names)
+    def subscribe(self, *topics: str) -> LocalSubscription:
+        return self._local.subscribe(*topics)
 
-    def ring(self, *names: str) -> None:
-        """Ring in this process; changes in the store ring by themselves."""
-        self._local.ring(*names)
+    def notify(self, *topics: str) -> None:
+        """Notify in this process; changes of the store notify by themselves."""
+        self._local.notify(*topics)
 
-    def mark(self, *names: str) -> None:
+    def mark(self, *topics: str) -> None:
         """One look at a cluster need not have seen all of it."""
 
     @property
-    def is_deaf(self) -> bool:
-        return not self._heard.issuperset(self._keepers)
+    def is_disconnected(self) -> bool:
+        return not self._subscribed.issuperset(self._keepers)
 
-    def ring_all(self) -> None:
-        self._local.ring_all()
+    def notify_all(self) -> None:
+        self._local.notify_all()
 
-    def rung(self, name: str) -> set[str]:
-        """The partitions that have rung while somebody listened; whoever looks there takes them
+    def notified(self, topic: str) -> set[str]:
+        """The partitions notified while somebody was subscribed; whoever looks there takes them
         out."""
-        return self._rung.get(name, set())
+        return self._notified.get(topic, set())
 
     async def close(self) -> None:
         self._is_started = False
@@ -100,7 +100,7 @@ class ClusterBells:
             try:
                 connection = await node.connect(partial(self._on_push, node))
             except FlowFabricError as fault:
-                _log.info("doorbells: %s; trying again", fault)
+                _log.info("notifications: %s; trying again", fault)
                 self._cluster.doubt()
                 await asyncio.sleep(RECONNECT_S)
                 continue
@@ -109,12 +109,12 @@ class ClusterBells:
             try:
                 channels = self._channels_of(node)
                 if not channels:
-                    self._heard.add(node)
-                words = [("SSUBSCRIBE", f"{BELL}{tag}") for tag in channels]
+                    self._subscribed.add(node)
+                words = [("SSUBSCRIBE", f"{CHANNEL}{tag}") for tag in channels]
                 connection.write(b"".join(map(libvalkey.pack_command, words)))
                 await asyncio.shield(connection.closed)
             finally:
-                self._heard.discard(node)
+                self._subscribed.discard(node)
                 connection.abort()
                 await connection.closed
 
@@ -125,22 +125,22 @@ class ClusterBells:
             # A slot is not, or no longer, where we thought it was.
             self._cluster.doubt()
         elif push[0] == b"smessage":
-            self._hear(push[1].decode().removeprefix(BELL), push[2].decode())
+            self._receive(push[1].decode().removeprefix(CHANNEL), push[2].decode())
         elif push[0] == b"ssubscribe":
-            # Nobody heard what rang before.
-            self._heard.add(node)
+            # Nobody received what was published before.
+            self._subscribed.add(node)
             self._refused.discard(node)
-            self._local.ring_all()
+            self._local.notify_all()
 
     def _refuse(self, node: Node, fault: libvalkey.ReplyError) -> None:
         """Say once that waiting claims poll: the right is given by somebody who reads it."""
-        self._heard.discard(node)
+        self._subscribed.discard(node)
         if node not in self._refused:
-            _log.warning("doorbells: %s; waiting claims poll until it is allowed", fault)
+            _log.warning("notifications: %s; waiting claims poll until it is allowed", fault)
             self._refused.add(node)
 
-    def _hear(self, tag: str, names: str) -> None:
-        for name in names.split("\n"):
-            if name.startswith(_LANE) and self._local.has_listener(name):
-                self._rung.setdefault(name, set()).add(tag)
-            self._local.ring(name)
+    def _receive(self, tag: str, topics: str) -> None:
+        for topic in topics.split("\n"):
+            if topic.startswith(_LANE) and self._local.has_subscriber(topic):
+                self._notified.setdefault(topic, set()).add(tag)
+            self._local.notify(topic)

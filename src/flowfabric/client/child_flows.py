@@ -5,7 +5,7 @@ from collections import OrderedDict
 from typing import Final
 from uuid import NAMESPACE_OID, uuid5
 
-from flowfabric.client.operations import over
+from flowfabric.client.operations import http_transport
 from flowfabric.client.rest import Rest
 from flowfabric.core.ids import partition_of
 from flowfabric.core.partitions import PartitionCounts
@@ -29,9 +29,11 @@ class Counts:
 
     async def read(self) -> PartitionCounts:
         if self._known is None:
-            told = await Calls(over(self._rest)).partitions()
+            counts = await Calls(http_transport(self._rest)).partitions()
             self._known = PartitionCounts(
-                told.num_flow_partitions, told.num_budget_partitions, told.num_quota_partitions
+                counts.num_flow_partitions,
+                counts.num_budget_partitions,
+                counts.num_quota_partitions,
             )
         return self._known
 
@@ -42,7 +44,7 @@ class _Calls(AsyncCalls, Executions, Flows):
 
 class ChildFlows:
     def __init__(self, rest: Rest, counts: Counts) -> None:
-        self._calls = _Calls(over(rest))
+        self._calls = _Calls(http_transport(rest))
         self._counts = counts
         self._known: OrderedDict[str, str] = OrderedDict()
         self._making = asyncio.Lock()
@@ -61,7 +63,7 @@ class ChildFlows:
             return self._known[execution_id]
 
     async def _make(self, claim: Claim) -> str:
-        flow_id = _id_beside(claim.execution_id, await self._counts.read())
+        flow_id = _flow_id_in_partition_of(claim.execution_id, await self._counts.read())
         await self._calls.create_flow(flow_id, CHILDREN, claim.namespace)
         try:
             await self._calls.add_member(flow_id, claim.execution_id)
@@ -70,13 +72,13 @@ class ChildFlows:
         return flow_id
 
     async def _present(self, execution_id: str) -> str:
-        shown = await self._calls.describe_execution(execution_id)
-        if not shown.flow_id:
+        info = await self._calls.describe_execution(execution_id)
+        if not info.flow_id:
             raise MalformedResponse(f"{execution_id}: in a flow, and in none")
-        return shown.flow_id
+        return info.flow_id
 
 
-def _id_beside(execution_id: str, counts: PartitionCounts) -> str:
+def _flow_id_in_partition_of(execution_id: str, counts: PartitionCounts) -> str:
     """The first id made of the execution's that lives in its partition."""
     home, number = partition_of(execution_id), 0
     while True:

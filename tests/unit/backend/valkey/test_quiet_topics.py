@@ -1,8 +1,8 @@
-"""A lane's bell tells of work that is there for somebody: not of what the same call has taken."""
+"""A lane's topic is notified of work for others, not of what the same call has taken."""
 
 import msgspec
 
-from flowfabric.backend.base import end_bell
+from flowfabric.backend.base import end_topic
 from flowfabric.engine.finishing import Finish
 from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.conformance.driver import Driver
@@ -10,28 +10,28 @@ from tests.conformance.graphs import chain
 from tests.valkey_server import ValkeyServer
 
 ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",))
-RUNG = "cmdstat_publish:calls="
+PUBLISHED = "cmdstat_publish:calls="
 SOON_S = 30.0
 
 
-def rings(server: ValkeyServer) -> int:
+def published(server: ValkeyServer) -> int:
     for line in server.run("INFO", "commandstats").decode().splitlines():
-        if line.startswith(RUNG):
-            return int(line.removeprefix(RUNG).partition(",")[0])
+        if line.startswith(PUBLISHED):
+            return int(line.removeprefix(PUBLISHED).partition(",")[0])
     return 0
 
 
 async def rung_by_a_finish(driver: Driver, server: ValkeyServer, lane: str) -> tuple[int, int]:
-    """How often a finish rang that released one member, and how much it claimed from the lane."""
+    """Messages of a finish that released one member, and how much it claimed from the lane."""
     flow = await driver.graph(chain("a", "b"))
     held = (await flow.take("a")).held
-    before = rings(server)
+    before = published(server)
     order = msgspec.structs.replace(ORDER, lanes=(lane,))
     answer = await driver.engine.finishing.finish_and_claim([Finish(held, Complete())], order)
-    return rings(server) - before, len(answer.claimed)
+    return published(server) - before, len(answer.claimed)
 
 
-async def test_what_a_call_has_taken_itself_rings_no_bell(
+async def test_what_a_call_has_taken_itself_is_not_notified(
     driver: Driver, server: ValkeyServer
 ) -> None:
     left, nothing = await rung_by_a_finish(driver, server, "elsewhere")
@@ -44,9 +44,9 @@ async def test_what_a_call_has_taken_itself_rings_no_bell(
 
 async def rung_by_an_end(driver: Driver, server: ValkeyServer) -> int:
     held = (await driver.started()).held
-    before = rings(server)
+    before = published(server)
     await driver.engine.outcomes.complete(held)
-    return rings(server) - before
+    return published(server) - before
 
 
 async def test_the_end_of_one_execution_rings_for_those_who_listen_to_any(
@@ -54,15 +54,15 @@ async def test_the_end_of_one_execution_rings_for_those_who_listen_to_any(
 ) -> None:
     # The log is told in either case.
     assert await rung_by_an_end(driver, server) == 1
-    bells = driver.engine.deps.store.backend.bells()
-    other = bells.listen(end_bell((await driver.started()).execution_id))
-    await other.begun(SOON_S)
+    notifier = driver.engine.deps.store.backend.notifier()
+    other = notifier.subscribe(end_topic((await driver.started()).execution_id))
+    await other.wait_subscribed(SOON_S)
     own = await driver.started()
-    listening = bells.listen(end_bell(own.execution_id))
-    await listening.begun(SOON_S)
-    before = rings(server)
+    subscription = notifier.subscribe(end_topic(own.execution_id))
+    await subscription.wait_subscribed(SOON_S)
+    before = published(server)
     await driver.engine.outcomes.complete(own.held)
-    assert await listening.wait(SOON_S)
+    assert await subscription.wait(SOON_S)
     assert not other.take()
     # Its end and its stream, and the log.
-    assert rings(server) - before == 3
+    assert published(server) - before == 3

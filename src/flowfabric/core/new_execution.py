@@ -13,7 +13,7 @@ from flowfabric.core.step import settled_record
 FAIR_STEP_MS: Final = 1_000
 
 
-class Birth(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class NewExecution(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One execution to create: its id, a record without id and instants, which those submitted
     alike may share, and what its instants become."""
 
@@ -28,12 +28,12 @@ class Birth(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     has_dependencies: bool = False
 
 
-class GraphBirth(msgspec.Struct, frozen=True, kw_only=True):
+class NewGraph(msgspec.Struct, frozen=True, kw_only=True):
     """A whole graph, or one chunk of it; members that have no inbound edges come last. The first
     chunk is as a rule the one that a store sees first."""
 
     flow: Flow
-    members: tuple[Birth, ...]
+    members: tuple[NewExecution, ...]
     edges: tuple[Edge, ...] = ()
     groups: tuple[Group, ...] = ()
     is_first: bool = True
@@ -45,36 +45,36 @@ def rank_shift_of(last_time: int, now: int) -> int:
     return max(0, last_time + FAIR_STEP_MS - now) if last_time else 0
 
 
-def first_state(birth: Birth, now: int) -> tuple[State, str]:
+def first_state(new: NewExecution, now: int) -> tuple[State, str]:
     """The state of the new record, and the reason for it."""
-    if birth.has_dependencies:
+    if new.has_dependencies:
         return "blocked", "dependencies"
-    return ("delayed", "delay") if birth.delay_until > now else ("waiting", "")
+    return ("delayed", "delay") if new.delay_until > now else ("waiting", "")
 
 
-def born(birth: Birth, now: int, rank_shift: int) -> Record:
+def initial_record(new: NewExecution, now: int, rank_shift: int) -> Record:
     """The record as the creating step writes it."""
-    record = birth.record
+    record = new.record
     changes: dict[str, Any] = {
         "created_at": now,
         "moved_at": now,
         "rank_shift": rank_shift,
-        "deadline_at": _deadline(birth, now),
+        "deadline_at": _deadline(new, now),
         "next": "first",
     }
-    changes["state"], changes["reason"] = first_state(birth, now)
-    if birth.delay_until > now:
-        changes["wake_at"] = birth.delay_until
-    # Others may be born of the same record: whoever changes the tags of one changes no other's.
+    changes["state"], changes["reason"] = first_state(new, now)
+    if new.delay_until > now:
+        changes["wake_at"] = new.delay_until
+    # Others may be made from the same record: whoever changes the tags of one changes no other's.
     tags = dict(record.tags)
-    unborn = msgspec.structs.replace(
-        record, execution_id=birth.execution_id, created_at=now, version=0, tags=tags
+    blank = msgspec.structs.replace(
+        record, execution_id=new.execution_id, created_at=now, version=0, tags=tags
     )
-    return settled_record(unborn, changes, now)
+    return settled_record(blank, changes, now)
 
 
-def _deadline(birth: Birth, now: int) -> int:
+def _deadline(new: NewExecution, now: int) -> int:
     """The earlier of the instant and the duration; one that has passed already is kept."""
-    by_policy = now + birth.deadline_in if birth.deadline_in else 0
-    given = [instant for instant in (birth.deadline_at, by_policy) if instant]
+    by_policy = now + new.deadline_in if new.deadline_in else 0
+    given = [instant for instant in (new.deadline_at, by_policy) if instant]
     return min(given, default=0)

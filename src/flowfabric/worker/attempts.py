@@ -23,8 +23,8 @@ from flowfabric.worker.answers import (
 from flowfabric.worker.calls import finish_of, suspend_of
 from flowfabric.worker.context import info_of
 from flowfabric.worker.ends import TRACEBACK
-from flowfabric.worker.handlers import Handler, Middleware, Surroundings
-from flowfabric.worker.session import Paused, Session, again
+from flowfabric.worker.handlers import Handler, HandlerEnvironment, Middleware
+from flowfabric.worker.session import Paused, Session, retried
 
 _log = logging.getLogger("flowfabric.worker")
 
@@ -32,10 +32,10 @@ Why = Literal["", "lost", "drain", "timeout"]
 # After these, whatever a handler still has to say counts no more.
 _TOO_LATE: Final = ("lost", "timeout")
 # So long a handler may take to stop before it is reported.
-PATIENCE_S: Final = 1.0
+CANCEL_GRACE_S: Final = 1.0
 
 
-class Job:
+class ClaimedAttempt:
     """A lease, the session its handler works in, and the task that runs it."""
 
     __slots__ = ("claim", "reminder", "session", "started_at", "task", "trace", "why")
@@ -60,129 +60,131 @@ class Job:
             self.task.cancel(f"FlowFabric: {why}")
             if self.reminder is None:
                 loop = asyncio.get_running_loop()
-                self.reminder = loop.call_later(PATIENCE_S, self._report)
+                self.reminder = loop.call_later(CANCEL_GRACE_S, self._report)
 
     def _report(self) -> None:
         kind = self.claim.execution_kind
         _log.warning("%s (%s) ignores its cancellation", self.claim.execution_id, kind)
 
 
-class Performer:
+class HandlerRunner:
     """Runs handlers and says what became of each attempt."""
 
     def __init__(
         self,
         handlers: Mapping[str, Handler],
-        around: Surroundings,
+        environment: HandlerEnvironment,
         middleware: Sequence[Middleware] = (),
     ) -> None:
         self._handlers = handlers
-        self._around = around
+        self._environment = environment
         self._middleware = tuple(middleware)
 
-    async def finish_of(self, job: Job) -> Finish | None:
+    async def finish_of(self, attempt: ClaimedAttempt) -> Finish | None:
         """How to finish the attempt; None when the lease is gone and nothing is left to say."""
-        job.started_at = time.monotonic()
-        timer = self._timer(job)
+        attempt.started_at = time.monotonic()
+        timer = self._timer(attempt)
         try:
-            answer = await self._answer(job)
+            answer = await self._answer(attempt)
         finally:
-            for one in (timer, job.reminder):
+            for one in (timer, attempt.reminder):
                 if one is not None:
                     one.cancel()
-        if answer is None or job.session.has_left:
+        if answer is None or attempt.session.is_released:
             return None
         if isinstance(answer, SuspendOrder):
-            return await self._suspended(job, answer)
-        return finish_of(job.claim, answer)
+            return await self._suspended(attempt, answer)
+        return finish_of(attempt.claim, answer)
 
-    def _timer(self, job: Job) -> asyncio.TimerHandle | None:
-        if not job.claim.policy or job.claim.attempt_type == "resumed":
+    def _timer(self, attempt: ClaimedAttempt) -> asyncio.TimerHandle | None:
+        if not attempt.claim.policy or attempt.claim.attempt_type == "resumed":
             return None
-        timeouts = job.session.policy.timeout_policy
+        timeouts = attempt.session.policy.timeout_policy
         length = timeouts.attempt_timeout_ms if timeouts else None
         if not length:
             return None
-        return asyncio.get_running_loop().call_later(length / 1000, job.cancel, "timeout")
+        return asyncio.get_running_loop().call_later(length / 1000, attempt.cancel, "timeout")
 
-    async def _answer(self, job: Job) -> Answer | None:
-        handler = self._handlers.get(job.claim.execution_kind)
+    async def _answer(self, attempt: ClaimedAttempt) -> Answer | None:
+        handler = self._handlers.get(attempt.claim.execution_kind)
         if handler is None:
-            return failed(self._unknown(job.claim.execution_kind), "runtime_no_handler")
+            return failed(self._unknown(attempt.claim.execution_kind), "runtime_no_handler")
         try:
-            if job.session.is_past:
-                await job.session.prove()
+            if attempt.session.is_lease_over:
+                await attempt.session.confirm_lease()
             if self._middleware:
-                value = await self._within_middleware(handler, job)
+                value = await self._within_middleware(handler, attempt)
             else:
-                value = await handler.call(job.session, self._around)
-            if job.session.pausing is not None:
-                raise job.session.pausing
-            if job.why in _TOO_LATE:
+                value = await handler.call(attempt.session, self._environment)
+            if attempt.session.pausing is not None:
+                raise attempt.session.pausing
+            if attempt.why in _TOO_LATE:
                 return None
-            if job.session.is_putting_out:
-                await job.session.held(job.session.output.flush())
+            if attempt.session.is_putting_out:
+                await attempt.session.under_lease(attempt.session.output.flush())
             return answer_to(value)
         except GeneratorExit as fault:
             # By the handler, or by whoever closes this coroutine: then nothing may be awaited.
             return failure_of(fault)
         except BaseException as fault:
-            return await self._ended_by(job, fault)
+            return await self._ended_by(attempt, fault)
 
     def _unknown(self, kind: str) -> str:
         near = get_close_matches(kind, self._handlers, 1)
         meant = f"; it has one for {near[0]!r}" if near else ""
         return f"this worker has no handler for {kind!r}{meant}"
 
-    async def _within_middleware(self, handler: Handler, job: Job) -> Any:
-        go_on: Callable[[], Awaitable[Any]] = partial(handler.call, job.session, self._around)
-        info = info_of(job.claim)
+    async def _within_middleware(self, handler: Handler, attempt: ClaimedAttempt) -> Any:
+        go_on: Callable[[], Awaitable[Any]] = partial(
+            handler.call, attempt.session, self._environment
+        )
+        info = info_of(attempt.claim)
         for one in reversed(self._middleware):
             go_on = partial(one, info, go_on)
         return await go_on()
 
-    async def _ended_by(self, job: Job, fault: BaseException) -> Answer | None:
-        if job.why == "lost" or job.session.has_left:
+    async def _ended_by(self, attempt: ClaimedAttempt, fault: BaseException) -> Answer | None:
+        if attempt.why == "lost" or attempt.session.is_released:
             return None
         pause = pause_in(fault)
         if pause is not None:
-            return await self._paused(job, pause)
-        if is_cancelled(fault) and job.why == "drain":
+            return await self._paused(attempt, pause)
+        if is_cancelled(fault) and attempt.why == "drain":
             return Delay(for_ms=0)
-        if is_cancelled(fault) and job.why == "timeout":
+        if is_cancelled(fault) and attempt.why == "timeout":
             # The timer of the execution decides what follows, here as after a crash.
             return None
-        await self._keep_trace(job, fault)
+        await self._keep_trace(attempt, fault)
         if is_cancelled(fault):
             return failed("handler panicked: it cancelled itself", "handler_panic")
         return failure_of(fault)
 
-    async def _paused(self, job: Job, pause: Paused) -> Ending | None:
+    async def _paused(self, attempt: ClaimedAttempt, pause: Paused) -> Ending | None:
         """What the handler asked to wait for, once its other steps are done."""
         try:
-            await job.session.land()
+            await attempt.session.drain_steps()
         except Paused:
             return None
         return pause.leave
 
-    async def _suspended(self, job: Job, order: SuspendOrder) -> Finish | None:
-        session, suspend = job.session, suspend_of(job.claim, order)
+    async def _suspended(self, attempt: ClaimedAttempt, order: SuspendOrder) -> Finish | None:
+        session, suspend = attempt.session, suspend_of(attempt.claim, order)
         try:
-            outcome = await session.held(again(lambda: session.calls.suspend(suspend)))
+            outcome = await session.under_lease(retried(lambda: session.calls.suspend(suspend)))
         except Paused:
             return None
         except FlowFabricError as fault:
-            return finish_of(job.claim, failure_of(fault))
+            return finish_of(attempt.claim, failure_of(fault))
         if isinstance(outcome, Satisfied):
             met = failed("suspended on signals that had come", "handler_error")
-            return finish_of(job.claim, met)
+            return finish_of(attempt.claim, met)
         return None
 
-    async def _keep_trace(self, job: Job, fault: BaseException) -> None:
+    async def _keep_trace(self, attempt: ClaimedAttempt, fault: BaseException) -> None:
         """Put the traceback behind the attempt's output, where its readers find it."""
         frame = NewFrame(frame_type=TRACEBACK, payload=trace_of(fault))
         try:
-            await job.session.output.put(frame)
-            await job.session.output.flush()
+            await attempt.session.output.put(frame)
+            await attempt.session.output.flush()
         except FlowFabricError as refusal:
-            _log.warning("%s: traceback not stored: %s", job.claim.execution_id, refusal)
+            _log.warning("%s: traceback not stored: %s", attempt.claim.execution_id, refusal)

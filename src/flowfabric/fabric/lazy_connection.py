@@ -8,12 +8,12 @@ from flowfabric.errors import ConfigError
 from flowfabric.fabric.connecting import Connect, Connection
 from flowfabric.fabric.submitter import Submitter
 from flowfabric.fabric.tracing import traced
-from flowfabric.telemetry.observer import NOBODY, Observer
+from flowfabric.telemetry.observer import NO_OBSERVER, Observer
 from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.layers import Hook, layered
 
 
-class Home:
+class LazyConnection:
     """Opens on first use; close it with `await fabric.close()` or use it in `async with`."""
 
     def __init__(self, connect: Connect) -> None:
@@ -21,7 +21,7 @@ class Home:
         self._opening: asyncio.Future[Connection] | None = None
         self._hooks: tuple[Hook, ...] = ()
         self._layered: tuple[Submitter, WorkerCalls] | None = None
-        self._observer = NOBODY
+        self._observer = NO_OBSERVER
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
