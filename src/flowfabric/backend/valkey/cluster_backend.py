@@ -10,14 +10,13 @@ import msgspec
 from flowfabric.backend.base import Answered
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, DuePage
 from flowfabric.backend.valkey.backend import Opening, ValkeyBackend, functions_of
+from flowfabric.backend.valkey.calls import Reply
 from flowfabric.backend.valkey.cluster import Cluster
 from flowfabric.backend.valkey.cluster_calls import ClusterCalls
 from flowfabric.backend.valkey.cluster_notifier import ClusterNotifier
-from flowfabric.backend.valkey.due_pages import merged
+from flowfabric.backend.valkey.due import due_request
 from flowfabric.backend.valkey.fanning import ask_all, ask_reachable, ask_tags
 from flowfabric.backend.valkey.keys import CONFIG
-from flowfabric.backend.valkey.reading import config_due
-from flowfabric.backend.valkey.requests import FindDue
 from flowfabric.backend.valkey.spread_claims import HINTS_S, SpreadClaims
 from flowfabric.errors import FlowFabricError, TransportError
 
@@ -51,13 +50,13 @@ class ClusterBackend(ValkeyBackend):
         after: tuple[int, str] | None = None,
         partitions: frozenset[int] = frozenset(),
     ) -> DuePage:
-        """Two trips: which partitions have something due, and what it is."""
+        """First which partitions have something due, then what it is."""
         self._retell(partitions)
-        asked = FindDue(limit, *(after or (False, "")), tags=False)
-        tags, pages = self._timer_tags(), list[DuePage]()
+        asked = due_request(limit, after, partitions)
+        tags, replies = self._timer_tags(), list[Reply]()
         try:
-            tags, page = await self._hinted(asked, HINTS_S)
-            pages.append(page)
+            replies.append(await self._calls.run("due", CONFIG, asked, patience=HINTS_S))
+            tags = replies[0].head[0]
         except TransportError as fault:
             if not fault.retryable:
                 raise
@@ -70,19 +69,11 @@ class ClusterBackend(ValkeyBackend):
             # Those whose servers are there do not wait for those whose are not.
             why = next(iter(faults.values()))
             _log.info("timers of %d partitions are left to the next look: %s", len(faults), why)
-        if not pages and not answers:
+        replies += answers
+        if not replies:
             # Nobody is there: servers are waited for as by any other call.
-            pages.append((await self._hinted(asked))[1])
-        return merged([*pages, *map(self._due_page, answers)], limit)
-
-    async def _hinted(
-        self, asked: FindDue, patience: float | None = None
-    ) -> tuple[list[str], DuePage]:
-        """Partitions that have something due, and what is due beside them."""
-        reply = await self._calls.run("timers", CONFIG, asked, patience=patience)
-        tags, config, next_due, next_id = reply.head
-        end = (next_due, next_id) if next_id else None
-        return tags, DuePage((), (), reply.now, end, config=config_due(config, reply))
+            replies.append(await self._calls.run("due", CONFIG, asked))
+        return await self._due_page(replies, limit, partitions)
 
     def _timer_tags(self) -> list[str]:
         counts = self._calls.counts

@@ -1,4 +1,4 @@
-"""Mechanisms `read`, `due`, `count` and `queues`."""
+"""Mechanisms `read`, `count` and `queues`."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -7,20 +7,17 @@ from typing import Any, Final, NamedTuple
 from flowfabric.backend.reference.reading import HISTORY
 from flowfabric.backend.types import (
     NO_DOCUMENTS,
-    ConfigDocument,
-    DuePage,
     Named,
     Queue,
     Seen,
     With,
 )
-from flowfabric.backend.valkey.calls import Read, Reply, side_by_side
+from flowfabric.backend.valkey.calls import Read, side_by_side
 from flowfabric.backend.valkey.fanning import fetch, fetch_from_nodes
 from flowfabric.backend.valkey.flow_requests import ReadUpstreams
 from flowfabric.backend.valkey.graph_packing import upstreams_of
-from flowfabric.backend.valkey.graph_rows import edges_of, flow_of, group_of
+from flowfabric.backend.valkey.graph_rows import edges_of, group_of
 from flowfabric.backend.valkey.keys import (
-    CONFIG,
     FIELDS,
     execution_partition_key,
     key_of,
@@ -39,7 +36,6 @@ from flowfabric.backend.valkey.packing import (
     entries_of,
     record_from,
 )
-from flowfabric.backend.valkey.requests import FindDue
 from flowfabric.backend.valkey.searching import SearchMechanism
 from flowfabric.core.documents import Document
 from flowfabric.core.events import HistoryEntry, history_of
@@ -147,30 +143,6 @@ class ReadMechanism(SearchMechanism):
 
         pages = await side_by_side(read, found)
         return {row.id: page for row, page in zip(found, pages, strict=True)}
-
-    async def due(
-        self,
-        limit: int,
-        after: tuple[int, str] | None = None,
-        partitions: frozenset[int] = frozenset(),
-    ) -> DuePage:
-        tags = [partition_tag(one) for one in sorted(partitions)] or False
-        due_at, behind = after or (False, "")
-        reply = await self._calls.run("due", CONFIG, FindDue(limit, due_at, behind, tags))
-        return self._due_page(reply)
-
-    def _due_page(self, reply: Reply) -> DuePage:
-        records, flows, budgets, config, next_due, next_id = reply.head
-        found = [_due_record(one, reply) for one in records]
-        return DuePage(
-            tuple(record for record, _ in found),
-            tuple(flow_of(*one) for one in flows),
-            reply.now,
-            (next_due, next_id) if next_id else None,
-            {record.execution_id: beside for record, beside in found if beside},
-            tuple((int(at), str(budget_id)) for at, budget_id, _ in budgets),
-            config_due(config, reply),
-        )
 
     async def count(self, namespace: str, lane: str) -> dict[str, int]:
         shelves = self._calls.shelves_of(range(self._calls.counts.flow))
@@ -294,16 +266,3 @@ def _attempts(row: _Found, ended: dict[str, list[Attempt]]) -> tuple[Attempt, ..
 def _history(row: _Found, ended: dict[str, list[Attempt]]) -> tuple[HistoryEntry, ...]:
     told = (entry for one in row.kept for entry in entries_of(decode(one)))
     return tuple(history_of(row.record, ended.get(row.id, ()), told)[-HISTORY:])
-
-
-def config_due(found: list[Any], reply: Reply) -> tuple[ConfigDocument, ...]:
-    return tuple(
-        ConfigDocument(name, version, reply.bodies[body], at) for name, version, at, body in found
-    )
-
-
-def _due_record(one: list[Any], reply: Reply) -> tuple[Record, dict[str, Document]]:
-    row, static, flat = one
-    record = record_from(reply.bodies[row], reply.bodies[static])
-    names = dict(zip(flat[::2], flat[1::2], strict=True))
-    return record, {name: document_from(reply.bodies[names[name]]) for name in sorted(names)}

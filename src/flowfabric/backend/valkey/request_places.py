@@ -24,7 +24,6 @@ _STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "trim": requests.TrimLog,
     "peek": requests.PeekQueues,
     "list": requests.ListView,
-    "due": requests.FindDue,
     "log": requests.ReadLog,
     "graph": flow_requests.CreateGraph,
     "cancel_flow": flow_requests.CancelFlow,

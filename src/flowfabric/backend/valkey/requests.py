@@ -175,7 +175,7 @@ class PeekQueues(Request):
 
 
 class ListView(Request):
-    """ff1_list"""
+    """ff1_list, ff1_due"""
 
     views: Sequence[Any]
     newest: bool
@@ -183,16 +183,7 @@ class ListView(Request):
     after_id: str
     limit: int
     is_due: bool
-    partitions: list[int]
-
-
-class FindDue(Request):
-    """ff1_due, ff1_timers"""
-
-    limit: int
-    after_due_at: int | bool
-    after_id: str
-    tags: list[str] | bool
+    tags: Sequence[str]
 
 
 class ReadLog(Request):

@@ -7,12 +7,13 @@ from flowfabric.backend.reference.matching import lane_buckets
 from flowfabric.backend.reference.searching import PLACES, Stretch, walk_through
 from flowfabric.backend.types import Filter, ListRequest, Page
 from flowfabric.backend.valkey.calls import Calls, Read
-from flowfabric.backend.valkey.fanning import ask_all, fetch, fetch_from_nodes
+from flowfabric.backend.valkey.fanning import ask_tags, fetch, fetch_from_nodes
 from flowfabric.backend.valkey.keys import (
     FIELDS,
     FLOW_RANGES,
     execution_partition_key,
     lane_key,
+    partition_tag,
     queue_view,
     sets_key,
     state_view,
@@ -49,7 +50,10 @@ def _record_read(execution_id: str) -> Read:
     return ("HMGET", stored_key("execution", execution_id), FIELDS["record"], FIELDS["static"])
 
 
-class _View(NamedTuple):
+class View(NamedTuple):
+    """What one call has found in a view, which is told by its number among the names."""
+
+    number: int
     spots: list[Spot]
     has_more: bool
 
@@ -77,7 +81,7 @@ class SearchMechanism:
         found: list[Spot] = []
         while len(found) < most:
             views = await self._views(shelves, after, most - len(found))
-            spots = _merged(views, newest=shelves.newest)
+            spots = merged(views, newest=shelves.newest)
             found += spots[: most - len(found)]
             if not any(view.has_more for view in views):
                 break
@@ -155,10 +159,10 @@ class SearchMechanism:
         (found,) = (await fetch(self._calls, [(read, lane_key(namespace, lane))])).checked()
         return [req_set.decode() for req_set in found]
 
-    async def _views(self, shelves: Shelves, after: Spot | None, most: int) -> list[_View]:
+    async def _views(self, shelves: Shelves, after: Spot | None, most: int) -> list[View]:
         score, behind = (after.score, after.id) if after else (False, "")
 
-        def asked(share: list[int]) -> ListView:
+        def asked(share: list[str]) -> ListView:
             return ListView(
                 views=shelves.names,
                 newest=shelves.newest,
@@ -166,11 +170,12 @@ class SearchMechanism:
                 after_id=behind,
                 limit=most,
                 is_due=shelves.is_due,
-                partitions=share,
+                tags=share,
             )
 
-        replies = await ask_all(self._calls, "list", shelves.partitions, asked)
-        return [_view(answer) for reply in replies for answer in reply.head]
+        tags = map(partition_tag, shelves.partitions)
+        replies = await ask_tags(self._calls, "list", tags, asked)
+        return [view_in(answer) for reply in replies for answer in reply.head]
 
 
 def _spot(after: Key | None) -> Spot | None:
@@ -180,13 +185,13 @@ def _spot(after: Key | None) -> Spot | None:
     return Spot(int(after[0]) if len(after) > 1 else 0, str(after[-1]))
 
 
-def _view(answer: list[Any]) -> _View:
+def view_in(answer: list[Any]) -> View:
     number, has_more, *rest = answer
     spots = zip(map(int, rest[1::2]), rest[::2], strict=True)
-    return _View([Spot(*spot, number - 1) for spot in spots], has_more)
+    return View(number - 1, [Spot(*spot, number - 1) for spot in spots], has_more)
 
 
-def _merged(views: list[_View], *, newest: bool) -> list[Spot]:
+def merged(views: Sequence[View], *, newest: bool = False) -> list[Spot]:
     """Places in one order, up to the last that is certain to be next: of a view that has more,
     what follows is not known yet."""
     spots = sorted((spot for view in views for spot in view.spots), reverse=newest)

@@ -20,8 +20,6 @@ OWN_NUMBERS: Final = frozenset(
         ("claim", "1e300"),
         ("create", "1000"),
         ("create", "3600000"),
-        ("due", "16"),
-        ("due", "1000"),
         ("edges", "64"),
         ("edges", "1000"),
         ("edges", "2000"),

@@ -18,7 +18,7 @@
 local function budgets_of(limits, tag)
   local state = limits.budgets[tag]
   if not state then
-    state = ff.open_budgets(limits.c, tag, true)
+    state = ff.open_budgets(limits.c, tag)
     limits.budgets[tag] = state
   end
   return state
@@ -27,7 +27,7 @@ end
 local function gates_of(limits, tag)
   local state = limits.gates[tag]
   if not state then
-    state = ff.open_gates(limits.c, tag, true)
+    state = ff.open_gates(limits.c, tag)
     limits.gates[tag] = state
   end
   return state
@@ -205,7 +205,7 @@ ff.register('admit', function(_, args)
 end)
 
 local function restore_gate(c, execution, holder, change)
-  local state = ff.open_gates(c, change[2], true)
+  local state = ff.open_gates(c, change[2])
   local gate = ff.stored_gate(state, change[3])
   if not gate then return end
   if change[6] and ff.holder(state, gate, 's', execution) == holder then

@@ -69,7 +69,7 @@ local WRITERS = {}
 
 -- {budget id, row}
 function WRITERS.budget(c, tag, put)
-  c.budgets = c.budgets or ff.open_budgets(c, tag, true)
+  c.budgets = c.budgets or ff.open_budgets(c, tag)
   ff.put_budget(c.budgets, put[2], unpack_message(c.args[put[3]]))
 end
 
@@ -96,7 +96,7 @@ end
 
 -- {name, version, due_at, body}
 function WRITERS.document(c, _, put)
-  ff.put_document(c, put[2], put[3], put[4], c.args[put[5]])
+  ff.put_document(put[2], put[3], put[4], c.args[put[5]])
 end
 
 -- {namespace, instance, row}

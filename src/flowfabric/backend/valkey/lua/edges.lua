@@ -18,9 +18,7 @@ local MANY = 2000
 -- Edges per look, where all are wanted.
 local PAGE = 1000
 
--- Names of lists: all edges of a flow, those that leave a member, those that reach it.
-ff.ALL_EDGES = $edge_lists.ALL
-
+-- Names of lists: those that leave a member, those that reach it.
 function ff.outgoing(id)
   return $edge_lists.OUTGOING .. ff.member_of(id)
 end
@@ -176,17 +174,12 @@ function ff.edges(tag, flow_id, list, after, limit)
   return ids, rows
 end
 
-function ff.edge(tag, flow_id, edge_id)
-  local row = call('HGET', edges_key(tag, flow_id), edge_id)
-  return row and ff.array(row) or nil
-end
-
 -- Write an edge that may be new.
 function ff.put_edge(c, tag, flow_id, edge_id, edge)
   if edge[@e.created_at] == 0 then edge[@e.created_at] = c.now end
   if call('HSET', edges_key(tag, flow_id), edge_id, pack(edge)) == 1 then
     local outgoing, incoming = ff.outgoing(edge[@e.source]), ff.incoming(edge[@e.target])
-    put_lists(tag, flow_id, { ff.ALL_EDGES, edge_id, outgoing, edge_id, incoming, edge_id })
+    put_lists(tag, flow_id, { $edge_lists.ALL, edge_id, outgoing, edge_id, incoming, edge_id })
   end
 end
 

@@ -7,8 +7,6 @@
 --   {{'t', tag, sequence, instant or ''}, ...}
 -- ff1_peek: request @peek, all tags of one node; answers {rank,
 --   tag, member}, ... of the best that wait there, in order, the first of each tag always
--- ff1_timers: request @due; answers {tags with something due,
---   config, next due_at or false, next id}; a document of config is shown as `due` does
 -- ff1_heads: request {tag, ...}: tells the heads of these partitions once more
 
 local TIMERS = { $view.timers, $view.flow_timers, $view.budget_timers }
@@ -133,13 +131,6 @@ ff.register('peek', function(_, args)
   end
   return ff.answer(c, shown)
 end, { 'no-writes', 'allow-cross-slot-keys' })
-
-ff.register('timers', function(_, args)
-  local c = ff.open(args)
-  local tags = call('ZRANGE', ff.timer_hints(), '-inf', c.now, 'BYSCORE')
-  local config, last = ff.due_config(c, c.request[@due.limit], c.request[@due.after_due_at], c.request[@due.after_id])
-  return ff.answer(c, { tags, config, last and last[1], last and last[2] })
-end, { 'no-writes' })
 
 local function tell_heads(c, tag)
   local queues = call('SMEMBERS', queues_of(tag))

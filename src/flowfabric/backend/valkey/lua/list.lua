@@ -2,8 +2,8 @@
 -- request: @list: entries strictly behind (score, id), or from the beginning; due is what has a score up to
 --   now. Of a flow's view, {name, where the range of a state begins} stands for the name, and scores are told
 --   from there
--- answers: {number of its name, whether it has more, id, score, ...} for each view that has any; together about as many as
---   asked for, and no more than that of one
+-- answers: {number of its name, whether it has more, id, score, ...} for each view that has any; together about
+--   as many as asked for, and no more than that of one
 --
 -- It reads several partitions at once, so that a look at all of them is one call for each node.
 
@@ -49,17 +49,16 @@ local function view_of(tag, name, number, due_by)
   return { key = ff.view(tag, name[1]), number = number, least = name[2], bound = name[2] + $keys.FLOW_RANGE }
 end
 
--- Every view that has something behind the place.
-local function open_views(c, request)
-  local names, newest, score, id = request[@list.views], request[@list.newest], request[@list.after_score], request[@list.after_id]
-  local due_by, open = request[@list.is_due] and c.now + 1, {}
-  local partitions = request[@list.partitions]
-  for i = 1, #partitions do
-    local tag = $ids.TAG .. partitions[i] .. '}'
-    for j = 1, #names do
-      local view = view_of(tag, names[j], j, due_by)
-      if narrow(view, newest, score, id) then open[#open + 1] = view end
-    end
+-- Add a view to the open ones if it has something behind the place.
+function ff.open_view(open, request, view)
+  if narrow(view, request[@list.newest], request[@list.after_score], request[@list.after_id]) then open[#open + 1] = view end
+end
+
+-- Every view of these partitions that has something behind the place.
+function ff.open_views(c, request, tags)
+  local names, due_by, open = request[@list.views], request[@list.is_due] and c.now + 1, {}
+  for i = 1, #tags do
+    for j = 1, #names do ff.open_view(open, request, view_of(tags[i], names[j], j, due_by)) end
   end
   return open
 end
@@ -82,12 +81,21 @@ local function shown(view, newest, most)
   return answer
 end
 
+-- How many of each to read, so that of so many together there are about as many as wanted.
+function ff.share(most, count)
+  local each = floor(2 * most / (count > 0 and count or 1)) + LEAST
+  return each < most and each or most
+end
+
+-- What open views have behind the place, as the answer says.
+function ff.show_views(open, request)
+  local each, found = ff.share(request[@list.limit], #open), {}
+  for i = 1, #open do found[i] = shown(open[i], request[@list.newest], each) end
+  return found
+end
+
 ff.register('list', function(_, args)
   local c = ff.open(args)
-  local newest, most = c.request[@list.newest], c.request[@list.limit]
-  local open, found = open_views(c, c.request), {}
-  local each = floor(2 * most / (#open > 0 and #open or 1)) + LEAST
-  if each > most then each = most end
-  for i = 1, #open do found[i] = shown(open[i], newest, each) end
-  return ff.answer(c, found)
+  local open = ff.open_views(c, c.request, c.request[@list.tags])
+  return ff.answer(c, ff.show_views(open, c.request))
 end, { 'no-writes', 'allow-cross-slot-keys' })

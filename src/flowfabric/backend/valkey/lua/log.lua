@@ -7,8 +7,6 @@
 -- different partitions in the order they were written. `ff:p:<tag>` remembers up to where a log was
 -- dropped (`log`), so that a reader who comes too late is told.
 
-local LEAST = 8
-
 local function last_id(key)
   local last = call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
   return last and last[1] or ''
@@ -44,8 +42,7 @@ ff.register('log', function(_, args)
   local c = ff.open(args)
   local most = c.request[@log.limit]
   local open, found = open_logs(c.request[@log.starts]), {}
-  local each = floor(2 * most / (#open > 0 and #open or 1)) + LEAST
-  if each > most then each = most end
+  local each = ff.share(most, #open)
   for i = 1, #open do found[i] = shown(c, open[i], each) end
   return ff.answer(c, found)
 end, { 'no-writes', 'allow-cross-slot-keys' })

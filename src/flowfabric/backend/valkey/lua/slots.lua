@@ -46,7 +46,7 @@ ff.register('slots', function(_, args)
   local items, states = c.request, {}
   for i = 1, #items do
     local tag = items[i][@act.tag]
-    states[tag] = states[tag] or ff.open_gates(c, tag, true)
+    states[tag] = states[tag] or ff.open_gates(c, tag)
     ff.gate(states[tag], items[i][@act.what][@extend.gate])
   end
   local answers = ff.each(states, items, function(_, item)

@@ -244,7 +244,7 @@ ff.register('spend', function(_, args)
   local items, states = c.request, {}
   for i = 1, #items do
     local tag = items[i][@act.tag]
-    states[tag] = states[tag] or ff.open_budgets(c, tag, true)
+    states[tag] = states[tag] or ff.open_budgets(c, tag)
     ff.trim_holds(states[tag], items[i][@act.what][@spend.budget_id])
   end
   local answers = ff.each(states, items, function(_, item)
