@@ -66,7 +66,6 @@ FILES: Final = (
     "claim",
     "apply",
     "append",
-    "log",
     "list",
     "purge",
     "flows",

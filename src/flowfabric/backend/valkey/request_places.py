@@ -24,7 +24,6 @@ _STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "trim": requests.TrimLog,
     "peek": requests.PeekQueues,
     "list": requests.ListView,
-    "log": requests.ReadLog,
     "graph": flow_requests.CreateGraph,
     "cancel_flow": flow_requests.CancelFlow,
     "flow": flow_requests.OneFlow,

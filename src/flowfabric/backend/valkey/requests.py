@@ -186,13 +186,6 @@ class ListView(Request):
     tags: Sequence[str]
 
 
-class ReadLog(Request):
-    """ff1_log: tag and the first id to read in turn."""
-
-    limit: int
-    starts: list[str]
-
-
 # ---- presence, commits
 
 

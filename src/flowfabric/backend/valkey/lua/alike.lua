@@ -25,16 +25,7 @@ local function cut(row, elements)
   return sub(row, 1, size), sub(row, at + 1)
 end
 
--- Changes a call knows, by the record's shelf and what its row was.
-local function changes_in(known, shelf)
-  local changes = known[shelf]
-  if not changes then
-    changes = {}
-    known[shelf] = changes
-  end
-  return changes
-end
-
+-- Of the changes a call knows, by the record's shelf and what its row was.
 function ff.known_change(known, shelf, rest)
   local changes = known[shelf]
   return changes and changes[rest]
@@ -57,7 +48,8 @@ function ff.keep_trace(c, known, shelf, rest)
   if not trace.group or trace.is_queued or trace.is_kept then return nil end
   trace.head, trace.rest = cut(trace.row, IDS)
   if trace.ended then trace.ended_head, trace.ended_rest = cut(trace.ended, ATTEMPT_IDS) end
-  changes_in(known, shelf)[rest] = trace
+  known[shelf] = known[shelf] or {}
+  known[shelf][rest] = trace
   return trace
 end
 

@@ -95,12 +95,6 @@ local function listed(tag, flow_id, list, after, limit)
   return merged(ids, late_ids(tag, flow_id, list, after, limit), limit)
 end
 
--- A text with further ids in their places.
-local function joined(text, news)
-  local ids = merged(ids_of(text, '', #text), ids_of(news, '', #news), #text + #news)
-  return concat(ids)
-end
-
 -- Put ids into a list that is there; its text if that changes. `late` gathers what goes beside it.
 local function put_ids(list, text, news, late)
   local ids, fresh = ids_of(news, '', #news), {}
@@ -109,27 +103,25 @@ local function put_ids(list, text, news, late)
   end
   if #fresh == 0 then return nil end
   local has_more = sub(text, -1) == $edge_lists.MORE
-  if not has_more and #text + ID * #fresh <= ID * FEW then return joined(text, concat(fresh)) end
+  if not has_more and #text + ID * #fresh <= ID * FEW then
+    return concat(merged(ids_of(text, '', #text), fresh, #text + #news))
+  end
   for i = 1, #fresh do late[#late + 1], late[#late + 2] = 0, list .. fresh[i] end
   return not has_more and text .. $edge_lists.MORE or nil
 end
 
 -- Send a command with many words in parts, each with an even number of them.
 local function send(command, key, words)
-  for from = 1, #words, MANY do
-    local last = from + MANY - 1
-    call(command, key, unpack(words, from, last < #words and last or #words))
-  end
+  ff.in_parts(words, MANY, function(from, last) call(command, key, unpack(words, from, last)) end)
 end
 
 local function texts_of(key, lists)
   local names, found = {}, {}
   for i = 1, #lists, 2 do names[#names + 1] = lists[i] end
-  for from = 1, #names, MANY do
-    local last = from + MANY - 1
-    local part = call('HMGET', key, unpack(names, from, last < #names and last or #names))
+  ff.in_parts(names, MANY, function(from, last)
+    local part = call('HMGET', key, unpack(names, from, last))
     for i = 1, #part do found[from + i - 1] = part[i] end
-  end
+  end)
   return found
 end
 

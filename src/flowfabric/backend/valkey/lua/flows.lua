@@ -19,26 +19,6 @@ end
 
 -- ---- members a cancelled flow covers
 
--- The members of a flow in one state by creation, strictly behind a place if one is given: id and
--- created_at in turn.
-local function members_behind(tag, flow_id, state, at, id, limit)
-  if limit < 1 then return {} end
-  local key, least, from = ff.view(tag, $view.flow .. ':' .. flow_id), FLOW_RANGES[state], 0
-  if at then
-    local before, itself = ff.rank_of(key, least + at, id)
-    from = before + itself
-  else
-    from = ff.count_below(key, least)
-  end
-  local places, found = call('ZRANGE', key, from, from + limit - 1, 'WITHSCORES'), {}
-  for i = 1, #places, 2 do
-    local created_at = tonumber(places[i + 1]) - least
-    if created_at >= $keys.FLOW_RANGE then break end
-    found[i], found[i + 1] = places[i], created_at
-  end
-  return found
-end
-
 -- End one member. One that cannot be read is passed over: the others must not wait for it.
 -- mirrors core.flow_cancel._cancel
 local function cancel_member(c, tag, id, state, plan)
@@ -55,7 +35,7 @@ local function cancel_in(c, tag, flow_id, state, most, plan)
   local ended, after_at, after = 0, nil, nil
   for _ = 1, floor($flow_cancel.LOOKS_PER_STEP / $flow_cancel.MEMBERS_PER_STEP) do
     ff.write_views(c)
-    local places = members_behind(tag, flow_id, state, after_at, after, most - ended)
+    local places = ff.members_behind(tag, flow_id, state, after_at, after, most - ended)
     for i = 1, #places, 2 do
       ended = ended + cancel_member(c, tag, places[i], state, plan)
       if ff.is_full(c, LONG.walk, ended) then return ended, true end

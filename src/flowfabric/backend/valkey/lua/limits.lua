@@ -1,6 +1,23 @@
--- ff1_attach: request {tag, listed, unlisted, gone}, ...: budget and execution in turn for those created under
---   a budget and for those purged, and executions whose ledgers go
--- ff1_drop_ended: request tags; waiters whose time is over go, and what is left of gates at which all ended
+-- ff1_attach: request {@attach, ...}
+-- ff1_drop_ended: request {tag, ...}; waiters whose time is over go, and what is left of gates at which all ended
+
+-- Do acts of `core` on limits, each in the partition that its tag names: first all partitions are opened and rid
+-- of what has ended there, and in the end what has changed is written.
+function ff.run_acts(args, acts, open, trim, write)
+  local c = ff.open(args)
+  local items, states = c.request, {}
+  for i = 1, #items do
+    local tag = items[i][@act.tag]
+    states[tag] = states[tag] or open(c, tag)
+    -- Every act names its limit first.
+    trim(states[tag], items[i][@act.what][1])
+  end
+  local answers = ff.each(states, items, function(_, item)
+    return acts[item[@act.name]](states[item[@act.tag]], item[@act.what])
+  end)
+  for _, state in pairs(states) do write(state) end
+  return ff.close(c, answers)
+end
 
 -- What one call drops at most; the next one goes on.
 local MOST_DROPPED = 1000

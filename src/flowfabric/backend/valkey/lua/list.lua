@@ -10,16 +10,16 @@
 local LEAST = 8
 
 -- How many entries of a view have a lower score.
-function ff.count_below(key, score)
+local function count_below(key, score)
   return call('ZCOUNT', key, '-inf', string.format('(%.0f', score))
 end
 
 -- How many entries of a view stand before (score, member), and whether it is there itself: many may share a
 -- score.
-function ff.rank_of(key, score, member)
+local function rank_of(key, score, member)
   local rank = call('ZRANK', key, member)
   if rank and tonumber(call('ZSCORE', key, member)) == score then return rank, 1 end
-  local low, high = ff.count_below(key, score), call('ZCOUNT', key, '-inf', score)
+  local low, high = count_below(key, score), call('ZCOUNT', key, '-inf', score)
   while low < high do
     local middle = floor((low + high) / 2)
     if call('ZRANGE', key, middle, middle)[1] < member then
@@ -34,10 +34,10 @@ end
 -- Find the first and the last place of what lies behind (score, id); whether there is anything.
 local function narrow(view, newest, score, id)
   local key, bound = view.key, view.bound
-  view.from = view.least ~= 0 and ff.count_below(key, view.least) or 0
-  view.to = (bound and ff.count_below(key, bound) or call('ZCARD', key)) - 1
+  view.from = view.least ~= 0 and count_below(key, view.least) or 0
+  view.to = (bound and count_below(key, bound) or call('ZCARD', key)) - 1
   if score and view.from <= view.to then
-    local before, itself = ff.rank_of(key, view.least + score, id)
+    local before, itself = rank_of(key, view.least + score, id)
     if newest and before <= view.to then view.to = before - 1 end
     if not newest and before + itself > view.from then view.from = before + itself end
   end
@@ -47,20 +47,6 @@ end
 local function view_of(tag, name, number, due_by)
   if type(name) == 'string' then return { key = ff.view(tag, name), number = number, least = 0, bound = due_by } end
   return { key = ff.view(tag, name[1]), number = number, least = name[2], bound = name[2] + $keys.FLOW_RANGE }
-end
-
--- Add a view to the open ones if it has something behind the place.
-function ff.open_view(open, request, view)
-  if narrow(view, request[@list.newest], request[@list.after_score], request[@list.after_id]) then open[#open + 1] = view end
-end
-
--- Every view of these partitions that has something behind the place.
-function ff.open_views(c, request, tags)
-  local names, due_by, open = request[@list.views], request[@list.is_due] and c.now + 1, {}
-  for i = 1, #tags do
-    for j = 1, #names do ff.open_view(open, request, view_of(tags[i], names[j], j, due_by)) end
-  end
-  return open
 end
 
 local function shown(view, newest, most)
@@ -81,15 +67,33 @@ local function shown(view, newest, most)
   return answer
 end
 
--- How many of each to read, so that of so many together there are about as many as wanted.
-function ff.share(most, count)
-  local each = floor(2 * most / (count > 0 and count or 1)) + LEAST
-  return each < most and each or most
+-- The members of a flow in one state by creation, strictly behind a place if one is given: id and
+-- created_at in turn.
+function ff.members_behind(tag, flow_id, state, at, id, limit)
+  local view = view_of(tag, { $view.flow .. ':' .. flow_id, FLOW_RANGES[state] })
+  if limit < 1 or not narrow(view, false, at, id) then return {} end
+  return { unpack(shown(view, false, limit), 3) }
+end
+
+-- Add a view to the open ones if it has something behind the place.
+function ff.open_view(open, request, view)
+  if narrow(view, request[@list.newest], request[@list.after_score], request[@list.after_id]) then open[#open + 1] = view end
+end
+
+-- Every view of these partitions that has something behind the place.
+function ff.open_views(c, request, tags)
+  local names, due_by, open = request[@list.views], request[@list.is_due] and c.now + 1, {}
+  for i = 1, #tags do
+    for j = 1, #names do ff.open_view(open, request, view_of(tags[i], names[j], j, due_by)) end
+  end
+  return open
 end
 
 -- What open views have behind the place, as the answer says.
 function ff.show_views(open, request)
-  local each, found = ff.share(request[@list.limit], #open), {}
+  local most, found = request[@list.limit], {}
+  local each = floor(2 * most / (#open > 0 and #open or 1)) + LEAST
+  if each > most then each = most end
   for i = 1, #open do found[i] = shown(open[i], request[@list.newest], each) end
   return found
 end

@@ -28,18 +28,10 @@ local function drop_owned(id, r)
   call('UNLINK', ff.documents(id), ff.history(id), ff.journal(id))
 end
 
--- Whether a member's result may still be somebody's input.
-local function is_needed(c, tag, r)
-  local flow = r[@flow_id] ~= '' and ff.flow(c, tag, r[@flow_id])
-  return flow and flow[@f.finished_at] == 0
-end
-
-local function member_purged(c, tag, r)
-  local flow = r[@flow_id] ~= '' and ff.flow(c, tag, r[@flow_id])
-  if not flow then return end
+local function member_purged(c, tag, flow_id, flow)
   flow[@f.purged_count] = flow[@f.purged_count] + 1
   flow[@f.version], flow[@f.changed_at] = flow[@f.version] + 1, c.now
-  ff.put_flow(c, tag, r[@flow_id], flow)
+  ff.put_flow(c, tag, flow_id, flow)
 end
 
 -- mirrors core.retention.judge_purge
@@ -47,7 +39,9 @@ local function purge(c, id)
   local r, row = ff.load(id)
   if not r or not FINAL[r[@state]] or r[@purge_at] > c.now then return { 'kept' } end
   local tag = ff.tag_of(id)
-  if is_needed(c, tag, r) then
+  local flow = r[@flow_id] ~= '' and ff.flow(c, tag, r[@flow_id])
+  -- A member's result may still be somebody's input.
+  if flow and flow[@f.finished_at] == 0 then
     put_off(c, id, r)
     return { 'put off' }
   end
@@ -55,7 +49,7 @@ local function purge(c, id)
   if r[@gated] then answer[2], answer[3] = ff.show(c, id, row) end
   drop_owned(id, r)
   ff.reindex(c, id, r, nil)
-  member_purged(c, tag, r)
+  if flow then member_purged(c, tag, r[@flow_id], flow) end
   call('UNLINK', ff.execution(id))
   return answer
 end
