@@ -1,6 +1,6 @@
 """How long each step of a flow of ten thousand members keeps everybody else out of the store.
 
-Beside the time on the clock stands the processor time of the thread that did the step, and how
+DueContext the time on the clock stands the processor time of the thread that did the step, and how
 often the system took the processor away from it: on a busy machine only these two tell what the
 store did itself.
 """
@@ -50,14 +50,14 @@ class Steps(NamedTuple):
 async def _release(engine: Engine, flow: SubmittedGraph) -> None:
     """The first member is done, and all behind it may run."""
     (top,) = await engine.claims.claim(_order(1))
-    await engine.outcomes.complete(top.held, RESULT)
+    await engine.outcomes.complete(top.proof, RESULT)
     await engine.settling.drain()
 
 
 async def _skip(engine: Engine, flow: SubmittedGraph) -> None:
     """The first member fails, and nothing behind it will ever run."""
     (top,) = await engine.claims.claim(_order(1))
-    await engine.outcomes.fail(top.held, Failure("broken", "permanent"))
+    await engine.outcomes.fail(top.proof, Failure("broken", "permanent"))
     await engine.settling.drain()
 
 
@@ -66,7 +66,7 @@ async def _join(engine: Engine, flow: SubmittedGraph) -> None:
     await _release(engine, flow)
     for _ in range(3):
         for one in await engine.claims.claim(_order(100)):
-            await engine.outcomes.complete(one.held, RESULT)
+            await engine.outcomes.complete(one.proof, RESULT)
 
 
 async def _cancel(engine: Engine, flow: SubmittedGraph) -> None:

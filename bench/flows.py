@@ -101,7 +101,7 @@ def chain_of(engine: Engine) -> Cycle:
         await engine.graphs.submit_graph(chain(lane))
         for _ in range(LENGTH):
             (claimed,) = await engine.claims.claim(_worker(lane))
-            await engine.outcomes.complete(claimed.held, RESULT)
+            await engine.outcomes.complete(claimed.proof, RESULT)
 
     return _with_a_lane(engine, work)
 
@@ -114,7 +114,7 @@ def singles_of(engine: Engine) -> Cycle:
         for _ in range(LENGTH):
             await engine.executions.create(submission)
             (claimed,) = await engine.claims.claim(_worker(lane))
-            await engine.outcomes.complete(claimed.held, RESULT)
+            await engine.outcomes.complete(claimed.proof, RESULT)
 
     return _with_a_lane(engine, work)
 
@@ -123,7 +123,7 @@ async def _do_all(engine: Engine, lane: str, total: int) -> None:
     done = 0
     while done < total:
         claimed = await engine.claims.claim(_worker(lane, 100))
-        await asyncio.gather(*(engine.outcomes.complete(one.held, RESULT) for one in claimed))
+        await asyncio.gather(*(engine.outcomes.complete(one.proof, RESULT) for one in claimed))
         done += len(claimed)
 
 
@@ -152,8 +152,8 @@ def race_of(engine: Engine) -> Cycle:
     async def work(engine: Engine, lane: str) -> None:
         await engine.graphs.submit_graph(race(lane))
         running = await engine.claims.claim(_worker(lane, RACERS))
-        await engine.outcomes.complete(running[0].held, RESULT)
+        await engine.outcomes.complete(running[0].proof, RESULT)
         (last,) = await engine.claims.claim(_worker(lane))
-        await engine.outcomes.complete(last.held, RESULT)
+        await engine.outcomes.complete(last.proof, RESULT)
 
     return _with_a_lane(engine, work)

@@ -92,7 +92,7 @@ async def _round(counter: Counter, engine: Engine, size: int, calls: int) -> dic
 
 
 def _ends(claimed: list[Claimed]) -> list[Finish]:
-    return [Finish(one.held, Complete(RESULT)) for one in claimed]
+    return [Finish(one.proof, Complete(RESULT)) for one in claimed]
 
 
 async def run(size: int, calls: int) -> dict[str, float]:
@@ -114,7 +114,7 @@ def main() -> int:
     if shutil.which("valgrind") is None:
         print("valgrind was not found; install Debian's package valgrind", file=sys.stderr)
         return 1
-    library.LONG.update(dict.fromkeys(library.LONG, (_BOUNDLESS_S, 1)))
+    library.CPU_LIMITS.update(dict.fromkeys(library.CPU_LIMITS, (_BOUNDLESS_S, 1)))
     counts = asyncio.run(run(options.size, options.calls))
     print(f"instructions of the server for each execution, in calls of {options.size}")
     for name, count in (*counts.items(), ("sum", sum(counts.values()))):

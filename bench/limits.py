@@ -70,7 +70,7 @@ async def _gated(engine: Engine) -> Cycle:
     async def cycle() -> None:
         await engine.executions.create(submission)
         (claimed,) = await engine.claims.claim(order)
-        await engine.outcomes.complete(claimed.held, RESULT)
+        await engine.outcomes.complete(claimed.proof, RESULT)
 
     return cycle
 

@@ -14,7 +14,7 @@ from bench.report import Options, Ratio, Report
 from flowfabric.app import running
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.streams import Frame, Tail
 from flowfabric.operations.workers import ClaimOrder
@@ -155,10 +155,10 @@ async def _read_by(engine: Engine, readers: int) -> AsyncIterator[Cycle]:
     await asyncio.wait(tasks)
 
 
-async def _started(engine: Engine, n: int) -> list[Held]:
+async def _started(engine: Engine, n: int) -> list[LeaseProof]:
     for _ in range(n):
         await engine.executions.create(Submission(kind="bench"))
     order = ClaimOrder(
         worker_id="bench", worker_instance_id="bench-1", lanes=("default",), n=n, lease_ms=600_000
     )
-    return [claimed.held for claimed in await engine.claims.claim(order)]
+    return [claimed.proof for claimed in await engine.claims.claim(order)]

@@ -15,7 +15,7 @@ from bench.report import Options, Ratio, Report
 from flowfabric.core.conditions import signal_set
 from flowfabric.core.suspend_outcomes import Suspended
 from flowfabric.engine import Engine
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.engine.signals import SignalRequest
 from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.executions import Submission
@@ -73,7 +73,7 @@ async def waits(engine: Engine, executions: int) -> AsyncIterator[Cycle]:
         *(engine.executions.create(Submission(kind="bench")) for _ in range(executions))
     )
     claimed = [(await engine.claims.claim(ONE))[0] for _ in range(executions)]
-    held: deque[Held] = deque(one.held for one in claimed)
+    held: deque[LeaseProof] = deque(one.proof for one in claimed)
 
     async def cycle() -> None:
         own = held.popleft()
@@ -81,7 +81,7 @@ async def waits(engine: Engine, executions: int) -> AsyncIterator[Cycle]:
         waiting = asyncio.ensure_future(engine.claims.claim(ONE))
         await engine.signals.deliver_signal(_signal(own.execution_id, suspended))
         (again,) = await waiting
-        held.append(again.held)
+        held.append(again.proof)
 
     yield cycle
 

@@ -10,7 +10,7 @@ import asyncio
 import sys
 
 from flowfabric import Context, FlowFabric
-from flowfabric.operations.budgets import NewHold
+from flowfabric.operations.budgets import NewReservation
 
 
 async def main(url: str = "memory://") -> None:
@@ -25,7 +25,7 @@ async def main(url: str = "memory://") -> None:
         print(f"the rent, told twice: {await used()}")
         assert await used() == 40
 
-        hold = NewHold(reservation_id="party", dimensions={"coins": 60}, ttl_ms=60_000)
+        hold = NewReservation(reservation_id="party", dimensions={"coins": 60}, ttl_ms=60_000)
         await fabric.admin.reserve(budget.id, hold)
         refused = await fabric.admin.report_usage(budget.id, {"coins": 1})
         print(f"one more coin: {type(refused).__name__}")

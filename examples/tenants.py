@@ -14,7 +14,7 @@ import msgspec
 from flowfabric import FlowFabric
 from flowfabric.config import settings_from
 from flowfabric.core.plan import Family
-from flowfabric.fabric.connecting import Connection
+from flowfabric.fabric.connection import Connection
 from flowfabric.operations.events import EventScope, LeaseEvent
 
 LEASES: frozenset[Family] = frozenset({"lease"})

@@ -114,7 +114,7 @@ async def _create(engine: Engine) -> None:
 
 
 def _completed(claimed: Claimed) -> Finish:
-    return Finish(claimed.held, Complete(RESULT))
+    return Finish(claimed.proof, Complete(RESULT))
 
 
 def _check(answers: Sequence[object]) -> None:

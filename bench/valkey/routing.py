@@ -77,7 +77,7 @@ def rare_of(engine: Engine, lane: str) -> Cycle:
     async def cycle() -> None:
         await engine.executions.create(submission)
         (claimed,) = await engine.claims.claim(order)
-        await engine.outcomes.complete(claimed.held, RESULT)
+        await engine.outcomes.complete(claimed.proof, RESULT)
 
     return cycle
 

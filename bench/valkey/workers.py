@@ -49,7 +49,7 @@ async def _work(engine: Engine, seen: Seen) -> None:
         while held:
             for one in held:
                 seen.claimed(one)
-            ending = [Finish(one.held, Complete(RESULT)) for one in held]
+            ending = [Finish(one.proof, Complete(RESULT)) for one in held]
             answer = await engine.finishing.finish_and_claim(ending, NOW)
             for one, done in zip(held, answer.done, strict=True):
                 if isinstance(done, FlowFabricError):

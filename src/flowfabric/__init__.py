@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     )
     from flowfabric.fabric.app import FlowFabric
     from flowfabric.fabric.claimers import WorkerConfig, connect, connect_with
-    from flowfabric.fabric.flow_runs import FlowRun
-    from flowfabric.fabric.flows import Flow
+    from flowfabric.fabric.flows import Flow, FlowRun
     from flowfabric.fabric.nodes import Node
     from flowfabric.fabric.runs import Frame, Run
     from flowfabric.fabric.schedules import TaskSchedule
@@ -94,8 +93,7 @@ _MODULES: Final = {
     ),
     "flowfabric.fabric.app": ("FlowFabric",),
     "flowfabric.fabric.claimers": ("WorkerConfig", "connect", "connect_with"),
-    "flowfabric.fabric.flow_runs": ("FlowRun",),
-    "flowfabric.fabric.flows": ("Flow",),
+    "flowfabric.fabric.flows": ("Flow", "FlowRun"),
     "flowfabric.fabric.nodes": ("Node",),
     "flowfabric.fabric.runs": ("Frame", "Run"),
     "flowfabric.fabric.schedules": ("TaskSchedule",),

@@ -202,12 +202,12 @@ async def engine_over(
 
 
 def _counted(engine: Engine) -> CounterTotals:
-    tallies = engine.deps.store.backend.tallies()
+    counters = engine.deps.store.backend.counters()
     return CounterTotals(
         hits=engine.admissions.hits,
-        siblings=tallies.siblings,
-        reconnects=tallies.reconnects,
-        reloads=tallies.reloads,
+        siblings=counters.siblings,
+        reconnects=counters.reconnects,
+        reloads=counters.reloads,
     )
 
 

@@ -56,7 +56,7 @@ async def _drain(engine: Engine, name: str) -> None:
         for claimed in await engine.claims.claim(order_of(name)):
             say("claimed", claimed.execution_id, str(claimed.record.lease_epoch))
             try:
-                await engine.outcomes.complete(claimed.held, b"by " + name.encode())
+                await engine.outcomes.complete(claimed.proof, b"by " + name.encode())
             except FlowFabricError as refusal:
                 say("refused", claimed.execution_id, refusal.code)
             else:
@@ -69,7 +69,7 @@ async def drain(engine: Engine, name: str) -> None:
     while batch := await engine.claims.claim(order):
         for claimed in batch:
             say("claimed", claimed.execution_id, str(claimed.record.lease_epoch))
-            await engine.outcomes.complete(claimed.held, b"by " + name.encode())
+            await engine.outcomes.complete(claimed.proof, b"by " + name.encode())
             say("completed", claimed.execution_id, name)
 
 

@@ -71,7 +71,7 @@ async def test_work_of_a_killed_worker_is_finished_by_the_next_claim(
     assert sorted(one.execution_id for one in rescued) == sorted(ids)
     assert {one.record.attempt_type for one in rescued} == {"reclaim"}
     for one in rescued:
-        await engine.outcomes.complete(one.held, b"rescued")
+        await engine.outcomes.complete(one.proof, b"rescued")
     assert await completions(engine) == Counter(ids)
     await close(engine)
 

@@ -107,5 +107,5 @@ async def finished_one(engine: Engine, n: int = 1) -> str:
         worker_id="w", worker_instance_id="w1", lanes=("default",), wait_ms=30_000, n=n
     )
     (claimed,) = await engine.claims.claim(order)
-    await engine.outcomes.complete(claimed.held)
+    await engine.outcomes.complete(claimed.proof)
     return claimed.execution_id

@@ -48,7 +48,7 @@ async def test_a_slot_is_moved_key_by_key_while_work_runs(cluster: ValkeyCluster
         async for _ in key_by_key(cluster, slot):
             # Its holders wait while the slot is in two places; all others go on.
             if held:
-                finishing.append(asyncio.ensure_future(engine.outcomes.complete(held.pop().held)))
+                finishing.append(asyncio.ensure_future(engine.outcomes.complete(held.pop().proof)))
             await load.more(1)
             assert not any(one.done() for one in finishing)
         assert len(finishing) > 1

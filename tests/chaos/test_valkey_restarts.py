@@ -98,11 +98,11 @@ async def test_leases_outlive_their_server_and_end_in_their_time(
         await asyncio.to_thread(server.kill)
         clock.advance(29_000)
         await asyncio.to_thread(server.start)
-        await engine.leases.renew(held.held, 30_000)
+        await engine.leases.renew(held.proof, 30_000)
         clock.advance(1_000)
         with pytest.raises(LeaseExpired):
-            await engine.outcomes.complete(lost.held)
-        await engine.outcomes.complete(held.held)
+            await engine.outcomes.complete(lost.proof)
+        await engine.outcomes.complete(held.proof)
 
 
 async def test_forgotten_functions_are_loaded_once_and_nobody_notices(

@@ -139,7 +139,7 @@ class Load:
                 raise found
 
     async def _complete(self, claimed: Claimed) -> None:
-        await self.engine.outcomes.complete(claimed.held, b"done")
+        await self.engine.outcomes.complete(claimed.proof, b"done")
         self.completed[claimed.execution_id] += 1
         self._moved.set()
 

@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from flowfabric import FlowFabric
-from flowfabric.client.requests import Request
-from flowfabric.client.rest import Rest
+from flowfabric.client.rest import Request, Rest
 from flowfabric.config import Settings
 from flowfabric.core.condition_checks import Fresh, UsePending
 from flowfabric.core.conditions import signal_set
@@ -339,7 +338,7 @@ async def _limits(world: World) -> None:
     breach = await admin.report_usage(own, {"tokens": 61})
     assert isinstance(breach, budgets.HardBreach)
     for name in ("r/1", "r2"):
-        hold = budgets.NewHold(reservation_id=name, dimensions={"tokens": 30}, ttl_ms=60_000)
+        hold = budgets.NewReservation(reservation_id=name, dimensions={"tokens": 30}, ttl_ms=60_000)
         assert isinstance(await admin.reserve(own, hold), budgets.Reserved)
     assert await admin.commit_reservation(own, "r/1", {"tokens": 10}) == budgets.Ok()
     assert await admin.cancel_reservation(own, "r2") == budgets.Ok()

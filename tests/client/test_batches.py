@@ -6,8 +6,8 @@ import httpx
 import msgspec
 import pytest
 
+from flowfabric.client.connection import persistent
 from flowfabric.client.operations import http_transport
-from flowfabric.client.reads import persistent
 from flowfabric.client.rest import Rest
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import FlowFabricError, StaleLease, TimedOut, Unavailable, Unreachable

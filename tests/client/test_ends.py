@@ -3,8 +3,8 @@
 import pytest
 
 from flowfabric import FlowFabric
-from flowfabric.client.ends import Ends
 from flowfabric.client.rest import Rest
+from flowfabric.client.waiting import Ends
 from flowfabric.core.tokens import Secret
 from flowfabric.operations.ends import ATTEMPT_HEADER, ENCODING_HEADER
 from tests.client.scripted import answer, refusal, saying

@@ -5,14 +5,14 @@ from typing import Any
 
 import httpx
 
-from flowfabric.client.pools import Pools
+from flowfabric.client.rest import Pools
 
 CROWD = 50
 ANSWER = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
 class Slow:
-    """A server that answers once a number of questions wait."""
+    """A server that answers once a number of requests wait."""
 
     def __init__(self) -> None:
         self.connections: list[asyncio.Task[Any]] = []

@@ -1,12 +1,12 @@
-"""Questions over HTTP: what is repeated, what is not, and what every refusal becomes."""
+"""Requests over HTTP: what is repeated, what is not, and what every refusal becomes."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from flowfabric.client.requests import Request, get
-from flowfabric.client.rest import Rest
+from flowfabric.client.operations import http_transport
+from flowfabric.client.rest import Request, Rest
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import (
     ApiError,
@@ -22,9 +22,10 @@ from flowfabric.errors import (
     TryLater,
     Unreachable,
 )
+from flowfabric.operations.nouns import Calls
 from tests.client.scripted import CUT, Scripted, answer, refusal, saying
 
-SAFE = get("/v1/partitions")
+SAFE = Request(method="GET", path="/v1/partitions")
 UNSAFE = Request(method="POST", path="/v1/executions", body={"a": 1}, is_safe=False)
 DONE = answer(200, {"done": True})
 
@@ -51,7 +52,7 @@ async def asking(*script: bytes) -> AsyncIterator[tuple[Rest, Scripted]]:
 )
 async def test_what_changes_nothing_is_asked_again(first: bytes) -> None:
     async with asking(first, DONE) as (rest, scripted):
-        assert await rest.ask(SAFE, dict[str, bool]) == {"done": True}
+        assert (await rest.fetch(SAFE)).json() == {"done": True}
         assert len(scripted.requests) == 2
 
 
@@ -69,14 +70,14 @@ async def test_what_may_have_been_done_is_not_asked_again(
 ) -> None:
     async with asking(first, DONE) as (rest, scripted):
         with pytest.raises(fault):
-            await rest.ask(UNSAFE, dict[str, bool])
+            await rest.fetch(UNSAFE)
         assert len(scripted.requests) == 1
 
 
 async def test_what_was_refused_for_lack_of_room_is_asked_again_in_any_case() -> None:
     full = refusal(429, "resource_exhausted", retryable=True, retry_after="0")
     async with asking(full, DONE) as (rest, scripted):
-        await rest.ask(UNSAFE, dict[str, bool])
+        await rest.fetch(UNSAFE)
         assert len(scripted.requests) == 2
 
 
@@ -84,7 +85,7 @@ async def test_asking_ends_some_time() -> None:
     full = refusal(429, "resource_exhausted", retryable=True)
     async with asking(full) as (rest, scripted):
         with pytest.raises(ResourceExhausted):
-            await rest.ask(SAFE, dict[str, bool])
+            await rest.fetch(SAFE)
         assert len(scripted.requests) == 4
 
 
@@ -94,7 +95,7 @@ async def test_a_server_that_is_not_there_is_unreachable(sent: Request) -> None:
         url = scripted.url
     rest = Rest(url, Secret(""))
     with pytest.raises(Unreachable) as caught:
-        await rest.ask(sent, dict[str, bool])
+        await rest.fetch(sent)
     assert caught.value.retryable
     assert not rest.has_answered
     await rest.close()
@@ -108,36 +109,43 @@ async def test_a_server_that_is_not_there_is_unreachable(sent: Request) -> None:
         (refusal(422, "invalid_json", retryable=False), InvalidInput),
         (refusal(418, "of_a_later_release", retryable=False), ApiError),
         (answer(500, b"<html>oops</html>"), ApiError),
-        (answer(200, b"not json"), MalformedResponse),
-        (answer(200, {"done": "yes"}), MalformedResponse),
-        (answer(204, b""), MalformedResponse),
     ],
 )
 async def test_every_refusal_is_one_error(said: bytes, fault: type[Exception]) -> None:
     async with asking(said) as (rest, scripted):
         with pytest.raises(fault) as caught:
-            await rest.ask(SAFE, dict[str, bool])
+            await rest.fetch(SAFE)
         assert type(caught.value) is fault
+        assert len(scripted.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "said", [answer(200, b"not json"), answer(200, {"done": "yes"}), answer(204, b"")]
+)
+async def test_an_answer_that_is_not_the_declared_one_is_malformed(said: bytes) -> None:
+    async with asking(said) as (rest, scripted):
+        with pytest.raises(MalformedResponse):
+            await Calls(http_transport(rest)).partitions()
         assert len(scripted.requests) == 1
 
 
 async def test_a_store_that_was_slow_may_be_asked_again() -> None:
     async with asking(refusal(503, "timeout", retryable=True)) as (rest, scripted):
         with pytest.raises(StoreTimeout):
-            await rest.ask(SAFE, dict[str, bool])
+            await rest.fetch(SAFE)
         assert len(scripted.requests) == 4
 
 
 async def test_an_unknown_refusal_tells_what_was_said() -> None:
     async with asking(answer(500, b"<html>oops</html>")) as (rest, _):
         with pytest.raises(ApiError) as caught:
-            await rest.ask(SAFE, dict[str, bool])
+            await rest.fetch(SAFE)
     assert caught.value.details == {"status": 500, "raw_body": "<html>oops</html>"}
 
 
 async def test_the_token_is_sent_and_not_shown() -> None:
     async with asking(DONE) as (rest, scripted):
-        await rest.ask(SAFE, dict[str, bool])
+        await rest.fetch(SAFE)
         assert b"authorization: bearer s3cret" in scripted.requests[0].lower()
         assert "s3cret" not in repr(rest)
 

@@ -17,11 +17,11 @@ from flowfabric.core.ids import compose
 from flowfabric.core.plan import Family
 from flowfabric.core.record import RELEASED, Attempt, Record
 from flowfabric.core.rules.attempts import Failure
+from flowfabric.duties.result import DutyResult
 from flowfabric.duties.sweep import TimerSweep
-from flowfabric.duties.tally import Tally
 from flowfabric.engine import Engine
 from flowfabric.engine.claims import Claimed
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.executions import Submission
@@ -55,22 +55,22 @@ def stranger() -> str:
     return str(uuid4())
 
 
-def guess(execution_id: str) -> Held:
+def guess(execution_id: str) -> LeaseProof:
     """A whole fence that nobody ever held."""
-    return Held(execution_id, stranger(), 7, stranger())
+    return LeaseProof(execution_id, stranger(), 7, stranger())
 
 
-def fenced(held: Held, **changes: Any) -> Held:
+def fenced(held: LeaseProof, **changes: Any) -> LeaseProof:
     """A holding as its worker would send it from another process, with parts replaced."""
     return msgspec.structs.replace(held, **({"record": None} | changes))
 
 
-def fence(held: Held) -> Fence:
+def fence(held: LeaseProof) -> Fence:
     return Fence(held.lease_id, held.lease_epoch, held.attempt_id)
 
 
-def unfenced(execution_id: str, source: str = "") -> Held:
-    return Held(execution_id, source=source)
+def unfenced(execution_id: str, source: str = "") -> LeaseProof:
+    return LeaseProof(execution_id, source=source)
 
 
 class Driver:
@@ -106,17 +106,17 @@ class Driver:
     async def graph(self, graph: Graph) -> FlowUnderTest:
         return await create(self.engine, graph)
 
-    async def suspend(self, held: Held) -> None:
+    async def suspend(self, held: LeaseProof) -> None:
         """Pause an attempt until some signal arrives."""
         await self.engine.suspensions.suspend(held, SuspendOrder(resume_condition=signal_set()))
 
     # ---- time
 
-    async def sweep(self) -> Tally:
+    async def sweep(self) -> DutyResult:
         """Act on whatever is due now."""
         return await self.timers.visit()
 
-    async def pass_time(self, ms: int) -> Tally:
+    async def pass_time(self, ms: int) -> DutyResult:
         self.clock.advance(ms)
         return await self.sweep()
 
@@ -150,14 +150,14 @@ class Driver:
         entries = await self.events("completion")
         return [(entry.execution_id, entry.details["outcome"]) for entry in entries]
 
-    async def assert_released(self, held: Held) -> None:
+    async def assert_released(self, held: LeaseProof) -> None:
         """The lease is gone; its epoch and the attempt's place stay."""
         record = await self.record(held.execution_id)
         left = {name: getattr(record, name) for name in RELEASED}
         assert left == RELEASED
         assert (record.lease_epoch, record.attempt_index) == (held.lease_epoch, 0)
 
-    async def assert_final(self, held: Held, state: str, outcome: str) -> None:
+    async def assert_final(self, held: LeaseProof, state: str, outcome: str) -> None:
         """The execution has just ended this way, and told so once."""
         record, now = await self.record(held.execution_id), self.clock()
         assert (record.state, record.reason, record.detail) == (state, "", "")
@@ -175,11 +175,11 @@ class Driver:
 
     # ---- states
 
-    async def reach(self, situation: str, **fields: Any) -> Held:
+    async def reach(self, situation: str, **fields: Any) -> LeaseProof:
         """A fresh execution in the named situation, as its last holder (if any) knows it."""
         return await _REACHED[situation](self, fields)
 
-    async def nowhere(self) -> Held:
+    async def nowhere(self) -> LeaseProof:
         """An execution that does not exist, as a worker that believes in it would name it."""
         return guess(NOWHERE)
 
@@ -215,117 +215,117 @@ async def snapshot_of(backend: Backend) -> object:
     )
 
 
-async def _waiting(driver: Driver, fields: dict[str, Any]) -> Held:
-    return Held(await driver.submit(**fields))
+async def _waiting(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
+    return LeaseProof(await driver.submit(**fields))
 
 
-async def _delayed(driver: Driver, fields: dict[str, Any]) -> Held:
-    return Held(await driver.submit(delay_until=driver.clock() + 60_000, **fields))
+async def _delayed(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
+    return LeaseProof(await driver.submit(delay_until=driver.clock() + 60_000, **fields))
 
 
-async def _blocked(driver: Driver, fields: dict[str, Any]) -> Held:
+async def _blocked(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
     execution_id = await driver.submit(**fields)
     await driver.engine.scheduling.block(execution_id, "paused_by_operator")
-    return Held(execution_id)
+    return LeaseProof(execution_id)
 
 
-async def _waiting_children(driver: Driver, fields: dict[str, Any]) -> Held:
+async def _waiting_children(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
     parent = Member(delay_until=driver.clock() + 86_400_000)
     members = {"parent": parent, "child": Member(**fields)}
     flow = await driver.graph(Graph(arrows=[("parent", "child")], members=members))
-    return Held(flow.ids["child"])
+    return LeaseProof(flow.ids["child"])
 
 
-async def _active(driver: Driver, fields: dict[str, Any]) -> Held:
-    return (await driver.take(await driver.submit(**fields))).held
+async def _active(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
+    return (await driver.take(await driver.submit(**fields))).proof
 
 
-async def _unmarked(driver: Driver, fields: dict[str, Any]) -> Held:
+async def _unmarked(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
     """Past its lease, before anybody noticed."""
-    held = (await driver.take(await driver.submit(**fields), 1_000)).held
+    held = (await driver.take(await driver.submit(**fields), 1_000)).proof
     driver.clock.advance(1_000)
     return held
 
 
-async def _lease_expired(driver: Driver, fields: dict[str, Any]) -> Held:
+async def _lease_expired(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
     held = await _unmarked(driver, fields)
     await driver.engine.leases.mark_expired_if_due(held.execution_id)
     return held
 
 
-async def _lease_revoked(driver: Driver, fields: dict[str, Any]) -> Held:
+async def _lease_revoked(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
     held = await _active(driver, fields)
     await driver.engine.leases.revoke(held.execution_id)
     return held
 
 
-async def _suspended(driver: Driver, fields: dict[str, Any]) -> Held:
+async def _suspended(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
     held = await _active(driver, fields)
     await driver.suspend(held)
     return held
 
 
-async def _backoff(driver: Driver, fields: dict[str, Any]) -> Held:
+async def _backoff(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
     policy = RETRIES | dict(fields.get("policy", {}))
     held = await _active(driver, fields | {"policy": policy})
     await driver.engine.outcomes.fail(held, TRANSIENT)
     return held
 
 
-async def _paused(driver: Driver, fields: dict[str, Any]) -> Held:
+async def _paused(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
     """Delayed by its own worker."""
     held = await _active(driver, fields)
     await driver.engine.outcomes.delay(held, for_ms=60_000)
     return held
 
 
-async def _handed_back(driver: Driver, fields: dict[str, Any]) -> Held:
+async def _handed_back(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
     held = await _active(driver, fields)
     await driver.engine.outcomes.delay(held, for_ms=0)
     return held
 
 
-async def _parked(driver: Driver, fields: dict[str, Any]) -> Held:
+async def _parked(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
     """A parent that waits for a child it named."""
     child = Member(delay_until=driver.clock() + 86_400_000)
     flow = await driver.graph(Graph(members={"parent": Member(**fields), "child": child}))
-    held = (await flow.take("parent")).held
+    held = (await flow.take("parent")).proof
     await driver.engine.outcomes.wait_for_children(held, (flow.ids["child"],))
     return held
 
 
-async def _completed(driver: Driver, fields: dict[str, Any]) -> Held:
+async def _completed(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
     held = await _active(driver, fields)
     await driver.engine.outcomes.complete(held, b"done")
     return held
 
 
-async def _failed(driver: Driver, fields: dict[str, Any]) -> Held:
+async def _failed(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
     held = await _active(driver, fields)
     await driver.engine.outcomes.fail(held, PERMANENT)
     return held
 
 
-async def _cancelled(driver: Driver, fields: dict[str, Any]) -> Held:
+async def _cancelled(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
     held = await _active(driver, fields)
     await driver.engine.outcomes.cancel(unfenced(held.execution_id), "enough")
     return held
 
 
-async def _expired(driver: Driver, fields: dict[str, Any]) -> Held:
+async def _expired(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
     held = await _active(driver, {"deadline_at": driver.clock()} | fields)
     await driver.engine.scheduling.expire(held.execution_id, "execution_deadline")
     return held
 
 
-async def _skipped(driver: Driver, fields: dict[str, Any]) -> Held:
+async def _skipped(driver: Driver, fields: dict[str, Any]) -> LeaseProof:
     graph = Graph(arrows=[("parent", "child")], members={"child": Member(**fields)})
     flow = await driver.graph(graph)
     await flow.fail("parent")
-    return Held(flow.ids["child"])
+    return LeaseProof(flow.ids["child"])
 
 
-_REACHED: Final[dict[str, Callable[[Driver, dict[str, Any]], Awaitable[Held]]]] = {
+_REACHED: Final[dict[str, Callable[[Driver, dict[str, Any]], Awaitable[LeaseProof]]]] = {
     "waiting": _waiting,
     "delayed": _delayed,
     "blocked": _blocked,

@@ -46,5 +46,5 @@ async def run_one(driver: Driver, **fields: Any) -> str:
     """One execution from submission to success: a lease begun and a lease ended."""
     execution_id = await driver.submit(**fields)
     claimed = await driver.take(execution_id)
-    await driver.engine.outcomes.complete(claimed.held)
+    await driver.engine.outcomes.complete(claimed.proof)
     return execution_id

@@ -102,12 +102,12 @@ class FlowUnderTest:
     async def complete(self, *names: str, result: bytes | None = None) -> None:
         for name in names:
             claimed = await self.take(name)
-            await self._engine.outcomes.complete(claimed.held, result)
+            await self._engine.outcomes.complete(claimed.proof, result)
 
     async def fail(self, *names: str) -> None:
         for name in names:
             claimed = await self.take(name)
-            await self._engine.outcomes.fail(claimed.held, Failure("broken", "permanent"))
+            await self._engine.outcomes.fail(claimed.proof, Failure("broken", "permanent"))
 
     async def settled(self) -> None:
         """Wait until cascades that were cut off have been gone on with."""

@@ -7,7 +7,7 @@ import pytest
 
 from flowfabric.backend.base import Notifier, TopicSubscription
 from flowfabric.engine.frames import AnyFrame
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.operations.attempts import NewFrame
 from flowfabric.operations.streams import Frame, FramePage, StreamRange, Tail
 from tests.conformance.driver import Driver
@@ -40,7 +40,9 @@ def payloads(page: FramePage) -> list[bytes]:
     return [stored.frame.payload for stored in page.frames]
 
 
-async def append(driver: Driver, held: Held, *frames: AnyFrame, attempt: int = 0) -> list[str]:
+async def append(
+    driver: Driver, held: LeaseProof, *frames: AnyFrame, attempt: int = 0
+) -> list[str]:
     return list((await driver.engine.streams.append(held, attempt, frames)).ids)
 
 

@@ -112,8 +112,8 @@ async def test_one_reset_wakes_no_more_than_a_hundred_and_the_timer_the_rest(
     await engine.budgets.reset_budget(budget_id)
     counts = await engine.deps.store.backend.count("default", "default")
     assert counts == {"waiting": 100, "blocked:budget": 20}
-    tally = await driver.pass_time(5_000)
-    assert tally.of("unblock") == 20
+    result = await driver.pass_time(5_000)
+    assert result.of("unblock") == 20
 
 
 # ---- quotas
@@ -142,7 +142,7 @@ async def test_several_quotas_let_through_together_or_not_at_all(driver: Driver)
     assert (await why(driver, own))[2] == f"quota {narrow}: concurrency cap 1"
     assert engine.admissions.hits == Counter({("quota", "concurrency"): 1})
     assert await slots(engine, quota_gate(wide)) == 0
-    await engine.outcomes.complete(running.held)
+    await engine.outcomes.complete(running.proof)
     await driver.claim()
     assert await slots(engine, quota_gate(wide)) == 1
 
@@ -157,7 +157,7 @@ async def test_an_execution_that_comes_back_within_the_window_costs_one_token(
         "retry_policy": {"max_retries": 2, "backoff": {"type": "fixed", "delay_ms": 10}},
     }
     own = await driver.submit(policy=policy)
-    await engine.outcomes.fail((await driver.claim()).held, TRANSIENT)
+    await engine.outcomes.fail((await driver.claim()).proof, TRANSIENT)
     await driver.pass_time(10)
     assert (await driver.claim()).execution_id == own
     assert await entries(engine, quota_gate(quota)) == 1
@@ -167,7 +167,7 @@ async def test_a_resumed_execution_needs_no_token_even_after_the_window(driver: 
     engine = driver.engine
     quota = await new_quota(engine, rate=1, window=10)
     own = await driver.submit(policy={"quota_ids": [quota]})
-    await engine.outcomes.delay((await driver.claim()).held, for_ms=20_000)
+    await engine.outcomes.delay((await driver.claim()).proof, for_ms=20_000)
     driver.clock.advance(15_000)
     await driver.submit(policy={"quota_ids": [quota]})
     await driver.claim()
@@ -179,7 +179,7 @@ async def test_a_finished_execution_frees_its_slot_and_keeps_its_entry(driver: D
     engine = driver.engine
     quota = await new_quota(engine, rate=9, window=10, cap=9)
     await driver.submit(policy={"quota_ids": [quota]})
-    await engine.outcomes.complete((await driver.claim()).held)
+    await engine.outcomes.complete((await driver.claim()).proof)
     gate = quota_gate(quota)
     assert (await slots(engine, gate), await entries(engine, gate)) == (0, 1)
 
@@ -203,8 +203,8 @@ async def test_one_free_place_is_promised_once_by_the_sweep(driver: Driver) -> N
     ids = [await driver.submit(policy={"quota_ids": [quota]}) for _ in range(4)]
     assert await driver.claim_all(n=4) == []
     # The holder dies: nobody gives the slot back, and it ends by itself.
-    tally = await driver.pass_time(LEASE_MS + 5_000)
-    assert tally.of("unblock") == 4
+    result = await driver.pass_time(LEASE_MS + 5_000)
+    assert result.of("unblock") == 4
     states = Counter([(await driver.record(own)).state for own in ids])
     assert states == Counter({"blocked": 3, "waiting": 1})
 

@@ -87,8 +87,8 @@ async def test_the_sweep_keeps_blocked_what_it_cannot_look_at(driver: Driver) ->
     await engine.scheduling.block(own, "waiting_for_budget")
     driver.clock.advance(5_000)
     watched.spoil("admit", Corruption("budget: unreadable"))
-    tally = await TimerSweep(engine).visit()
-    assert tally.total("error") == 1
+    result = await TimerSweep(engine).visit()
+    assert result.total("error") == 1
     assert (await driver.record(own)).state == "blocked"
     del watched.answers["admit"]
     assert (await TimerSweep(engine).visit()).of("unblock") == 1
@@ -111,8 +111,8 @@ async def test_the_sweep_lets_a_route_hold_go_when_it_cannot_see_the_workers(
     assert {(await driver.record(own)).state for own in ids} == {"blocked"}
     driver.clock.advance(5_000)
     watched.fail("workers", Corruption("worker: unreadable"))
-    tally = await TimerSweep(engine).visit()
-    assert (tally.of("unblock"), tally.total("error")) == (3, 0)
+    result = await TimerSweep(engine).visit()
+    assert (result.of("unblock"), result.total("error")) == (3, 0)
     assert {(await driver.record(own)).state for own in ids} == {"waiting"}
     await engine.close()
 
@@ -141,7 +141,7 @@ async def test_gated_work_is_kept_for_its_claimant_for_two_seconds(
     )
     (answer,) = await backend.claim([request])
     assert isinstance(answer, ClaimAnswer)
-    assert [offer.fate for offer in answer.offers] == ["reserved"]
+    assert [offer.disposition for offer in answer.offers] == ["reserved"]
     # Its claimant dies here.
     assert (await driver.record(own)).grant_until == driver.clock() + 2_000
     await driver.pass_time(1_999)
@@ -171,7 +171,7 @@ async def test_a_grant_is_admitted_and_its_slot_passes_to_the_lease(driver: Driv
     )
     driver.clock.advance(20_000)
     assert await slots(engine, quota_gate(quota)) == 1
-    await engine.outcomes.complete(claimed.held)
+    await engine.outcomes.complete(claimed.proof)
     assert await slots(engine, quota_gate(quota)) == 0
 
 
@@ -183,8 +183,8 @@ async def test_a_lapsed_grant_gives_its_slot_back_and_is_offered_again(driver: D
     assert await engine.grants.claim_for_worker(order) is not None
     assert await slots(engine, quota_gate(quota)) == 1
     assert await engine.reads.read_execution_state(own) == "waiting"
-    tally = await driver.pass_time(1_000)
-    assert tally.of("grant_expiry") == 1
+    result = await driver.pass_time(1_000)
+    assert result.of("grant_expiry") == 1
     assert await slots(engine, quota_gate(quota)) == 0
     again = await engine.grants.claim_for_worker(order)
     assert again is not None
@@ -200,7 +200,7 @@ async def test_named_claims_pass_admission_but_hold_a_slot(driver: Driver) -> No
     own = await driver.submit(policy={"quota_ids": [quota]})
     taken = await driver.take(own)
     assert await slots(engine, quota_gate(quota)) == 2
-    await engine.outcomes.complete(taken.held)
+    await engine.outcomes.complete(taken.proof)
     other = await driver.submit(policy={"quota_ids": [quota]})
     grant = await engine.grants.issue(other, GrantOrder(worker_id="w", worker_instance_id="w-1"))
     assert grant.execution_id == other
@@ -223,8 +223,8 @@ async def test_ungated_work_asks_no_limit_and_pays_no_trip(driver: Driver) -> No
     await driver.submit()
     watched.calls.clear()
     (claimed,) = await engine.claims.claim(ORDER)
-    await engine.leases.renew(claimed.held, LEASE_MS)
-    await engine.outcomes.complete(claimed.held)
+    await engine.leases.renew(claimed.proof, LEASE_MS)
+    await engine.outcomes.complete(claimed.proof)
     assert trips(watched) == ["claim", "apply", "apply"]
     await engine.close()
 
@@ -249,10 +249,10 @@ async def test_gated_work_pays_one_trip_for_all_its_limits(driver: Driver) -> No
     assert len(claimed) == 20
     assert trips(watched) == ["claim", "admit", "lease"]
     watched.calls.clear()
-    await asyncio.gather(*(engine.leases.renew(one.held, LEASE_MS) for one in claimed))
+    await asyncio.gather(*(engine.leases.renew(one.proof, LEASE_MS) for one in claimed))
     assert watched.calls == ["apply", "extend"]
     watched.calls.clear()
-    await asyncio.gather(*(engine.outcomes.complete(one.held) for one in claimed))
+    await asyncio.gather(*(engine.outcomes.complete(one.proof) for one in claimed))
     assert watched.calls == ["apply", "vacate"]
     await engine.close()
 
@@ -280,7 +280,7 @@ async def test_waiting_claims_get_work_as_soon_as_a_slot_is_free(
     waiting = asyncio.create_task(driver.claim_all(wait_ms=30_000))
     # The task listens before it looks, so whatever comes behind its first look wakes it.
     await engine.deps.store.backend.ping()
-    await engine.outcomes.complete(running.held)
+    await engine.outcomes.complete(running.proof)
     async with asyncio.timeout(SOON_S):
         assert len(await waiting) == 1
 
@@ -291,7 +291,7 @@ async def test_two_engines_share_slots(driver: Driver) -> None:
         await driver.submit(policy={"concurrency_key": "k"})
     (running,) = await other.claims.claim(ORDER)
     assert await driver.claim_all() == []
-    await other.outcomes.complete(running.held)
+    await other.outcomes.complete(running.proof)
     assert len(await driver.claim_all()) == 1
     await other.close()
 
@@ -307,7 +307,7 @@ async def test_a_slot_freed_while_work_is_being_turned_away_is_not_missed(driver
     async def freed_behind(found: Any, items: Any) -> Any:
         del watched.answers["admit"]
         answers = await found(items)
-        await driver.engine.outcomes.complete(running.held)
+        await driver.engine.outcomes.complete(running.proof)
         return answers
 
     watched.answers["admit"] = freed_behind

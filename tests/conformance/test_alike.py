@@ -46,7 +46,7 @@ async def claimed(driver: Driver, count: int = MANY) -> list[Claimed]:
 
 async def finished(driver: Driver, claims: Iterable[Claimed]) -> list[Any]:
     return await driver.engine.finishing.finish(
-        [Finish(one.held, Complete(b"%d" % n, "raw")) for n, one in enumerate(claims)]
+        [Finish(one.proof, Complete(b"%d" % n, "raw")) for n, one in enumerate(claims)]
     )
 
 
@@ -84,7 +84,7 @@ async def test_each_of_many_comes_out_as_one_alone(driver: Driver) -> None:
     claims = await claimed(driver)
     assert sorted(one.execution_id for one in claims) == sorted(ids)
     assert {one.input for one in claims} == {b"body"}
-    assert len({one.held.lease_id for one in claims}) == MANY
+    assert len({one.proof.lease_id for one in claims}) == MANY
     active = await are_alike(driver, ids)
     assert (active.state, active.lease_epoch) == ("active", 1)
     answers = await finished(driver, claims)
@@ -94,7 +94,7 @@ async def test_each_of_many_comes_out_as_one_alone(driver: Driver) -> None:
     for n, one in enumerate(claims):
         assert await driver.result(one.execution_id) == b"%d" % n
         (attempt,) = await driver.attempts(one.execution_id)
-        assert (attempt.lease_id, attempt.attempt_id) == (one.held.lease_id, one.held.attempt_id)
+        assert (attempt.lease_id, attempt.attempt_id) == (one.proof.lease_id, one.proof.attempt_id)
     assert await driver.engine.deps.store.backend.count("default", "default") == {
         "completed": MANY + 1
     }
@@ -105,7 +105,7 @@ async def test_each_is_told_by_its_own_ids(driver: Driver) -> None:
     claims = await claimed(driver)
     await finished(driver, claims)
     told = await driver.events("lease")
-    held = [(one.execution_id, one.held.lease_id, one.held.attempt_id) for one in claims]
+    held = [(one.execution_id, one.proof.lease_id, one.proof.attempt_id) for one in claims]
     for kind in ("acquired", "released"):
         found = [one for one in told if one.kind == kind]
         ids = [(one.execution_id, one.lease_id, one.attempt_id) for one in found]
@@ -119,10 +119,10 @@ async def test_each_is_told_by_its_own_ids(driver: Driver) -> None:
 async def test_one_that_does_not_fit_is_refused_among_the_others(driver: Driver) -> None:
     await submitted(driver)
     claims = await claimed(driver)
-    ends = [Finish(one.held, Complete(b"r", "raw")) for one in claims]
-    ends[5] = Finish(fenced(claims[5].held, lease_id=stranger()), Complete(b"r", "raw"))
-    ends[6] = Finish(fenced(claims[6].held, lease_epoch=2), Complete(b"r", "raw"))
-    ends[7] = Finish(fenced(claims[7].held, attempt_id=stranger()), Complete(b"r", "raw"))
+    ends = [Finish(one.proof, Complete(b"r", "raw")) for one in claims]
+    ends[5] = Finish(fenced(claims[5].proof, lease_id=stranger()), Complete(b"r", "raw"))
+    ends[6] = Finish(fenced(claims[6].proof, lease_epoch=2), Complete(b"r", "raw"))
+    ends[7] = Finish(fenced(claims[7].proof, attempt_id=stranger()), Complete(b"r", "raw"))
     answers = await driver.engine.finishing.finish([*ends, ends[9]])
     wrong = {n for n, answer in enumerate(answers) if isinstance(answer, StaleLease)}
     assert wrong == {5, 6, 7}
@@ -139,7 +139,7 @@ async def test_two_kinds_of_ends_may_alternate(driver: Driver) -> None:
     outcomes = driver.engine.outcomes
     await asyncio.gather(
         *(
-            outcomes.fail(one.held, TRANSIENT) if n % 2 else outcomes.complete(one.held, b"r")
+            outcomes.fail(one.proof, TRANSIENT) if n % 2 else outcomes.complete(one.proof, b"r")
             for n, one in enumerate(claims)
         )
     )
@@ -152,7 +152,7 @@ async def test_those_that_failed_together_are_tried_again_together(driver: Drive
     ids = await submitted(driver, policy=RETRIES)
     first = await claimed(driver)
     outcomes = driver.engine.outcomes
-    await asyncio.gather(*(outcomes.fail(one.held, TRANSIENT) for one in first))
+    await asyncio.gather(*(outcomes.fail(one.proof, TRANSIENT) for one in first))
     await driver.pass_time(500)
     waiting = await are_alike(driver, ids)
     assert (waiting.state, waiting.next) == ("waiting", "retry")
@@ -161,13 +161,13 @@ async def test_those_that_failed_together_are_tried_again_together(driver: Drive
     for one in again:
         attempts = await driver.attempts(one.execution_id)
         assert [attempt.state for attempt in attempts] == ["ended_failure", "ended_success"]
-        assert attempts[1].lease_id == one.held.lease_id
+        assert attempts[1].lease_id == one.proof.lease_id
 
 
 async def test_renewals_of_many_keep_their_leases(driver: Driver) -> None:
     ids = await submitted(driver)
     claims = await claimed(driver)
     driver.clock.advance(1_000)
-    await asyncio.gather(*(driver.engine.leases.renew(one.held, LEASE_MS) for one in claims))
+    await asyncio.gather(*(driver.engine.leases.renew(one.proof, LEASE_MS) for one in claims))
     assert (await are_alike(driver, ids)).lease_renewed_at == driver.clock()
     assert all(isinstance(answer, Done) for answer in await finished(driver, claims))

@@ -78,9 +78,9 @@ async def test_each_of_many_comes_out_as_one_alone(driver: Driver, act: Act) -> 
 async def test_of_many_that_are_released_a_claim_takes_what_it_asks_for(driver: Driver) -> None:
     crowd = await fan(driver, NAMES)
     first = await crowd.take("top")
-    finish = Finish(first.held, Complete(b"done"))
+    finish = Finish(first.proof, Complete(b"done"))
     answer = await driver.engine.finishing.finish_and_claim([finish], ORDER)
-    claimed = {one.held.execution_id for one in answer.claimed}
+    claimed = {one.proof.execution_id for one in answer.claimed}
     assert len(claimed) == ORDER.n
     # The one that is ahead of the others is among them, however late it was released.
     assert crowd.ids["m10"] in claimed

@@ -83,7 +83,7 @@ async def test_no_key_is_asked(driver: Driver) -> None:
 
 async def test_a_decision_may_come_before_the_wait(driver: Driver) -> None:
     claimed = await driver.started()
-    early = await pending(driver, claimed.held)
+    early = await pending(driver, claimed.proof)
     waiting = Paused(driver, claimed, Details("", (early,)))
     assert (await waiting.approve()).effect == "buffered_for_pending_waitpoint"
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from flowfabric.core.rules.operators import ReplayRequest
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import (
     FlowFabricError,
     InvalidBlockingReason,
@@ -67,8 +67,8 @@ CALLS: dict[str, Call] = {
     "fail": lambda d, i: d.engine.outcomes.fail(guess(i), PERMANENT),
     "delay": lambda d, i: d.engine.outcomes.delay(guess(i), for_ms=1),
     "park": lambda d, i: d.engine.outcomes.wait_for_children(guess(i)),
-    "cancel": lambda d, i: d.engine.outcomes.cancel(Held(i), "r"),
-    "cancel as holder": lambda d, i: d.engine.outcomes.cancel(Held(i, source="worker"), "r"),
+    "cancel": lambda d, i: d.engine.outcomes.cancel(LeaseProof(i), "r"),
+    "cancel as holder": lambda d, i: d.engine.outcomes.cancel(LeaseProof(i, source="worker"), "r"),
     "renew": lambda d, i: d.engine.leases.renew(guess(i), 1),
     "progress": lambda d, i: d.engine.leases.progress(guess(i), 1),
     "revoke": lambda d, i: d.engine.leases.revoke(i),
@@ -330,7 +330,7 @@ async def test_texts_are_bounded_text(driver: Driver, text: Any) -> None:
     calls: list[Callable[[], Awaitable[object]]] = [
         lambda: driver.engine.outcomes.complete(held, encoding=text),
         lambda: driver.engine.outcomes.complete(held, op=text),
-        lambda: driver.engine.outcomes.cancel(Held(execution_id), text),
+        lambda: driver.engine.outcomes.cancel(LeaseProof(execution_id), text),
         lambda: driver.engine.leases.progress(held, None, 7 if text is None else text),  # type: ignore[arg-type]
         lambda: driver.engine.scheduling.block(execution_id, "paused_by_operator", text),
         lambda: driver.engine.replays.replay(execution_id, ReplayRequest(text)),

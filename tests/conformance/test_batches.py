@@ -12,7 +12,7 @@ from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import complete, delay, progress, renew
 from flowfabric.core.rules.operators import Block, block, cancel
 from flowfabric.engine.claims import Claimed
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotFound,
@@ -53,32 +53,32 @@ async def running(driver: Driver, n: int) -> list[Claimed]:
     return claimed
 
 
-def completion(held: Held) -> Plan:
+def completion(held: LeaseProof) -> Plan:
     return complete(held.execution_id, fence(held), b"done", "", "complete")
 
 
 # ---- one bad item
 
 
-async def _missing(driver: Driver, held: Held) -> Held:
+async def _missing(driver: Driver, held: LeaseProof) -> LeaseProof:
     return fenced(held, execution_id=NOWHERE)
 
 
-async def _stale(driver: Driver, held: Held) -> Held:
+async def _stale(driver: Driver, held: LeaseProof) -> LeaseProof:
     return fenced(held, lease_id=stranger())
 
 
-async def _revoked(driver: Driver, held: Held) -> Held:
+async def _revoked(driver: Driver, held: LeaseProof) -> LeaseProof:
     await driver.engine.leases.revoke(held.execution_id)
     return held
 
 
-async def _cancelled(driver: Driver, held: Held) -> Held:
+async def _cancelled(driver: Driver, held: LeaseProof) -> LeaseProof:
     await driver.engine.outcomes.cancel(unfenced(held.execution_id), "enough")
     return held
 
 
-FAULTS: list[tuple[Callable[[Driver, Held], Awaitable[Held]], Any]] = [
+FAULTS: list[tuple[Callable[[Driver, LeaseProof], Awaitable[LeaseProof]], Any]] = [
     (_missing, ExecutionNotFound),
     (_stale, StaleLease),
     (_revoked, LeaseRevoked),
@@ -92,7 +92,7 @@ async def test_every_fifth_of_two_hundred_finishes_is_refused_for_its_own_reason
     calls: list[Awaitable[Any]] = []
     expected: list[object] = []
     for i, claimed in enumerate(await running(driver, MANY)):
-        held, end = claimed.held, "completed"
+        held, end = claimed.proof, "completed"
         if i % 5 == 0:
             spoil, end = FAULTS[i // 5 % len(FAULTS)]
             held = await spoil(driver, held)
@@ -132,7 +132,7 @@ async def test_every_fifth_of_two_hundred_submissions_is_refused_for_its_own_rea
 
 
 async def test_an_oversized_result_fails_alone(driver: Driver) -> None:
-    helds = [claimed.held for claimed in await running(driver, 20)]
+    helds = [claimed.proof for claimed in await running(driver, 20)]
     results = [TOO_LARGE if i == 7 else b"x" for i in range(20)]
     answers = await all_of(
         [
@@ -145,7 +145,7 @@ async def test_an_oversized_result_fails_alone(driver: Driver) -> None:
 
 
 async def test_a_plan_outside_the_table_of_moves_fails_alone(driver: Driver) -> None:
-    good, bad = [claimed.held for claimed in await running(driver, 2)]
+    good, bad = [claimed.proof for claimed in await running(driver, 2)]
     before = await driver.record(bad.execution_id)
     odd = Plan(
         target=bad.execution_id,
@@ -164,7 +164,7 @@ async def test_a_plan_outside_the_table_of_moves_fails_alone(driver: Driver) -> 
 
 
 async def test_items_on_one_record_are_done_in_list_order(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     target, proof = held.execution_id, fence(held)
     plans = [
         progress(target, proof, 10, "ten"),
@@ -203,7 +203,7 @@ async def test_one_key_submitted_many_times_at_once_is_one_execution(driver: Dri
 
 
 async def test_the_loser_of_two_finishes_learns_who_won(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     done, lost = await all_of(
         [
             driver.engine.outcomes.complete(held, b"x"),
@@ -231,7 +231,7 @@ def asked(n: int = 5) -> ClaimRequest:
 
 
 async def test_finishing_and_claiming_the_next_is_one_step(driver: Driver) -> None:
-    first = (await driver.started()).held
+    first = (await driver.started()).proof
     following = await driver.submit(input=b"next")
     plans = [completion(first), completion(fenced(first, lease_id=stranger()))]
     finished = await driver.engine.deps.store.backend.finish(plans, asked())
@@ -242,7 +242,7 @@ async def test_finishing_and_claiming_the_next_is_one_step(driver: Driver) -> No
 
 
 async def test_a_finish_may_release_the_very_work_it_claims(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     hand_back = delay(held.execution_id, fence(held), Timer(wake_in=0), "delay")
     finished = await driver.engine.deps.store.backend.finish([hand_back], asked())
     (offer,) = finished.claimed.offers
@@ -255,13 +255,13 @@ async def test_a_finish_may_release_the_very_work_it_claims(driver: Driver) -> N
 
 async def test_a_finish_releases_the_children_it_claims(driver: Driver) -> None:
     flow = await driver.graph(chain("a", "b"))
-    held = (await flow.take("a")).held
+    held = (await flow.take("a")).proof
     finished = await driver.engine.deps.store.backend.finish([completion(held)], asked())
     assert [offer.record.execution_id for offer in finished.claimed.offers] == [flow.ids["b"]]
 
 
 async def test_finishing_with_nothing_left_claims_nothing(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     finished = await driver.engine.deps.store.backend.finish([completion(held)], asked())
     assert (finished.claimed.offers, finished.claimed.more) == ((), False)
 

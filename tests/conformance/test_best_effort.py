@@ -8,7 +8,7 @@ from tests.conformance.streaming import append, frame, live, patch, payloads, re
 
 
 async def test_a_burst_keeps_about_a_thousand(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     for start in range(0, 3_000, 100):
         await append(driver, held, *(live(b"%d" % n) for n in range(start, start + 100)))
     kept = payloads(await read(driver, held.execution_id, count_limit=10_000))
@@ -18,7 +18,7 @@ async def test_a_burst_keeps_about_a_thousand(driver: Driver) -> None:
 
 
 async def test_a_writer_may_ask_for_fewer(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     for n in range(50):
         await append(driver, held, live(b"%d" % n, live_maxlen=5))
     kept = payloads(await read(driver, held.execution_id))
@@ -26,7 +26,7 @@ async def test_a_writer_may_ask_for_fewer(driver: Driver) -> None:
 
 
 async def test_frames_end_twice_their_time_after_the_last_one(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await append(driver, held, live(b"a", ttl_ms=5_000))
     driver.clock.advance(9_999)
     (last,) = await append(driver, held, live(b"b", ttl_ms=5_000))
@@ -45,7 +45,7 @@ async def test_frames_end_twice_their_time_after_the_last_one(driver: Driver) ->
 
 
 async def test_close_markers_outlive_the_frames(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await append(driver, held, live(ttl_ms=5_000))
     await driver.engine.outcomes.complete(held)
     closed_at = driver.clock()
@@ -59,7 +59,7 @@ async def test_close_markers_outlive_the_frames(driver: Driver) -> None:
 async def test_a_durable_or_summary_frame_removes_the_expiry_for_good(
     driver: Driver, kept: Frame
 ) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await append(driver, held, live(b"a", ttl_ms=5_000))
     await append(driver, held, kept)
     await append(driver, held, live(b"b", ttl_ms=5_000))
@@ -68,14 +68,14 @@ async def test_a_durable_or_summary_frame_removes_the_expiry_for_good(
 
 
 async def test_one_call_with_a_durable_frame_has_no_expiry(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await append(driver, held, live(b"a", ttl_ms=5_000), frame(b"b"), live(b"c", ttl_ms=5_000))
     driver.clock.advance(20_000)
     assert payloads(await read(driver, held.execution_id)) == [b"a", b"b", b"c"]
 
 
 async def test_without_a_time_to_live_frames_stay(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await append(driver, held, live(b"a"))
     driver.clock.advance(20_000)
     page = await read(driver, held.execution_id)
@@ -85,7 +85,7 @@ async def test_without_a_time_to_live_frames_stay(driver: Driver) -> None:
 
 async def test_other_modes_take_no_durable_frame_away(driver: Driver) -> None:
     policy = {"stream_policy": {"retention_maxlen": 5}}
-    held = (await driver.started(policy=policy)).held
+    held = (await driver.started(policy=policy)).proof
     durable = [b"kept %d" % n for n in range(9)]
     await append(driver, held, *(frame(body) for body in durable[:8]))
     for _ in range(20):

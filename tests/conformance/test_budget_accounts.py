@@ -132,8 +132,8 @@ async def test_two_sweeps_reset_once(driver: Driver) -> None:
     engine = driver.engine
     budget_id = await new_budget(engine, {"t": 5}, reset_interval_ms=10_000)
     driver.clock.advance(10_000)
-    tallies = await asyncio.gather(*(TimerSweep(engine).visit() for _ in range(2)))
-    assert sum(tally.of("budget_reset") for tally in tallies) == 1
+    results = await asyncio.gather(*(TimerSweep(engine).visit() for _ in range(2)))
+    assert sum(result.of("budget_reset") for result in results) == 1
     assert (await engine.budgets.get_budget_status(budget_id)).reset_count == 1
 
 
@@ -151,8 +151,8 @@ async def test_a_budget_that_cannot_be_reset_does_not_stop_the_next(driver: Driv
 
     watched.answers["reset"] = answering
     driver.clock.advance(1_000)
-    tally = await TimerSweep(engine).visit()
-    assert (tally.of("budget_reset"), tally.of("budget_reset", "error")) == (1, 1)
+    result = await TimerSweep(engine).visit()
+    assert (result.of("budget_reset"), result.of("budget_reset", "error")) == (1, 1)
     assert (await engine.budgets.get_budget_status(sound)).reset_count == 1
     assert (await engine.budgets.get_budget_status(broken)).reset_count == 0
     await engine.close()
@@ -187,7 +187,7 @@ async def test_an_unknown_budget_is_not_found_by_anything_that_writes(driver: Dr
 
 async def test_an_error_that_is_not_the_budgets_leaves_the_attempt_alone(driver: Driver) -> None:
     budget_id = await new_budget(driver.engine, {"t": 9}, on_hard_limit="fail")
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await driver.engine.outcomes.fail(held, Failure("mine", "permanent"))
-    answer = await driver.engine.budgets.report_usage_and_check(budget_id, ["t"], [10], held=held)
+    answer = await driver.engine.budgets.report_usage_and_check(budget_id, ["t"], [10], proof=held)
     assert (answer.outcome, answer.attempt_failed) == ("hard_breach", False)

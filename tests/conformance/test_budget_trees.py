@@ -4,7 +4,7 @@ import asyncio
 
 from flowfabric.engine import Engine
 from flowfabric.errors import BudgetNotFound, InvalidInput, PartitionMismatch
-from flowfabric.operations.budgets import HardBreach, NewBudget, NewHold, SoftBreach
+from flowfabric.operations.budgets import HardBreach, NewBudget, NewReservation, SoftBreach
 from tests.conformance.driver import Driver, refused, stranger
 from tests.conformance.limiting import SOME_BUDGET, new_budget, report, usage, why
 
@@ -119,8 +119,8 @@ async def test_a_hold_counts_at_every_level_until_it_ends(driver: Driver) -> Non
     root = await new_budget(engine, {"t": 10})
     one = await new_budget(engine, {"t": 8}, parent_id=root)
     other = await new_budget(engine, {"t": 8}, parent_id=root)
-    held = NewHold(reservation_id="r", dimensions={"t": 8}, ttl_ms=1_000)
-    await engine.holds.reserve(one, held)
+    held = NewReservation(reservation_id="r", dimensions={"t": 8}, ttl_ms=1_000)
+    await engine.reservations.reserve(one, held)
     above = await report(engine, other, t=3)
     assert isinstance(above, HardBreach)
     assert above.budget_id == root

@@ -209,8 +209,8 @@ async def test_a_hard_limit_is_never_passed_by_concurrent_reports(engine: Engine
 async def test_a_hard_breach_fails_its_holder_where_the_budget_asks_for_it(driver: Driver) -> None:
     engine = driver.engine
     budget_id = await new_budget(engine, {"t": 1}, on_hard_limit="fail")
-    held = (await driver.started(policy=RETRIES)).held
-    answer = await engine.budgets.report_usage_and_check(budget_id, ["t"], [2], held=held)
+    held = (await driver.started(policy=RETRIES)).proof
+    answer = await engine.budgets.report_usage_and_check(budget_id, ["t"], [2], proof=held)
     assert (answer.outcome, answer.attempt_failed) == ("hard_breach", True)
     record = await driver.record(held.execution_id)
     assert (record.state, record.failure_category) == ("failed", "budget_exceeded")
@@ -220,9 +220,9 @@ async def test_a_hard_breach_fails_its_holder_where_the_budget_asks_for_it(drive
 async def test_a_breach_is_retried_only_if_the_policy_lists_it(driver: Driver) -> None:
     budget_id = await new_budget(driver.engine, {"t": 1}, on_hard_limit="fail")
     policy = {"retry_policy": {"max_retries": 1, "retryable_categories": ["budget_exceeded"]}}
-    held = fenced((await driver.started(policy=policy)).held)
+    held = fenced((await driver.started(policy=policy)).proof)
     answer = await driver.engine.budgets.record_spend(
-        budget_id, held.execution_id, {"t": 2}, held=held
+        budget_id, held.execution_id, {"t": 2}, proof=held
     )
     assert answer.attempt_failed
     assert (await driver.record(held.execution_id)).state == "delayed"
@@ -230,29 +230,29 @@ async def test_a_breach_is_retried_only_if_the_policy_lists_it(driver: Driver) -
 
 async def test_a_breach_only_refuses_where_the_budget_says_no_more(driver: Driver) -> None:
     budget_id = await new_budget(driver.engine, {"t": 1})
-    held = (await driver.started()).held
-    answer = await driver.engine.budgets.report_usage_and_check(budget_id, ["t"], [2], held=held)
+    held = (await driver.started()).proof
+    answer = await driver.engine.budgets.report_usage_and_check(budget_id, ["t"], [2], proof=held)
     assert (answer.outcome, answer.attempt_failed) == ("hard_breach", False)
     assert (await driver.record(held.execution_id)).state == "active"
 
 
 async def test_a_lost_lease_does_not_refuse_the_report(driver: Driver) -> None:
     budget_id = await new_budget(driver.engine, {"t": 5}, on_hard_limit="fail")
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await driver.pass_time(LEASE_MS)
     spend = driver.engine.budgets.report_usage_and_check
-    assert await spend(budget_id, ["t"], [4], held=held) == OK
-    breach = await spend(budget_id, ["t"], [4], held=held)
+    assert await spend(budget_id, ["t"], [4], proof=held) == OK
+    breach = await spend(budget_id, ["t"], [4], proof=held)
     assert (breach.outcome, breach.attempt_failed) == ("hard_breach", False)
     assert (await driver.record(held.execution_id)).state == "lost"
 
 
 async def test_a_holder_needs_a_whole_fence(driver: Driver) -> None:
     budget_id = await new_budget(driver.engine, {"t": 5})
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     with refused(FenceRequired):
         await driver.engine.budgets.report_usage_and_check(
-            budget_id, ["t"], [1], held=unfenced(held.execution_id)
+            budget_id, ["t"], [1], proof=unfenced(held.execution_id)
         )
     assert await usage(driver.engine, budget_id) == {}
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotFound,
@@ -142,7 +142,7 @@ async def test_a_grant_is_dropped_by_a_cancel(driver: Driver) -> None:
     ],
 )
 async def test_a_bad_cancel_is_refused(
-    driver: Driver, held: Held, reason: Any, error: type[FlowFabricError]
+    driver: Driver, held: LeaseProof, reason: Any, error: type[FlowFabricError]
 ) -> None:
     with refused(error):
         await driver.engine.outcomes.cancel(held, reason)

@@ -42,7 +42,7 @@ async def abandon(
     driver: Driver, flow: FlowUnderTest, name: str, *, well: bool, result: bytes | None = None
 ) -> None:
     """End a member through the store alone, as if the process died right after the step."""
-    held = (await flow.take(name)).held
+    held = (await flow.take(name)).proof
     on_more = driver.engine.deps.on_more
     driver.engine.deps.on_more = lambda *_: None
     try:
@@ -69,8 +69,8 @@ async def test_a_step_settles_no_more_than_the_bound_and_says_what_is_left(
     }
     assert len(stored.unsettled) == 1
     assert stored.due_at == driver.clock()
-    tally = await driver.sweep()
-    assert tally.of("flow_settle") == 1
+    result = await driver.sweep()
+    assert result.of("flow_settle") == 1
     stored = await flow.flow()
     assert stored.counts == {"completed": 1, "waiting": 350}
     assert (stored.unsettled, stored.due_at) == ((), 0)
@@ -174,8 +174,8 @@ async def test_two_sweeps_settle_an_abandoned_cascade_once(
 # ---- siblings are counted
 
 
-def fates(driver: Driver) -> dict[str, int]:
-    return dict(driver.engine.deps.store.backend.tallies().siblings)
+def siblings(driver: Driver) -> dict[str, int]:
+    return dict(driver.engine.deps.store.backend.counters().siblings)
 
 
 def race(width: int, k: int = 1) -> Graph:
@@ -187,20 +187,20 @@ async def test_each_loser_of_a_race_is_counted_once(driver: Driver) -> None:
     flow = await driver.graph(race(2 * BOUND + 50))
     await flow.complete("n007")
     await flow.settled()
-    assert fates(driver) == {"sibling_quorum_satisfied": 2 * BOUND + 49}
+    assert siblings(driver) == {"sibling_quorum_satisfied": 2 * BOUND + 49}
 
 
 async def test_siblings_of_a_quorum_that_cannot_be_met_are_counted_apart(driver: Driver) -> None:
     flow = await driver.graph(race(3, k=2))
     await flow.fail("n000", "n001")
-    assert fates(driver) == {"sibling_quorum_impossible": 1}
+    assert siblings(driver) == {"sibling_quorum_impossible": 1}
 
 
 async def test_a_sibling_that_had_ended_unsettled_is_counted_as_that(driver: Driver) -> None:
     flow = await driver.graph(race(3))
     await cancel(driver, flow, "n001", "flow_cascade")
     await flow.complete("n000")
-    assert fates(driver) == {"already_terminal": 1, "sibling_quorum_satisfied": 1}
+    assert siblings(driver) == {"already_terminal": 1, "sibling_quorum_satisfied": 1}
 
 
 async def test_siblings_that_others_need_or_that_may_run_are_not_counted(driver: Driver) -> None:
@@ -212,4 +212,4 @@ async def test_siblings_that_others_need_or_that_may_run_are_not_counted(driver:
     await flow.complete("a")
     loose = await driver.graph(Graph(arrows=race(3).arrows, groups={"t": quorum(1, "let_run")}))
     await loose.complete("n000")
-    assert fates(driver) == {}
+    assert siblings(driver) == {}

@@ -23,7 +23,7 @@ FAMILY = Graph(members={"parent": Member(), "x": Member(), "y": Member()})
 
 
 async def park(driver: Driver, flow: FlowUnderTest, *children: str) -> Done:
-    held = (await flow.take("parent")).held
+    held = (await flow.take("parent")).proof
     ids = tuple(flow.ids[child] for child in children)
     return await driver.engine.outcomes.wait_for_children(held, ids)
 
@@ -47,7 +47,7 @@ async def test_parking_counts_the_edges_there_are(driver: Driver) -> None:
     """A member whose dependencies are all met parks and goes on."""
     flow = await driver.graph(chain("a", "b"))
     await flow.complete("a")
-    held = (await flow.take("b")).held
+    held = (await flow.take("b")).proof
     done = await driver.engine.outcomes.wait_for_children(held)
     assert done.public_state == "waiting"
 
@@ -58,7 +58,7 @@ async def test_parking_counts_the_edges_there_are(driver: Driver) -> None:
 async def test_a_parent_waits_for_the_children_it_names(driver: Driver) -> None:
     flow = await driver.graph(FAMILY)
     driver.clock.advance(9)
-    held = (await flow.take("parent")).held
+    held = (await flow.take("parent")).proof
     children = (flow.ids["x"], flow.ids["y"], flow.ids["x"])
     done = await driver.engine.outcomes.wait_for_children(held, children)
     now = driver.clock()
@@ -91,7 +91,7 @@ async def test_the_parent_resumes_once_when_the_last_child_has_ended(driver: Dri
     claimed = await flow.take("parent")
     assert (claimed.kind, claimed.record.attempt_index) == ("resumed", 0)
     assert claimed.record.attempt_count == 1
-    await driver.engine.outcomes.complete(claimed.held)
+    await driver.engine.outcomes.complete(claimed.proof)
     assert (await flow.flow()).counts == {"completed": 2, "failed": 1}
 
 
@@ -127,7 +127,7 @@ async def test_a_retrying_child_has_not_ended(driver: Driver) -> None:
     members = {"parent": Member(), "x": Member(policy=policy)}
     flow = await driver.graph(Graph(members=members))
     await park(driver, flow, "x")
-    held = (await flow.take("x")).held
+    held = (await flow.take("x")).proof
     await driver.engine.outcomes.delay(held, for_ms=10)
     assert (await flow.record("parent")).state == "blocked"
 
@@ -155,7 +155,7 @@ async def test_children_that_all_ended_before_let_the_parent_go_on(driver: Drive
 async def test_a_child_that_ends_while_the_parent_parks_resumes_it_once(driver: Driver) -> None:
     for _ in range(10):
         flow = await driver.graph(Graph(members={"parent": Member(), "x": Member()}))
-        parent, child = (await flow.take("parent")).held, (await flow.take("x")).held
+        parent, child = (await flow.take("parent")).proof, (await flow.take("x")).proof
         await asyncio.gather(
             driver.engine.outcomes.wait_for_children(parent, (flow.ids["x"],)),
             driver.engine.outcomes.complete(child),
@@ -164,7 +164,7 @@ async def test_a_child_that_ends_while_the_parent_parks_resumes_it_once(driver: 
         assert (record.state, record.next) == ("waiting", "resume")
         claimed = await flow.take("parent")
         assert claimed.record.attempt_count == 1
-        await driver.engine.outcomes.complete(claimed.held)
+        await driver.engine.outcomes.complete(claimed.proof)
 
 
 async def test_a_parent_parks_in_rounds(driver: Driver) -> None:
@@ -212,11 +212,11 @@ async def test_a_parked_parent_that_is_cancelled_stays_cancelled(driver: Driver)
 
 async def test_a_child_created_by_its_parent_can_be_waited_for(driver: Driver) -> None:
     flow = await driver.graph(Graph(members={"parent": Member()}))
-    held = (await flow.take("parent")).held
+    held = (await flow.take("parent")).proof
     child = await driver.submit(flow_id=flow.flow_id, idempotency_key="child-1")
     assert await driver.submit(flow_id=flow.flow_id, idempotency_key="child-1") == child
     await driver.engine.outcomes.wait_for_children(held, (child,))
-    await driver.engine.outcomes.complete((await driver.take(child)).held)
+    await driver.engine.outcomes.complete((await driver.take(child)).proof)
     assert (await flow.record("parent")).state == "waiting"
 
 
@@ -234,7 +234,7 @@ async def other_flow(driver: Driver, flow: FlowUnderTest) -> str:
 
 async def test_only_members_of_the_same_flow_can_be_waited_for(driver: Driver) -> None:
     flow = await driver.graph(FAMILY)
-    held = (await flow.take("parent")).held
+    held = (await flow.take("parent")).proof
     here = flow.ids["x"]
     missing = here[:-4] + ("0000" if here[-4:] != "0000" else "1111")
     rows: list[tuple[Any, type[FlowFabricError]]] = [
@@ -262,7 +262,7 @@ async def test_a_standalone_execution_has_no_children(driver: Driver) -> None:
 
 async def test_the_lease_is_judged_before_the_children(driver: Driver) -> None:
     flow = await driver.graph(FAMILY)
-    held = (await flow.take("parent")).held
+    held = (await flow.take("parent")).proof
     with refused(StaleLease):
         await driver.engine.outcomes.wait_for_children(guess(held.execution_id), (NOWHERE,))
     with refused(ExecutionNotFound):

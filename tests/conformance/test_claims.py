@@ -44,7 +44,7 @@ async def test_a_first_claim_begins_the_initial_attempt(driver: Driver) -> None:
 
 async def test_a_retry_is_a_new_attempt_that_knows_the_failure(driver: Driver) -> None:
     first = await driver.started(policy=RETRIES)
-    await driver.engine.outcomes.fail(first.held, TRANSIENT)
+    await driver.engine.outcomes.fail(first.proof, TRANSIENT)
     await driver.pass_time(500)
     second = await driver.claim()
     assert (second.kind, second.record.attempt_type) == ("fresh", "retry")
@@ -60,7 +60,7 @@ async def test_a_retry_is_a_new_attempt_that_knows_the_failure(driver: Driver) -
 async def test_a_resume_goes_on_with_the_same_attempt(driver: Driver) -> None:
     first = await driver.started(policy={"timeout_policy": {"attempt_timeout_ms": 10_000}})
     driver.clock.advance(4_000)
-    await driver.engine.outcomes.delay(first.held, for_ms=60_000)
+    await driver.engine.outcomes.delay(first.proof, for_ms=60_000)
     await driver.pass_time(60_000)
     second = await driver.claim(worker_id="others", worker_instance_id="others-1")
     now = driver.clock()
@@ -193,7 +193,7 @@ async def test_requeued_work_keeps_its_age(driver: Driver) -> None:
     young = await driver.submit()
     claimed = await driver.claim()
     assert claimed.execution_id == old
-    await driver.engine.outcomes.delay(claimed.held, for_ms=0)
+    await driver.engine.outcomes.delay(claimed.proof, for_ms=0)
     assert ids(await driver.claim_all(n=2)) == [old, young]
 
 

@@ -78,7 +78,7 @@ async def test_submitting_claiming_and_finishing_all_at_once(driver: Driver) -> 
         while left > 0:
             for claimed in await engine.claims.claim(order(worker, wait_ms=100)):
                 left -= 1
-                await engine.outcomes.complete(claimed.held, claimed.execution_id.encode())
+                await engine.outcomes.complete(claimed.proof, claimed.execution_id.encode())
                 finished.append(claimed.execution_id)
 
     async with asyncio.timeout(30):
@@ -93,9 +93,9 @@ async def test_work_that_fails_now_and_then_ends_once(driver: Driver) -> None:
     while claimed := await driver.claim_all(n=100):
         await asyncio.gather(
             *(
-                engine.outcomes.fail(each.held, TRANSIENT)
+                engine.outcomes.fail(each.proof, TRANSIENT)
                 if (i + each.record.attempt_index) % 3
-                else engine.outcomes.complete(each.held)
+                else engine.outcomes.complete(each.proof)
                 for i, each in enumerate(claimed)
             )
         )
@@ -112,8 +112,8 @@ async def test_lost_leases_and_late_finishes_never_end_work_twice(driver: Driver
     taken_over = await driver.claim_all(n=100)
     assert len(late) == len(taken_over) == len(sent)
     answers = await asyncio.gather(
-        *(engine.outcomes.complete(each.held, b"late") for each in late),
-        *(engine.outcomes.complete(each.held, b"right") for each in taken_over),
+        *(engine.outcomes.complete(each.proof, b"late") for each in late),
+        *(engine.outcomes.complete(each.proof, b"right") for each in taken_over),
         return_exceptions=True,
     )
     refusals = Counter(type(answer) for answer in answers if isinstance(answer, Exception))
@@ -184,7 +184,7 @@ async def test_decisions_on_one_execution_queue_up(driver: Driver) -> None:
 async def test_members_that_end_together_release_their_target_once(driver: Driver) -> None:
     names = [f"s{i:02}" for i in range(40)]
     flow = await driver.graph(Graph(arrows=[(name, "t") for name in names]))
-    helds = [(await flow.take(name)).held for name in names]
+    helds = [(await flow.take(name)).proof for name in names]
     await asyncio.gather(*(driver.engine.outcomes.complete(held) for held in helds))
     group = await flow.group("t")
     assert (group.state, group.succeeded) == ("satisfied", 40)
@@ -200,7 +200,7 @@ async def test_sweeps_and_workers_at_once_lose_nothing(driver: Driver) -> None:
     async def work(worker: int) -> None:
         for _ in range(30):
             for claimed in await engine.claims.claim(order(worker)):
-                await engine.outcomes.complete(claimed.held)
+                await engine.outcomes.complete(claimed.proof)
                 done.append(claimed.execution_id)
 
     sweeps = [TimerSweep(engine) for _ in range(3)]

@@ -41,7 +41,7 @@ async def test_one_runs_and_the_next_waits_until_it_ends(driver: Driver) -> None
     assert await why(driver, second) == ("blocked", "concurrency", "concurrency key k: limit 1")
     await driver.pass_time(20_000)
     assert await driver.claim_all() == []
-    await driver.engine.outcomes.complete(running.held)
+    await driver.engine.outcomes.complete(running.proof)
     assert (await driver.record(second)).state == "waiting"
     assert (await driver.claim()).execution_id == second
 
@@ -81,7 +81,7 @@ Leave = Callable[[Driver, Claimed], Awaitable[object]]
 
 async def _suspend(driver: Driver, one: Claimed) -> object:
     return await driver.engine.suspensions.suspend(
-        one.held, SuspendOrder(resume_condition=single("wpk"), timeout_ms=60_000)
+        one.proof, SuspendOrder(resume_condition=single("wpk"), timeout_ms=60_000)
     )
 
 
@@ -90,13 +90,13 @@ async def _expire(driver: Driver, one: Claimed) -> object:
 
 
 _LEAVES: Final[dict[str, tuple[Leave, dict[str, Any]]]] = {
-    "complete": (lambda driver, one: driver.engine.outcomes.complete(one.held), {}),
-    "fail": (lambda driver, one: driver.engine.outcomes.fail(one.held, PERMANENT), {}),
-    "retry": (lambda driver, one: driver.engine.outcomes.fail(one.held, TRANSIENT), RETRIES),
-    "delay": (lambda driver, one: driver.engine.outcomes.delay(one.held, for_ms=60_000), {}),
-    "hand back": (lambda driver, one: driver.engine.outcomes.delay(one.held, for_ms=0), {}),
+    "complete": (lambda driver, one: driver.engine.outcomes.complete(one.proof), {}),
+    "fail": (lambda driver, one: driver.engine.outcomes.fail(one.proof, PERMANENT), {}),
+    "retry": (lambda driver, one: driver.engine.outcomes.fail(one.proof, TRANSIENT), RETRIES),
+    "delay": (lambda driver, one: driver.engine.outcomes.delay(one.proof, for_ms=60_000), {}),
+    "hand back": (lambda driver, one: driver.engine.outcomes.delay(one.proof, for_ms=0), {}),
     "cancel by its holder": (
-        lambda driver, one: driver.engine.outcomes.cancel(one.held, "enough"),
+        lambda driver, one: driver.engine.outcomes.cancel(one.proof, "enough"),
         {},
     ),
     "cancel from outside": (
@@ -137,21 +137,21 @@ async def test_waiting_for_children_frees_the_slot(driver: Driver) -> None:
     flow = await driver.graph(Graph(members={"parent": Member(policy=keyed()), "child": child}))
     parent = await driver.claim()
     assert await slots(driver.engine, GATE) == 1
-    await driver.engine.outcomes.wait_for_children(parent.held, (flow.ids["child"],))
+    await driver.engine.outcomes.wait_for_children(parent.proof, (flow.ids["child"],))
     assert await slots(driver.engine, GATE) == 0
 
 
 async def test_a_paused_execution_needs_a_slot_again(driver: Driver) -> None:
     own = await driver.submit(policy=keyed())
     running = await driver.claim()
-    await driver.engine.outcomes.delay(running.held, for_ms=1_000)
+    await driver.engine.outcomes.delay(running.proof, for_ms=1_000)
     other = await driver.submit(policy=keyed())
     taken = await driver.claim()
     assert taken.execution_id == other
     await driver.pass_time(1_000)
     assert await driver.claim_all() == []
     assert await why(driver, own) == ("blocked", "concurrency", "concurrency key k: limit 1")
-    await driver.engine.outcomes.complete(taken.held)
+    await driver.engine.outcomes.complete(taken.proof)
     again = await driver.claim()
     assert (again.execution_id, again.kind) == (own, "resumed")
 
@@ -160,7 +160,7 @@ async def test_renewals_keep_the_slot_for_as_long_as_the_work_runs(driver: Drive
     await driver.submit(policy=keyed())
     running = await driver.claim()
     await driver.submit(policy=keyed())
-    for held in (running.held, fenced(running.held)):
+    for held in (running.proof, fenced(running.proof)):
         driver.clock.advance(LEASE_MS - 1)
         await driver.engine.leases.renew(held, LEASE_MS)
         await driver.sweep()
@@ -185,7 +185,7 @@ async def test_one_turned_away_is_listed_for_twice_its_time_to_the_next_look(
     blocked = await driver.submit(policy=keyed())
     assert await driver.claim_all() == []
     driver.clock.advance(2 * 5_000 - 1)
-    await driver.engine.outcomes.complete(running.held)
+    await driver.engine.outcomes.complete(running.proof)
     assert (await driver.record(blocked)).state == "waiting"
 
 
@@ -208,7 +208,7 @@ async def test_a_lost_execution_takes_its_own_slot_over(driver: Driver) -> None:
     assert await slots(driver.engine, GATE) == 1
     driver.clock.advance(6_000)
     assert await slots(driver.engine, GATE) == 1
-    await driver.engine.outcomes.complete(again.held)
+    await driver.engine.outcomes.complete(again.proof)
     assert await slots(driver.engine, GATE) == 0
     assert lost.record.lease_id != again.record.lease_id
 
@@ -226,7 +226,7 @@ async def test_a_lost_execution_without_a_slot_is_kept_back_not_blocked(driver: 
     assert (record.state, record.grant_note) == ("lost", "concurrency key k: limit 1")
     assert record.grant_until == driver.clock() + 5_000
     assert (await driver.engine.reads.read_execution_state(own)) == "active"
-    await driver.engine.outcomes.complete(other.held)
+    await driver.engine.outcomes.complete(other.proof)
     assert (await driver.record(own)).grant_until == 0
     assert (await driver.claim()).execution_id == own
 
@@ -246,7 +246,7 @@ async def test_a_freed_slot_wakes_the_best_waiter_and_nobody_else(driver: Driver
     running = await driver.claim()
     waiting = [await driver.submit(policy=keyed(), priority=p) for p in (1, 9, 5)]
     assert await driver.claim_all() == []
-    await driver.engine.outcomes.complete(running.held)
+    await driver.engine.outcomes.complete(running.proof)
     states = [(await driver.record(own)).state for own in waiting]
     assert states == ["blocked", "waiting", "blocked"]
 
@@ -257,7 +257,7 @@ async def test_a_waiter_that_is_gone_does_not_swallow_the_slot(driver: Driver) -
     gone, patient = [await driver.submit(policy=keyed(), priority=p) for p in (2, 1)]
     assert await driver.claim_all() == []
     await driver.engine.outcomes.cancel(unfenced(gone), "enough")
-    await driver.engine.outcomes.complete(running.held)
+    await driver.engine.outcomes.complete(running.proof)
     assert (await driver.claim()).execution_id == patient
 
 
@@ -279,7 +279,7 @@ async def test_never_two_at_once_whatever_many_workers_do(driver: Driver) -> Non
                 await asyncio.sleep(0)
                 running -= 1
                 done.append(claimed.execution_id)
-                await each.outcomes.complete(claimed.held)
+                await each.outcomes.complete(claimed.proof)
             await driver.sweep()
 
     await asyncio.gather(*(work([engine, *others][n % 5], n) for n in range(30)))
@@ -319,7 +319,7 @@ async def test_one_that_is_blocked_while_it_is_told_is_told_again(driver: Driver
     order = ClaimOrder(worker_id="w", worker_instance_id="w-2", lanes=("default",))
     claiming = asyncio.ensure_future(engine.claims.claim(order))
     await asked.wait()
-    await engine.outcomes.complete(running.held)
+    await engine.outcomes.complete(running.proof)
     claimed = await claiming or await engine.claims.claim(order)
     assert [one.execution_id for one in claimed] == [waiting]
     await engine.close()
@@ -334,8 +334,8 @@ async def test_a_failure_that_frees_nothing_is_no_failure_of_the_work(driver: Dr
     )
     for mechanism in ("extend", "vacate"):
         watched.fail(mechanism, TransportFault("gone"))
-    await engine.leases.renew(running.held, LEASE_MS)
-    done = await engine.outcomes.complete(running.held)
+    await engine.leases.renew(running.proof, LEASE_MS)
+    done = await engine.outcomes.complete(running.proof)
     assert done.public_state == "completed"
     await driver.pass_time(LEASE_MS + 5_000)
     assert await slots(driver.engine, GATE) == 0

@@ -214,7 +214,7 @@ async def test_a_known_key_comes_before_the_id(driver: Driver) -> None:
 
 async def test_a_key_outlives_the_execution_and_ends_with_its_window(driver: Driver) -> None:
     first = await driver.submit(idempotency_key="k", policy={"dedup_window_ms": 1_000})
-    await driver.engine.outcomes.complete((await driver.claim()).held)
+    await driver.engine.outcomes.complete((await driver.claim()).proof)
     driver.clock.advance(999)
     assert not (await create(driver, idempotency_key="k")).is_new
     driver.clock.advance(1)

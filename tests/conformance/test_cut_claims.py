@@ -10,7 +10,7 @@ from flowfabric.core.limits.gates import key_gate, quota_gate
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.finishing import Finish
 from flowfabric.errors import FlowFabricError, TransportFault
-from flowfabric.operations.budgets import NewHold
+from flowfabric.operations.budgets import NewReservation
 from flowfabric.operations.workers import ClaimOrder, Complete, GrantClaim
 from tests.conformance.driver import LEASE_MS, Driver
 from tests.conformance.limiting import new_budget, new_quota, slots
@@ -52,18 +52,18 @@ class Dying:
 
 async def _claim_and_complete(engine: Engine) -> None:
     for claimed in await engine.claims.claim(ORDER):
-        await engine.leases.renew(claimed.held, LEASE_MS)
-        await engine.outcomes.complete(claimed.held)
+        await engine.leases.renew(claimed.proof, LEASE_MS)
+        await engine.outcomes.complete(claimed.proof)
 
 
 async def _pause(engine: Engine) -> None:
     for claimed in await engine.claims.claim(ORDER):
-        await engine.outcomes.delay(claimed.held, for_ms=1_000)
+        await engine.outcomes.delay(claimed.proof, for_ms=1_000)
 
 
 async def _finish_and_claim(engine: Engine) -> None:
     for claimed in await engine.claims.claim(ORDER):
-        finish = Finish(claimed.held, Complete(b"done"))
+        finish = Finish(claimed.proof, Complete(b"done"))
         await engine.finishing.finish_and_claim([finish], ORDER)
 
 
@@ -78,7 +78,7 @@ async def _grant(engine: Engine) -> None:
         worker_id="w",
         worker_instance_id="w-1",
     )
-    await engine.outcomes.complete((await engine.grants.claim_execution(claim)).held)
+    await engine.outcomes.complete((await engine.grants.claim_execution(claim)).proof)
 
 
 SCRIPTS: Final[dict[str, Callable[[Engine], Awaitable[None]]]] = {
@@ -95,7 +95,7 @@ async def _recover(driver: Driver, ids: list[str]) -> None:
     for _ in range(12):
         await driver.pass_time(10_000)
         for claimed in await driver.claim_all(n=9):
-            await driver.engine.outcomes.complete(claimed.held)
+            await driver.engine.outcomes.complete(claimed.proof)
         states = {(await driver.record(own)).state for own in ids}
         if states == {"completed"}:
             return
@@ -129,9 +129,9 @@ async def test_nothing_leaks_wherever_a_process_dies(
 
 
 async def _set_aside_and_spend(engine: Engine, budget_id: str) -> None:
-    asked = NewHold(reservation_id="r", dimensions={"t": 4}, ttl_ms=LEASE_MS)
-    await engine.holds.reserve(budget_id, asked)
-    await engine.holds.commit(budget_id, "r", {"t": 3})
+    asked = NewReservation(reservation_id="r", dimensions={"t": 4}, ttl_ms=LEASE_MS)
+    await engine.reservations.reserve(budget_id, asked)
+    await engine.reservations.commit(budget_id, "r", {"t": 3})
 
 
 @pytest.mark.parametrize("repeats", [False, True], ids=["left", "repeated"])

@@ -248,27 +248,27 @@ async def test_the_life_of_a_lease(driver: Driver) -> None:
     second = await driver.claim(worker_instance_id="pool-2")
     await driver.engine.leases.revoke(first.execution_id)
     third = await driver.claim(worker_instance_id="pool-3")
-    await driver.engine.outcomes.fail(third.held, Failure("broken", "permanent"))
+    await driver.engine.outcomes.fail(third.proof, Failure("broken", "permanent"))
     acquired, expired, reclaimed, revoked, again, released = await leases(driver, 6)
     assert {event.execution_id for event in (acquired, expired, released)} == {first.execution_id}
     assert (acquired.kind, acquired.lease_id, acquired.worker_instance_id) == (
         "acquired",
-        first.held.lease_id,
+        first.proof.lease_id,
         "pool-1",
     )
     assert (expired.kind, expired.lease_id, expired.prev_owner) == (
         "expired",
-        first.held.lease_id,
+        first.proof.lease_id,
         "pool-1",
     )
     assert (reclaimed.kind, reclaimed.new_lease_id, reclaimed.new_owner) == (
         "reclaimed",
-        second.held.lease_id,
+        second.proof.lease_id,
         "pool-2",
     )
     assert (revoked.kind, revoked.lease_id, revoked.revoked_by) == (
         "revoked",
-        second.held.lease_id,
+        second.proof.lease_id,
         "operator",
     )
     assert (again.kind, again.new_owner) == ("reclaimed", "pool-3")
@@ -281,7 +281,7 @@ async def test_the_life_of_a_lease(driver: Driver) -> None:
 
 async def test_a_resumed_claim_says_so(driver: Driver) -> None:
     first = await driver.started()
-    await driver.engine.outcomes.delay(first.held, for_ms=0)
+    await driver.engine.outcomes.delay(first.proof, for_ms=0)
     await driver.claim()
     acquired, released, resumed = await leases(driver, 3)
     assert (acquired.reason, released.reason) == ("", "worker_delay")
@@ -292,7 +292,7 @@ async def test_operators_acts(driver: Driver) -> None:
     execution_id = await driver.submit(priority=1)
     await driver.engine.scheduling.change_priority(execution_id, 5)
     claimed = await driver.claim()
-    await driver.engine.outcomes.complete(claimed.held)
+    await driver.engine.outcomes.complete(claimed.proof)
     await driver.engine.replays.replay(execution_id)
     async with following(driver, "operator", cursor="oldest") as subscription:
         changed, replayed = await take(subscription, 2)

@@ -182,7 +182,7 @@ async def test_a_resumed_execution_is_not_kept_back_by_a_full_window(
     quota = await new_quota(engine, rate=1, window=10)
     own = await driver.submit(policy={"quota_ids": [quota]})
     if is_resumed:
-        await engine.outcomes.delay((await driver.claim()).held, for_ms=0)
+        await engine.outcomes.delay((await driver.claim()).proof, for_ms=0)
     else:
         await driver.submit(policy={"quota_ids": [quota]}, priority=9)
         await driver.claim()
@@ -209,7 +209,7 @@ async def test_delays_of_every_kind(driver: Driver) -> None:
     blocker = await only(driver, own)
     assert (blocker.code, blocker.until) == ("delay", until)
     assert blocker.detail == f"delayed until {until}"
-    held = (await driver.started(policy=RETRIES)).held
+    held = (await driver.started(policy=RETRIES)).proof
     await driver.engine.outcomes.fail(held, TRANSIENT)
     told = await explain(driver, held.execution_id)
     assert codes(told) == ["retry_backoff"]
@@ -248,7 +248,7 @@ async def test_a_suspension_names_the_missing_signals_and_no_token(driver: Drive
         reason_code="waiting_for_approval",
         timeout_ms=60_000,
     )
-    await driver.engine.suspensions.suspend(one.held, order)
+    await driver.engine.suspensions.suspend(one.proof, order)
     blocker = await only(driver, one.execution_id)
     assert blocker.code == "suspended"
     assert blocker.detail.startswith("waiting_for_approval: yes, also at waitpoint ")
@@ -287,9 +287,9 @@ async def test_finished_work_is_finished(driver: Driver, end: str) -> None:
     one = await driver.started()
     outcomes = driver.engine.outcomes
     if end == "complete":
-        await outcomes.complete(one.held)
+        await outcomes.complete(one.proof)
     elif end == "fail":
-        await outcomes.fail(one.held, PERMANENT)
+        await outcomes.fail(one.proof, PERMANENT)
     else:
         await outcomes.cancel(unfenced(one.execution_id), "enough")
     told = await explain(driver, one.execution_id)

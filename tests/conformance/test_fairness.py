@@ -88,7 +88,7 @@ async def test_keys_of_other_lanes_and_namespaces_do_not_meet(driver: Driver) ->
 
 async def test_work_that_comes_back_keeps_its_age(driver: Driver) -> None:
     old = await driver.submit()
-    held = (await driver.claim()).held
+    held = (await driver.claim()).proof
     driver.clock.advance(1_000)
     await driver.submit()
     await driver.engine.outcomes.delay(held, for_ms=0)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotFound,
@@ -32,35 +32,35 @@ from tests.conformance.driver import (
     unfenced,
 )
 
-Operation = Callable[[Driver, Held], Awaitable[object]]
+Operation = Callable[[Driver, LeaseProof], Awaitable[object]]
 
 
-async def _complete(driver: Driver, held: Held) -> object:
+async def _complete(driver: Driver, held: LeaseProof) -> object:
     return await driver.engine.outcomes.complete(held, b"late")
 
 
-async def _fail(driver: Driver, held: Held) -> object:
+async def _fail(driver: Driver, held: LeaseProof) -> object:
     return await driver.engine.outcomes.fail(held, PERMANENT)
 
 
-async def _delay(driver: Driver, held: Held) -> object:
+async def _delay(driver: Driver, held: LeaseProof) -> object:
     return await driver.engine.outcomes.delay(held, for_ms=5_000)
 
 
-async def _park(driver: Driver, held: Held) -> object:
+async def _park(driver: Driver, held: LeaseProof) -> object:
     return await driver.engine.outcomes.wait_for_children(held)
 
 
-async def _renew(driver: Driver, held: Held) -> object:
+async def _renew(driver: Driver, held: LeaseProof) -> object:
     return await driver.engine.leases.renew(held, 5_000)
 
 
-async def _progress(driver: Driver, held: Held) -> object:
+async def _progress(driver: Driver, held: LeaseProof) -> object:
     await driver.engine.leases.progress(held, 50, "half")
     return None
 
 
-async def _cancel(driver: Driver, held: Held) -> object:
+async def _cancel(driver: Driver, held: LeaseProof) -> object:
     holder = msgspec.structs.replace(held, source="lease_holder")
     return await driver.engine.outcomes.cancel(holder, "enough")
 
@@ -131,7 +131,7 @@ async def test_a_holder_whose_work_another_took_over_is_stale(
     with refused(StaleLease):
         await OPERATIONS[operation](driver, old)
     assert await driver.snapshot() == before
-    await driver.engine.outcomes.complete(new.held)
+    await driver.engine.outcomes.complete(new.proof)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ async def test_a_lease_ends_exactly_at_its_instant(
     driver: Driver, operation: str, left: int
 ) -> None:
     await driver.submit()
-    held = (await driver.claim(lease_ms=1_000)).held
+    held = (await driver.claim(lease_ms=1_000)).proof
     driver.clock.advance(1_000 - left)
     if left > 0:
         await OPERATIONS[operation](driver, held)

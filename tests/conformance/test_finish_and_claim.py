@@ -71,14 +71,14 @@ async def test_one_finish_may_be_followed_by_much_more_work(driver: Driver) -> N
     waiting = {await driver.submit() for _ in range(30)}
     many = msgspec.structs.replace(ORDER, n=25)
     answer = await driver.engine.finishing.finish_and_claim([done(one)], many)
-    claimed = {one.held.execution_id for one in answer.claimed}
+    claimed = {one.proof.execution_id for one in answer.claimed}
     assert len(claimed) == 25
     assert claimed < waiting
 
 
 async def test_a_failure_is_retried_by_the_stored_policy(driver: Driver) -> None:
     one = await driver.started(policy=RETRIES)
-    finish = Finish(one.held, Failure("flaky", "transient"))
+    finish = Finish(one.proof, Failure("flaky", "transient"))
     answer = await driver.engine.finishing.finish_and_claim([finish], ORDER)
     (outcome,) = answer.done
     assert isinstance(outcome, Done)
@@ -89,11 +89,11 @@ async def test_a_failure_is_retried_by_the_stored_policy(driver: Driver) -> None
 async def test_one_bad_finish_spoils_no_other(driver: Driver) -> None:
     good, stale = await driver.started(), await driver.started()
     finishes = [
-        Finish(fenced(stale.held, lease_id=stranger()), Complete()),
+        Finish(fenced(stale.proof, lease_id=stranger()), Complete()),
         done(good),
         Finish(unfenced(stale.execution_id), Complete()),
-        Finish(stale.held, Complete(b"x" * (1024 * 1024 + 1))),
-        Finish(stale.held, Complete(), op="o" * 65),
+        Finish(stale.proof, Complete(b"x" * (1024 * 1024 + 1))),
+        Finish(stale.proof, Complete(), op="o" * 65),
     ]
     answer = await driver.engine.finishing.finish_and_claim(finishes, ORDER)
     kinds = [type(one) for one in answer.done]

@@ -54,8 +54,8 @@ async def mixed(driver: Driver) -> EditedFlow:
     await flow.add("below")
     await flow.join("above", "below")
     await flow.take("active")
-    await driver.engine.leases.revoke((await flow.take("lost")).held.execution_id)
-    await driver.suspend((await flow.take("suspended")).held)
+    await driver.engine.leases.revoke((await flow.take("lost")).proof.execution_id)
+    await driver.suspend((await flow.take("suspended")).proof)
     await driver.engine.scheduling.block(flow.ids["held"], "paused_by_operator")
     await flow.complete("done")
     return flow
@@ -76,7 +76,7 @@ SPARED = {
 
 @proves(Flows.cancel_flow)
 @pytest.mark.parametrize("policy", SPARED)
-async def test_exactly_the_covered_members_are_cancelled(driver: Driver, policy: str) -> None:
+async def test_exactly_the_members_of_its_policy_are_cancelled(driver: Driver, policy: str) -> None:
     flow = await mixed(driver)
     before = await flow.states()
     await cancel(driver, flow, policy, "enough")
@@ -130,7 +130,7 @@ async def test_a_cascade_ends_attempts_and_settles_no_edges(driver: Driver) -> N
 async def test_a_holder_learns_of_the_cancel_at_its_next_call(driver: Driver) -> None:
     flow = await new_flow(driver.engine)
     await flow.add("a")
-    held = (await flow.take("a")).held
+    held = (await flow.take("a")).proof
     await cancel(driver, flow)
     with refused(ExecutionNotActive) as caught:
         await driver.engine.leases.renew(held, 1_000)
@@ -146,7 +146,7 @@ async def test_an_empty_flow_is_cancelled_at_once(driver: Driver) -> None:
     assert flow_state(await flow.flow()) == "cancelled"
 
 
-async def test_with_nobody_covered_there_is_nothing_to_wait_for(driver: Driver) -> None:
+async def test_with_nobody_to_cancel_there_is_nothing_to_wait_for(driver: Driver) -> None:
     flow = await new_flow(driver.engine, "a")
     await flow.add("b")
     await flow.complete("b")
@@ -227,8 +227,8 @@ async def test_after_a_crash_the_timer_ends_everybody_with_the_original_reason(
     assert stored.counts == {"cancelled": ended, "waiting": total - ended}
     assert (stored.due_at, stored.finished_at) == (driver.clock(), 0)
     driver.clock.advance(1_000)
-    tally = await driver.sweep()
-    assert tally.of("flow_settle") == 1
+    result = await driver.sweep()
+    assert result.of("flow_settle") == 1
     stored = await flow.flow()
     assert (stored.counts, stored.due_at) == ({"cancelled": total}, 0)
     assert stored.finished_at == driver.clock()
@@ -240,7 +240,7 @@ async def test_after_a_crash_the_timer_ends_everybody_with_the_original_reason(
     assert len(completions) == len(set(completions)) == total
 
 
-async def test_no_covered_member_is_claimed_after_the_cancel_step(driver: Driver) -> None:
+async def test_no_member_to_cancel_is_claimed_after_the_cancel_step(driver: Driver) -> None:
     total = 2 * BOUND
     flow = await driver.graph(large(total))
     other = await driver.submit()
@@ -250,12 +250,14 @@ async def test_no_covered_member_is_claimed_after_the_cancel_step(driver: Driver
     assert [one.execution_id for one in claimed] in ([], [other])
     counts = (await flow.flow()).counts
     assert "active" not in counts
-    assert counts["cancelled"] > ended, "a claim ends the covered members it meets"
+    assert counts["cancelled"] > ended, "a claim ends the members it meets that the flow cancels"
     await driver.sweep()
     assert (await flow.flow()).counts == {"cancelled": total}
 
 
-async def test_a_store_leases_no_covered_member_by_name(driver: Driver, backend: Backend) -> None:
+async def test_a_store_leases_no_member_of_a_cancelled_flow_by_name(
+    driver: Driver, backend: Backend
+) -> None:
     """Whoever looked at the flow before it was cancelled comes too late all the same."""
     flow = await driver.graph(large(BOUND + 1))
     await cancelled_then_died(driver, flow, "cancel_pending")
@@ -271,12 +273,14 @@ async def test_a_store_leases_no_covered_member_by_name(driver: Driver, backend:
     )
     (offer,) = await backend.lease([named])
     assert isinstance(offer, Offer)
-    assert offer.fate == "covered"
+    assert offer.disposition == "cancelled_by_flow"
     await driver.sweep()
     assert (await flow.flow()).counts == {"cancelled": BOUND + 1}
 
 
-async def test_no_grant_is_given_or_consumed_for_a_covered_member(driver: Driver) -> None:
+async def test_no_grant_is_given_or_consumed_for_a_member_of_a_cancelled_flow(
+    driver: Driver,
+) -> None:
     total = BOUND + 2
     flow = await driver.graph(large(total))
     names = sorted(flow.ids, key=lambda name: flow.ids[name])
@@ -303,8 +307,8 @@ async def test_two_sweeps_cancel_everybody_once(
     total = 3 * BOUND
     flow = await driver.graph(large(total))
     await cancelled_then_died(driver, flow, "cancel_all")
-    tallies = await asyncio.gather(driver.sweep(), TimerSweep(engine).visit())
-    assert [tally.total("error") for tally in tallies] == [0, 0]
+    results = await asyncio.gather(driver.sweep(), TimerSweep(engine).visit())
+    assert [result.total("error") for result in results] == [0, 0]
     completions = await driver.completions()
     assert len(completions) == len(set(completions)) == total
 
@@ -331,7 +335,7 @@ async def test_one_flow_has_one_dispatcher(driver: Driver) -> None:
     assert (await flow.flow()).counts == {"cancelled": 5 * BOUND}
 
 
-# ---- members covered only later
+# ---- members to cancel only later
 
 
 async def test_an_active_member_that_retries_is_cancelled_as_soon_as_it_does(
@@ -339,7 +343,7 @@ async def test_an_active_member_that_retries_is_cancelled_as_soon_as_it_does(
 ) -> None:
     flow = await new_flow(driver.engine)
     await flow.add("a", "b", "c", policy=RETRIES)
-    held = [(await flow.take(name)).held for name in "abc"]
+    held = [(await flow.take(name)).proof for name in "abc"]
     await cancel(driver, flow, "cancel_pending", "enough")
     assert (await flow.flow()).counts == {"active": 3}
     await driver.engine.outcomes.fail(held[0], TRANSIENT)
@@ -358,7 +362,7 @@ async def test_an_active_member_that_pauses_is_cancelled_by_the_timer_at_the_lat
 ) -> None:
     flow = await new_flow(driver.engine)
     await flow.add("a", "child")
-    held = (await flow.take("a")).held
+    held = (await flow.take("a")).proof
     child = await flow.take("child")
     await cancel(driver, flow, "cancel_pending", "enough")
     on_more = driver.engine.deps.on_more
@@ -375,27 +379,27 @@ async def test_an_active_member_that_pauses_is_cancelled_by_the_timer_at_the_lat
     assert await driver.claim_all(n=5) == []
     await driver.sweep()
     assert (await flow.record("a")).state == "cancelled"
-    await driver.engine.outcomes.complete(child.held)
+    await driver.engine.outcomes.complete(child.proof)
     assert (await flow.flow()).finished_at == driver.clock()
 
 
 async def test_a_lost_lease_stays_until_it_is_claimed_again(driver: Driver) -> None:
     flow = await new_flow(driver.engine)
     await flow.add("a")
-    held = (await flow.take("a")).held
+    held = (await flow.take("a")).proof
     await cancel(driver, flow, "cancel_pending", "enough")
     await driver.engine.leases.revoke(held.execution_id)
     assert (await flow.record("a")).state == "lost"
     assert (await flow.flow()).due_at == 0
     reclaimed = await driver.claim()
     assert reclaimed.execution_id == flow.ids["a"], "an active member drains"
-    await driver.engine.outcomes.complete(reclaimed.held)
+    await driver.engine.outcomes.complete(reclaimed.proof)
     assert (await flow.flow()).counts == {"completed": 1}
 
 
 async def test_draining_members_still_settle_their_edges(driver: Driver) -> None:
     flow = await driver.graph(Graph(arrows=[Arrow("a", "b"), Arrow("b", "c")]))
-    held = (await flow.take("a")).held
+    held = (await flow.take("a")).proof
     await cancel(driver, flow, "flow_only", "enough")
     await driver.engine.outcomes.complete(held)
     assert (await flow.states())["b"] == "waiting", "flow_only covers nobody"
@@ -405,10 +409,10 @@ async def test_draining_members_still_settle_their_edges(driver: Driver) -> None
     assert finished.details == {"state": "cancelled"}
 
 
-async def test_a_covered_member_that_settling_would_skip_is_cancelled(driver: Driver) -> None:
+async def test_a_member_to_cancel_that_settling_would_skip_is_cancelled(driver: Driver) -> None:
     wide = Graph(arrows=[("top", f"t{i:03}") for i in range(2 * BOUND)])
     flow = await driver.graph(wide)
-    held = (await flow.take("top")).held
+    held = (await flow.take("top")).proof
     await cancelled_then_died(driver, flow, "cancel_pending")
     await driver.engine.outcomes.complete(held)
     await driver.engine.settling.drain()

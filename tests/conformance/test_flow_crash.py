@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from flowfabric.backend.base import Backend
-from flowfabric.backend.flowing import MemberQuery
+from flowfabric.backend.flow_store import MemberQuery
 from flowfabric.core import flow_cancel, graph_chunks, settle
 from flowfabric.core.graph_chunks import Size
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
 from flowfabric.engine.graphs import flow_id_for
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.flows import (
     GraphEdge,
@@ -59,7 +59,7 @@ class World:
         self.clock = clock
         self.flow_id = ""
         self.ids: dict[str, str] = {}
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, LeaseProof] = {}
 
     @property
     def engine(self) -> Engine:
@@ -70,7 +70,7 @@ class World:
         flow = await create(engine, graph)
         self.flow_id, self.ids = flow.flow_id, dict(flow.ids)
         for name in taken:
-            self.held[name] = (await flow.take(name)).held
+            self.held[name] = (await flow.take(name)).proof
         await engine.close()
 
     async def sweep(self, times: int = 2) -> None:
@@ -78,8 +78,8 @@ class World:
         engine = self.engine
         for _ in range(times):
             self.clock.advance(1)
-            tally = await TimerSweep(engine).visit()
-            assert tally.total("error") == 0
+            result = await TimerSweep(engine).visit()
+            assert result.total("error") == 0
         await engine.close()
 
     async def picture(self) -> object:
@@ -334,7 +334,7 @@ async def _parent(world: World) -> None:
     engine = world.engine
     parent = (await engine.executions.create(Submission(kind="work"))).execution_id
     world.ids["parent"] = parent
-    world.held["parent"] = (await engine.grants.issue_and_claim(parent, 3_600_000)).held
+    world.held["parent"] = (await engine.grants.issue_and_claim(parent, 3_600_000)).proof
     await engine.close()
 
 

@@ -552,7 +552,7 @@ async def test_a_graph_grows_while_it_runs(driver: Driver) -> None:
     for name in ("b", "c"):
         await flow.add(name)
         await flow.join("a", name)
-    await driver.engine.outcomes.complete(claimed.held)
+    await driver.engine.outcomes.complete(claimed.proof)
     assert await flow.states() == {"a": "completed", "b": "waiting", "c": "waiting"}
     await flow.complete("b", "c")
     assert (await flow.flow()).counts == {"completed": 3}
@@ -566,7 +566,7 @@ async def test_a_parent_cannot_wait_for_a_child_that_waits_for_it(driver: Driver
     await flow.add("parent", "a", "b", "free")
     await flow.join("parent", "a")
     await flow.join("a", "b")
-    held = (await flow.take("parent")).held
+    held = (await flow.take("parent")).proof
     before = await stored(driver, flow)
     park = driver.engine.outcomes.wait_for_children
     for child in ("a", "b"):
@@ -584,7 +584,7 @@ async def test_a_child_that_waited_for_its_parent_once_may_be_waited_for(driver:
     await flow.join("parent", "child")
     await flow.complete("parent")
     await driver.engine.replays.replay(flow.ids["parent"])
-    held = (await flow.take("parent")).held
+    held = (await flow.take("parent")).proof
     await driver.engine.outcomes.wait_for_children(held, (flow.ids["child"],))
     await flow.complete("child")
     assert (await flow.record("parent")).state == "waiting"
@@ -605,7 +605,7 @@ async def test_a_child_that_does_not_wait_for_its_parent_any_more_may_be_waited_
     await driver.engine.outcomes.cancel(unfenced(flow.ids["ended"]), "enough")
     edges = {**await flow.edges_into("raced"), **await flow.edges_into("ended")}
     assert edges["parent"].state == "open"
-    held = (await flow.take("parent")).held
+    held = (await flow.take("parent")).proof
     children = (flow.ids["raced"], flow.ids["ended"])
     await driver.engine.outcomes.wait_for_children(held, children)
     assert (await flow.record("parent")).state == "blocked"

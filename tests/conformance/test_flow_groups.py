@@ -200,7 +200,7 @@ async def test_one_of_fifty_cuts_the_other_forty_nine(driver: Driver) -> None:
     names = [f"s{i:02}" for i in range(50)]
     flow = await edited(driver, ANY_OF, *names)
     claimed = await flow.take("s17")
-    answer = await driver.engine.outcomes.complete(claimed.held)
+    answer = await driver.engine.outcomes.complete(claimed.proof)
     assert answer.public_state == "completed"
     states = await flow.states()
     assert states.pop("t") == "waiting"

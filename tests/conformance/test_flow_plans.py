@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 from flowfabric.backend.base import Backend
-from flowfabric.backend.flowing import EdgeQuery, MemberQuery
+from flowfabric.backend.flow_store import EdgeQuery, MemberQuery
 from flowfabric.core.flow_cancel import MEMBERS_PER_STEP
 from flowfabric.core.flow_plan import FlowApplied, FlowPlan, FlowRefused
 from flowfabric.core.graph import Edge, GraphEdit
@@ -53,7 +53,7 @@ async def test_a_plan_that_breaks_leaves_nothing_behind(driver: Driver, backend:
     # Nobody may make this move; that is found when the first member has been written already.
     illegal = Plan(
         target=flow.ids["b"],
-        rule="hold",
+        rule="await_edge",
         guard=Guard(frozenset({"delayed"})),
         set={"state": "completed"},
     )

@@ -164,7 +164,7 @@ async def test_an_upstream_that_ends_meanwhile_is_not_forgotten(driver: Driver) 
         nonlocal raced
         if plan.rule == "replay" and not raced:
             raced = True
-            await driver.engine.outcomes.complete(running.held)
+            await driver.engine.outcomes.complete(running.proof)
         return await apply(plan)
 
     store.apply = late  # type: ignore[method-assign, assignment]

@@ -92,7 +92,7 @@ async def test_a_purged_flow_is_found_no_more(driver: Driver) -> None:
     submitted = await driver.submit()
     flow_id = await driver.engine.flows.children_flow(submitted)
     assert await found(driver) == [flow_id]
-    await driver.engine.outcomes.complete((await driver.claim()).held)
+    await driver.engine.outcomes.complete((await driver.claim()).proof)
     for _ in range(3):
         driver.clock.advance(3 * 86_400_000)
         await driver.engine.deps.store.backend.purge(100)

@@ -20,7 +20,7 @@ async def make(driver: Driver, flow: EditedFlow, state: str) -> None:
         case "active":
             await flow.take(name)
         case "suspended":
-            await driver.suspend((await flow.take(name)).held)
+            await driver.suspend((await flow.take(name)).proof)
         case "rate_limited":
             await driver.engine.scheduling.block(own, "waiting_for_quota")
         case "completed":
@@ -95,9 +95,9 @@ async def test_a_flow_counts_its_members_by_public_state(driver: Driver) -> None
     members["delayed"] = Member(delay_until=driver.clock() + 1)
     flow = await driver.graph(Graph(arrows=[("a", "child")], members=members))
     await flow.take("b")
-    lost = (await flow.take("c")).held
+    lost = (await flow.take("c")).proof
     await driver.engine.leases.revoke(lost.execution_id)
-    await driver.suspend((await flow.take("d")).held)
+    await driver.suspend((await flow.take("d")).proof)
     await driver.engine.scheduling.block(flow.ids["e"], "waiting_for_budget")
     await driver.engine.scheduling.block(flow.ids["f"], "paused_by_operator")
     await flow.fail("g")

@@ -349,7 +349,7 @@ async def test_concurrent_calls_agree_on_the_flow(driver: Driver) -> None:
 
 async def test_a_repeated_step_finds_its_children_again(driver: Driver) -> None:
     await driver.submit()
-    held = (await driver.claim()).held
+    held = (await driver.claim()).proof
     own = await driver.engine.flows.children_flow(held.execution_id)
     asked = Submission(kind="work", flow_id=own, idempotency_key="spawn:0", lane="children")
     child = await driver.engine.executions.create(asked)
@@ -358,16 +358,16 @@ async def test_a_repeated_step_finds_its_children_again(driver: Driver) -> None:
     assert again.execution_id == child.execution_id
     done = await driver.engine.outcomes.wait_for_children(held, (child.execution_id,))
     assert done.public_state == "waiting_children"
-    await driver.engine.outcomes.complete((await driver.take(child.execution_id)).held)
+    await driver.engine.outcomes.complete((await driver.take(child.execution_id)).proof)
     resumed = await driver.claim()
     assert (resumed.execution_id, resumed.kind) == (held.execution_id, "resumed")
-    await driver.engine.outcomes.complete(resumed.held)
+    await driver.engine.outcomes.complete(resumed.proof)
     assert len(await driver.events("flow")) == 1
 
 
 async def test_a_parent_resumes_although_its_child_was_cancelled(driver: Driver) -> None:
     parent = await driver.submit()
-    held = (await driver.take(parent)).held
+    held = (await driver.take(parent)).proof
     own = await driver.engine.flows.children_flow(parent)
     child = await driver.submit(flow_id=own, delay_until=LATER)
     await driver.engine.outcomes.wait_for_children(held, (child,))

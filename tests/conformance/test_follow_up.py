@@ -23,13 +23,13 @@ async def complete(driver: Driver, flow: FlowUnderTest) -> None:
 
 
 async def finish(driver: Driver, flow: FlowUnderTest) -> None:
-    held = (await flow.take("top")).held
+    held = (await flow.take("top")).proof
     (done,) = await driver.engine.finishing.finish([Finish(held, Complete())])
     assert not isinstance(done, Exception)
 
 
 async def fail(driver: Driver, flow: FlowUnderTest) -> None:
-    held = (await flow.take("top")).held
+    held = (await flow.take("top")).proof
     await driver.engine.outcomes.fail(held, Failure("broken", "permanent"))
 
 
@@ -49,7 +49,7 @@ async def expire_by_hand(driver: Driver, flow: FlowUnderTest) -> None:
 
 
 async def time_out_suspension(driver: Driver, flow: FlowUnderTest) -> None:
-    held = (await flow.take("top")).held
+    held = (await flow.take("top")).proof
     order = SuspendOrder(resume_condition=signal_set(), timeout_at=driver.clock() + 1)
     await driver.engine.suspensions.suspend(held, order)
     driver.clock.advance(1)

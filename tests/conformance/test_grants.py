@@ -102,11 +102,14 @@ async def test_a_second_grant_waits_for_the_end_of_the_first(driver: Driver) -> 
 
 
 @pytest.mark.parametrize(
-    ("policy", "covered"), [("cancel_all", True), ("cancel_pending", True), ("flow_only", False)]
+    ("policy", "cancelled_by_flow"),
+    [("cancel_all", True), ("cancel_pending", True), ("flow_only", False)],
 )
-async def test_a_covered_member_gets_no_grant(driver: Driver, policy: str, covered: bool) -> None:
+async def test_a_member_of_a_cancelled_flow_gets_no_grant(
+    driver: Driver, policy: str, cancelled_by_flow: bool
+) -> None:
     flow = await cancelled_flow(driver, policy)
-    if covered:
+    if cancelled_by_flow:
         with refused(FlowAlreadyTerminal):
             await issue(driver, flow.ids["a"])
         with refused(FlowAlreadyTerminal):
@@ -135,7 +138,7 @@ async def test_stray_empty_capabilities_are_skipped(driver: Driver) -> None:
     assert granted.execution_id == execution_id
 
 
-async def _covered(driver: Driver) -> str:
+async def _cancelled_by_flow(driver: Driver) -> str:
     return (await cancelled_flow(driver, gated=True)).ids["a"]
 
 
@@ -167,7 +170,7 @@ ISSUE_ORDER: list[
     (_missing, {"worker_capabilities": TOO_MANY}, ExecutionNotFound),
     (_running, {"worker_capabilities": TOO_MANY}, ExecutionNotEligible),
     (_granted, {"worker_capabilities": TOO_MANY}, GrantAlreadyExists),
-    (_covered, {"worker_capabilities": TOO_MANY}, FlowAlreadyTerminal),
+    (_cancelled_by_flow, {"worker_capabilities": TOO_MANY}, FlowAlreadyTerminal),
     (_waiting, {"worker_capabilities": TOO_MANY}, InvalidCapabilities),
     (_waiting, {}, CapabilityMismatch),
 ]
@@ -345,9 +348,9 @@ async def test_a_grant_ends_at_its_instant(driver: Driver, kind: str) -> None:
 async def test_a_lapsed_grant_returns_the_work_by_itself(driver: Driver) -> None:
     execution_id = await driver.submit()
     await issue(driver, execution_id, grant_ttl_ms=1_000)
-    tally = await driver.pass_time(1_000)
+    result = await driver.pass_time(1_000)
     record = await driver.record(execution_id)
-    assert tally.of("grant_expiry") == 1
+    assert result.of("grant_expiry") == 1
     assert (record.state, record.grant_id, record.grant_worker) == ("waiting", "", "")
     assert (record.grant_until, record.due_at) == (0, 0)
     assert (await driver.claim()).execution_id == execution_id
@@ -357,7 +360,7 @@ async def test_a_grant_is_void_once_a_cancel_covers_its_member(driver: Driver) -
     """Of a large flow one step cancels only some; nobody starts the others meanwhile."""
     flow = await driver.graph(Graph(members={f"m{i:03}": Member() for i in range(110)}))
     fresh, back, lost = sorted(flow.ids.values())[-3:]
-    await driver.engine.outcomes.delay((await driver.take(back)).held, for_ms=0)
+    await driver.engine.outcomes.delay((await driver.take(back)).proof, for_ms=0)
     await driver.take(lost)
     await driver.engine.leases.revoke(lost)
     reclaim = await driver.engine.grants.issue_reclaim(lost, order())

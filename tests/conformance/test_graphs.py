@@ -107,7 +107,7 @@ async def test_a_whole_graph_is_created_in_one_step(driver: Driver, backend: Bac
     for name in sorted(submitted.executions):
         claimed = await driver.claim()
         assert claimed.execution_id == submitted.executions[name]
-        await driver.engine.outcomes.complete(claimed.held)
+        await driver.engine.outcomes.complete(claimed.proof)
     assert flow_state(await flow.flow()) == "completed"
 
 
@@ -121,7 +121,7 @@ async def test_finishing_a_member_rings_its_childs_lane(
     submitted, _ = await submit(driver, GraphSubmission(nodes=nodes, edges=asked.edges))
     waiting = asyncio.create_task(driver.claim_all(lanes=("second",), wait_ms=30_000))
     claimed = await driver.claim()
-    await driver.engine.outcomes.complete(claimed.held)
+    await driver.engine.outcomes.complete(claimed.proof)
     async with asyncio.timeout(SOON_S):
         (released,) = await waiting
     assert released.execution_id == submitted.executions["b"]
@@ -544,8 +544,8 @@ async def test_an_abandoned_submit_is_cancelled_after_ten_minutes(
     flow = await half_submitted(driver, backend, asked)
     members = (await flow.flow()).node_count
     assert (await driver.pass_time(10 * MINUTE - 1)).counts == {}
-    tally = await driver.pass_time(1)
-    assert tally.of("flow_settle") == 1
+    result = await driver.pass_time(1)
+    assert result.of("flow_settle") == 1
     stored = await flow.flow()
     assert (stored.cancel_reason, stored.cancel_policy) == ("submit_abandoned", "cancel_all")
     assert stored.counts == {"cancelled": members}
@@ -608,7 +608,7 @@ async def test_a_root_that_came_too_late_for_its_race_is_cut(
         answers = await create_graph(items)
         if not won and (claimed := await driver.claim_all()):
             won.append(claimed[0].execution_id)
-            await driver.engine.outcomes.complete(claimed[0].held)
+            await driver.engine.outcomes.complete(claimed[0].proof)
         return answers
 
     backend.create_graph = racing  # type: ignore[method-assign]

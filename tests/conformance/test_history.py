@@ -5,7 +5,7 @@ from typing import Any
 
 from flowfabric.core.events import HistoryEntry
 from flowfabric.core.rules.operators import ReplayRequest
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.engine.leases import Revocation
 from flowfabric.operations.executions import Executions, GrantOrder
 from flowfabric.operations.workers import Grant, GrantClaim
@@ -21,7 +21,7 @@ def told(entry: HistoryEntry, *names: str) -> dict[str, str]:
     return {name: entry.fields[name] for name in names}
 
 
-def holding(held: Held, index: int = 0) -> dict[str, str]:
+def holding(held: LeaseProof, index: int = 0) -> dict[str, str]:
     """What every entry about a lease says of it."""
     return {
         "lease_id": held.lease_id,
@@ -47,7 +47,7 @@ def assert_says(entry: HistoryEntry, event: str, fields: Mapping[str, str]) -> N
 
 async def test_a_claim_and_a_completion(driver: Driver) -> None:
     claimed = await driver.started()
-    held = claimed.held
+    held = claimed.proof
     driver.clock.advance(4)
     await driver.engine.outcomes.complete(held)
     acquired, released = await history(driver, held.execution_id)
@@ -62,9 +62,9 @@ async def test_a_claim_and_a_completion(driver: Driver) -> None:
 
 
 async def test_an_operator_s_claim_says_so(driver: Driver) -> None:
-    held = (await driver.take(await driver.submit())).held
+    held = (await driver.take(await driver.submit())).proof
     await driver.engine.outcomes.delay(held, for_ms=0)
-    again = (await driver.take(held.execution_id)).held
+    again = (await driver.take(held.execution_id)).proof
     first, released, second = await history(driver, held.execution_id)
     assert_says(first, "acquired", {"reason": "issue_grant_and_claim", "worker_id": "operator"})
     assert_says(released, "released", holding(held) | {"reason": "worker_delay"})
@@ -82,14 +82,14 @@ async def test_a_grant_leaves_no_trace_until_it_is_consumed(driver: Driver) -> N
     claim = GrantClaim(execution_id=execution_id, grant_key=grant.grant_key, **WORKER)
     claimed = await driver.engine.grants.claim_execution(claim)
     (acquired,) = await history(driver, execution_id)
-    assert_says(acquired, "acquired", holding(claimed.held))
+    assert_says(acquired, "acquired", holding(claimed.proof))
 
 
 async def test_a_delay_and_its_resume(driver: Driver) -> None:
-    first = (await driver.started()).held
+    first = (await driver.started()).proof
     await driver.engine.outcomes.delay(first, for_ms=1_000)
     await driver.pass_time(1_000)
-    second = (await driver.claim(worker_id="others", worker_instance_id="others-1")).held
+    second = (await driver.claim(worker_id="others", worker_instance_id="others-1")).proof
     await driver.engine.outcomes.complete(second)
     acquired, paused, resumed, released = await history(driver, first.execution_id)
     assert_says(acquired, "acquired", holding(first) | {"worker_id": "pool"})
@@ -112,12 +112,12 @@ async def test_a_delay_and_its_resume(driver: Driver) -> None:
 
 
 async def test_several_resumes_of_one_attempt(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     leases = [held.lease_id]
     for _ in range(3):
         driver.clock.advance(1)
         await driver.engine.outcomes.delay(held, for_ms=0)
-        held = (await driver.claim()).held
+        held = (await driver.claim()).proof
         leases.append(held.lease_id)
     entries = await history(driver, held.execution_id)
     assert [entry.event for entry in entries] == ["acquired"] + ["released", "acquired"] * 3
@@ -127,7 +127,7 @@ async def test_several_resumes_of_one_attempt(driver: Driver) -> None:
 
 async def test_waiting_for_children(driver: Driver) -> None:
     flow = await driver.graph(Graph(members={"parent": Member(), "x": Member()}))
-    held = (await flow.take("parent")).held
+    held = (await flow.take("parent")).proof
     await driver.engine.outcomes.wait_for_children(held, (flow.ids["x"],))
     await flow.complete("x")
     await flow.complete("parent")
@@ -142,7 +142,7 @@ async def test_waiting_for_children(driver: Driver) -> None:
 
 
 async def test_a_suspension(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await driver.suspend(held)
     acquired, released = await history(driver, held.execution_id)
     assert acquired.event == "acquired"
@@ -154,10 +154,10 @@ async def test_a_suspension(driver: Driver) -> None:
 
 
 async def test_a_retry_and_a_last_failure(driver: Driver) -> None:
-    held = (await driver.started(policy=RETRIES)).held
+    held = (await driver.started(policy=RETRIES)).proof
     await driver.engine.outcomes.fail(held, TRANSIENT)
     await driver.pass_time(500)
-    second = (await driver.claim()).held
+    second = (await driver.claim()).proof
     await driver.engine.outcomes.fail(second, PERMANENT)
     entries = await history(driver, held.execution_id)
     assert [(each.event, each.fields.get("reason", "")) for each in entries] == [
@@ -172,9 +172,9 @@ async def test_a_retry_and_a_last_failure(driver: Driver) -> None:
 
 async def test_a_lease_that_runs_out_and_its_reclaim(driver: Driver) -> None:
     await driver.submit()
-    first = (await driver.claim(lease_ms=1_000)).held
+    first = (await driver.claim(lease_ms=1_000)).proof
     await driver.pass_time(1_000)
-    second = (await driver.claim(worker_id="others", worker_instance_id="others-1")).held
+    second = (await driver.claim(worker_id="others", worker_instance_id="others-1")).proof
     await driver.engine.outcomes.complete(second)
     entries = await history(driver, first.execution_id)
     assert [entry.event for entry in entries] == ["acquired", "expired", "reclaimed", "released"]
@@ -196,12 +196,12 @@ async def test_a_lease_that_runs_out_and_its_reclaim(driver: Driver) -> None:
 
 
 async def test_a_revocation_and_a_reclaim_by_grant(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await driver.engine.leases.revoke(held.execution_id, Revocation("host is sick"))
     grant = await driver.engine.grants.issue_reclaim(held.execution_id, GrantOrder(**WORKER))
     assert isinstance(grant, Grant)
     claim = GrantClaim(execution_id=held.execution_id, grant_key=grant.grant_key, **WORKER)
-    second = (await driver.engine.grants.reclaim(claim)).held
+    second = (await driver.engine.grants.reclaim(claim)).proof
     acquired, revoked, reclaimed = await history(driver, held.execution_id)
     assert acquired.event == "acquired"
     lost = holding(held) | {"attempt_id": held.attempt_id, "reason": "host is sick"}
@@ -210,7 +210,7 @@ async def test_a_revocation_and_a_reclaim_by_grant(driver: Driver) -> None:
 
 
 async def test_the_end_at_the_reclaim_cap(driver: Driver) -> None:
-    held = (await driver.started(policy={"max_reclaim_count": 0})).held
+    held = (await driver.started(policy={"max_reclaim_count": 0})).proof
     await driver.engine.leases.revoke(held.execution_id)
     assert await driver.claim_all() == []
     entries = await history(driver, held.execution_id)
@@ -219,7 +219,7 @@ async def test_the_end_at_the_reclaim_cap(driver: Driver) -> None:
 
 
 async def test_a_cancel_of_held_and_of_unheld_work(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await driver.engine.outcomes.cancel(unfenced(held.execution_id), "enough")
     entries = await history(driver, held.execution_id)
     assert_says(entries[-1], "released", holding(held) | {"reason": "cancelled"})
@@ -244,8 +244,8 @@ async def test_a_cancel_of_lost_work_releases_what_was_lost(driver: Driver) -> N
 
 async def test_running_out_of_time(driver: Driver) -> None:
     policy = {"timeout_policy": {"attempt_timeout_ms": 10}}
-    timed = (await driver.started(policy=policy)).held
-    doomed = (await driver.started(deadline_at=driver.clock() + 10)).held
+    timed = (await driver.started(policy=policy)).proof
+    doomed = (await driver.started(deadline_at=driver.clock() + 10)).proof
     await driver.pass_time(10)
     for held, reason in ((timed, "attempt_timeout"), (doomed, "execution_deadline")):
         entries = await history(driver, held.execution_id)
@@ -257,19 +257,19 @@ async def test_a_timeout_that_is_retried(driver: Driver) -> None:
         "timeout_policy": {"attempt_timeout_ms": 10},
         "retry_policy": {"retryable_categories": ["timeout"]},
     }
-    held = (await driver.started(policy=policy)).held
+    held = (await driver.started(policy=policy)).proof
     await driver.pass_time(10)
     entries = await history(driver, held.execution_id)
     assert_says(entries[-1], "released", holding(held) | {"reason": "failed_retry_scheduled"})
 
 
 async def test_a_replay(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await driver.engine.outcomes.complete(held)
     driver.clock.advance(5)
     await driver.engine.replays.replay(held.execution_id, ReplayRequest("why", "ada"))
     driver.clock.advance(5)
-    second = (await driver.claim()).held
+    second = (await driver.claim()).proof
     entries = await history(driver, held.execution_id)
     assert [entry.event for entry in entries] == [
         "acquired",
@@ -293,21 +293,21 @@ async def test_a_skip_under_a_lease(driver: Driver) -> None:
     """A member that runs although its new dependency fails is released by the skip."""
     groups = {"t": {"policy": "quorum", "k": 1, "on_satisfied": "cancel_remaining"}}
     flow = await driver.graph(Graph(arrows=[("a", "t"), ("b", "t")], groups=groups))
-    held = (await flow.take("b")).held
+    held = (await flow.take("b")).proof
     await flow.complete("a")
     entries = await history(driver, flow.ids["b"])
     assert_says(entries[-1], "released", holding(held) | {"reason": "cancelled"})
 
 
 async def test_renewals_and_progress_are_not_history(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await driver.engine.leases.renew(held, 9_000)
     await driver.engine.leases.progress(held, 5, "on the way")
     assert len(await history(driver, held.execution_id)) == 1
 
 
 async def test_a_repeated_call_is_told_once(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     for _ in range(3):
         await driver.engine.outcomes.complete(fenced(held))
     assert len(await history(driver, held.execution_id)) == 2
@@ -316,9 +316,9 @@ async def test_a_repeated_call_is_told_once(driver: Driver) -> None:
 @proves(Executions.history)
 async def test_the_log_tells_the_same_with_who_and_where(driver: Driver) -> None:
     await driver.submit(tags={"app.team": "red", "unsearched": "x"})
-    first = (await driver.claim(lease_ms=1_000)).held
+    first = (await driver.claim(lease_ms=1_000)).proof
     await driver.pass_time(1_000)
-    second = (await driver.claim(worker_instance_id="pool-2")).held
+    second = (await driver.claim(worker_instance_id="pool-2")).proof
     await driver.engine.outcomes.complete(second)
     logged = await driver.events("lease")
     kept = await history(driver, first.execution_id)

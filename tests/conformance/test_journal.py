@@ -39,7 +39,7 @@ STORE = JournalEntry("store", 0, "d2", b"")
 
 
 async def test_a_step_is_stored_once_and_found_again(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     journals = driver.engine.journals
     assert await journals.append(held, [FETCH, STORE]) == [Kept(True), Kept(True)]
     repeat = JournalEntry("fetch", 0, "d1", b"something else")
@@ -48,7 +48,7 @@ async def test_a_step_is_stored_once_and_found_again(driver: Driver) -> None:
 
 
 async def test_each_use_of_a_name_is_a_step_of_its_own(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     steps = [JournalEntry("fetch", n, f"d{n}", b"%d" % n) for n in (2, 0, 1)]
     for step in steps:
         await driver.engine.journals.append(held, [step])
@@ -56,7 +56,7 @@ async def test_each_use_of_a_name_is_a_step_of_its_own(driver: Driver) -> None:
 
 
 async def test_another_digest_is_nondeterminism(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     journals = driver.engine.journals
     await journals.append(held, [FETCH])
     with refused(Nondeterminism) as caught:
@@ -66,7 +66,7 @@ async def test_another_digest_is_nondeterminism(driver: Driver) -> None:
 
 
 async def test_one_contradiction_does_not_spoil_the_other_steps(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     journals = driver.engine.journals
     await journals.append(held, [FETCH])
     wrong = JournalEntry("fetch", 0, "d9", b"")
@@ -81,32 +81,32 @@ async def test_the_journal_outlives_attempts(driver: Driver) -> None:
     policy = {"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 10}}}
     first = await driver.started(policy=policy)
     journals = driver.engine.journals
-    await journals.append(first.held, [FETCH])
-    await driver.engine.outcomes.fail(first.held, TRANSIENT)
+    await journals.append(first.proof, [FETCH])
+    await driver.engine.outcomes.fail(first.proof, TRANSIENT)
     await driver.pass_time(10)
     second = await driver.claim()
     assert second.journal_length == 1
-    assert await journals.append(second.held, [FETCH]) == [Kept(False, FETCH.outcome)]
-    assert await journals.append(second.held, [STORE]) == [Kept(True)]
+    assert await journals.append(second.proof, [FETCH]) == [Kept(False, FETCH.outcome)]
+    assert await journals.append(second.proof, [STORE]) == [Kept(True)]
     assert await journals.read_all(first.execution_id) == [FETCH, STORE]
 
 
 async def test_a_replay_begins_with_an_empty_journal(driver: Driver) -> None:
     claimed = await driver.started()
     journals = driver.engine.journals
-    await journals.append(claimed.held, [FETCH])
-    await driver.engine.outcomes.complete(claimed.held)
+    await journals.append(claimed.proof, [FETCH])
+    await driver.engine.outcomes.complete(claimed.proof)
     assert await journals.read_all(claimed.execution_id) == [FETCH]
     await driver.engine.replays.replay(claimed.execution_id)
     assert await journals.read_all(claimed.execution_id) == []
     again = await driver.claim()
     other = JournalEntry("fetch", 0, "d9", b"new")
-    assert await journals.append(again.held, [other]) == [Kept(True)]
+    assert await journals.append(again.proof, [other]) == [Kept(True)]
 
 
 @proves(Executions.journal)
 async def test_reading_in_pages(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     journals = driver.engine.journals
     steps = [JournalEntry("step", n, "d", b"%d" % n) for n in range(250)]
     await journals.append(held, steps)
@@ -126,10 +126,10 @@ async def test_journals_come_with_a_claim(driver: Driver) -> None:
     journals = driver.engine.journals
     first, second = [await driver.started() for _ in range(2)]
     steps = [JournalEntry("step", n, "d", b"%d" % n) for n in range(2_500)]
-    await journals.append(first.held, steps)
-    await journals.append(second.held, [FETCH])
+    await journals.append(first.proof, steps)
+    await journals.append(second.proof, [FETCH])
     for claimed in (first, second):
-        await driver.engine.outcomes.delay(claimed.held, for_ms=0)
+        await driver.engine.outcomes.delay(claimed.proof, for_ms=0)
     fresh = await driver.submit()
     claims = await driver.claim_all(n=3)
     assert {claimed.journal_length for claimed in claims} == {2_500, 1, 0}
@@ -141,7 +141,7 @@ async def test_journals_come_with_a_claim(driver: Driver) -> None:
 
 
 async def test_steps_that_run_at_once_are_all_kept(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     journals = driver.engine.journals
     steps = [JournalEntry("step", n, f"d{n}", b"%d" % n) for n in range(100)]
     twice = [journals.append(held, [step]) for step in steps for _ in range(2)]
@@ -154,7 +154,7 @@ async def test_steps_that_run_at_once_are_all_kept(driver: Driver) -> None:
 
 
 async def test_an_outcome_has_a_mebibyte_and_not_a_byte_more(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     journals = driver.engine.journals
     with refused(PayloadTooLarge):
         await journals.append(held, [FETCH, JournalEntry("large", 0, "d", bytes(1024 * 1024 + 1))])
@@ -165,7 +165,7 @@ async def test_an_outcome_has_a_mebibyte_and_not_a_byte_more(driver: Driver) -> 
 
 
 async def test_a_journal_has_ten_thousand_entries_and_not_one_more(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     journals = driver.engine.journals
     steps = [JournalEntry("step", n, "d", b"%d" % n) for n in range(9_999)]
     for start in range(0, len(steps), 3_333):

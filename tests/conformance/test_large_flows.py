@@ -89,7 +89,7 @@ async def run_all(driver: Driver) -> int:
     done = 0
     while claimed := await driver.claim_all(n=100):
         complete = driver.engine.outcomes.complete
-        await asyncio.gather(*(complete(one.held, b"r") for one in claimed))
+        await asyncio.gather(*(complete(one.proof, b"r") for one in claimed))
         done += len(claimed)
     return done
 
@@ -101,7 +101,7 @@ async def test_thousands_of_members_fan_out_and_in(
     submitted = await submit(driver, fan(width))
     watch = Watch(backend, submitted.flow_id)
     top = await driver.take(submitted.executions["top"])
-    await driver.engine.outcomes.complete(top.held)
+    await driver.engine.outcomes.complete(top.proof)
     await driver.engine.settling.drain()
     assert (await watch.flow()).counts == {"completed": 1, "waiting": width, "waiting_children": 1}
     assert watch.steps >= width // BOUND
@@ -131,7 +131,7 @@ async def test_a_failure_skips_thousands(driver: Driver, backend: Backend) -> No
     submitted = await submit(driver, fan(width))
     watch = Watch(backend, submitted.flow_id)
     top = await driver.take(submitted.executions["top"])
-    await driver.engine.outcomes.fail(top.held, PERMANENT)
+    await driver.engine.outcomes.fail(top.proof, PERMANENT)
     await driver.engine.settling.drain()
     flow = await watch.flow()
     assert flow.counts == {"failed": 1, "skipped": width + 1}
@@ -144,7 +144,7 @@ async def test_a_skip_runs_down_a_chain_of_two_thousand(driver: Driver, backend:
     submitted = await submit(driver, submission(list(pairwise(names))))
     watch = Watch(backend, submitted.flow_id)
     first = await driver.take(submitted.executions[names[0]])
-    await driver.engine.outcomes.fail(first.held, PERMANENT)
+    await driver.engine.outcomes.fail(first.proof, PERMANENT)
     await driver.engine.settling.drain()
     flow = await watch.flow()
     assert flow.counts == {"failed": 1, "skipped": 1_999}
@@ -166,7 +166,7 @@ async def test_a_race_of_a_thousand_cuts_every_loser_once(
     winner = await driver.take(submitted.executions["s0500"])
     if dies:
         driver.engine.deps.on_more = lambda *_: None
-    await driver.engine.outcomes.complete(winner.held)
+    await driver.engine.outcomes.complete(winner.proof)
     if dies:
         assert (await watch.flow()).due_at == driver.clock()
         await driver.sweep()

@@ -11,7 +11,7 @@ async def test_budgets_come_before_quotas_and_quotas_before_the_key(driver: Driv
     quota = await new_quota(engine, cap=1)
     shared = {"quota_ids": [quota], "concurrency_key": "k"}
     await driver.submit(policy=shared)
-    running = (await driver.claim()).held
+    running = (await driver.claim()).proof
     await report(engine, budget_id, t=1)
     own = await driver.submit(policy={"budget_ids": [budget_id], **shared})
     assert await driver.claim_all() == []
@@ -77,7 +77,7 @@ async def test_the_timer_asks_no_token_of_an_execution_that_resumes(driver: Driv
     engine = driver.engine
     quota = await new_quota(engine, rate=1, window=1_000, cap=1)
     own = await driver.submit(policy={"quota_ids": [quota]})
-    await engine.outcomes.delay((await driver.claim()).held, for_ms=1_000_001)
+    await engine.outcomes.delay((await driver.claim()).proof, for_ms=1_000_001)
     await driver.pass_time(1_000_000)
     await driver.submit(policy={"quota_ids": [quota]})
     await driver.claim()

@@ -10,7 +10,7 @@ from flowfabric.backend.types import Filter, Order
 from flowfabric.core.ids import compose, partition_of
 from flowfabric.core.plan import Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.views import LAST
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import InvalidInput
 from flowfabric.operations.executions import Executions
 from flowfabric.operations.lanes import Lanes
@@ -178,7 +178,7 @@ async def test_a_line_shows_what_a_list_needs(driver: Driver) -> None:
 # ---- suspended
 
 
-async def suspend(driver: Driver, held: Held, timeout_at: int | None) -> None:
+async def suspend(driver: Driver, held: LeaseProof, timeout_at: int | None) -> None:
     assert held.record is not None
     plan = Plan(
         target=held.execution_id,
@@ -197,7 +197,7 @@ async def test_suspended_work_is_listed_by_when_it_times_out(driver: Driver) -> 
     for timeout in (300, None, 100, 200):
         execution_id = await driver.submit(execution_id=compose(9, str(uuid4())), lane="any")
         claimed = await driver.take(execution_id)
-        await suspend(driver, claimed.held, timeout and now + timeout)
+        await suspend(driver, claimed.proof, timeout and now + timeout)
         ids[timeout] = execution_id
     reads = driver.engine.reads
     page = await reads.list_suspended(9)
@@ -368,7 +368,7 @@ async def test_a_search_by_flow_shows_its_members_and_no_others(driver: Driver) 
     flow = await driver.graph(chain("a", "b", "c"))
     await driver.graph(chain("a", "b"))
     await driver.submit()
-    await driver.engine.outcomes.complete((await driver.take(flow.ids["a"])).held)
+    await driver.engine.outcomes.complete((await driver.take(flow.ids["a"])).proof)
     reads = driver.engine.reads
     orders: tuple[Order, Order] = ("created", "created_newest")
     for order in orders:

@@ -243,7 +243,7 @@ async def test_a_parent_whose_parking_was_sent_twice_waits_once(
     driver: Driver, forgetful: Forgetful
 ) -> None:
     flow = await driver.graph(Graph(members={"parent": Member(), "x": Member()}))
-    held = (await flow.take("parent")).held
+    held = (await flow.take("parent")).proof
     forgetful.losing = True
     done = await driver.engine.outcomes.wait_for_children(held, (flow.ids["x"],))
     assert (done.public_state, done.replayed) == ("waiting_children", True)
@@ -258,7 +258,7 @@ async def test_a_cascade_whose_answer_was_lost_is_finished_by_the_sweep(
 ) -> None:
     """The repeat does not say that work was left: the flow's own timer knows."""
     flow = await driver.graph(Graph(arrows=[("top", f"t{i:03}") for i in range(250)]))
-    held = (await flow.take("top")).held
+    held = (await flow.take("top")).proof
     forgetful.losing = True
     await driver.engine.outcomes.complete(held)
     await flow.settled()

@@ -73,7 +73,7 @@ async def test_each_end_has_its_own_answer(driver: Driver) -> None:
     answers = await driver.engine.finishing.finish(
         [
             completed(good),
-            Finish(fenced(stale.held, lease_id=stranger()), Complete()),
+            Finish(fenced(stale.proof, lease_id=stranger()), Complete()),
             Finish(unfenced(stale.execution_id), Complete()),
             completed(other, TOO_LARGE),
             completed(other),

@@ -110,7 +110,7 @@ async def test_retries_end_when_they_are_used_up(driver: Driver) -> None:
     execution_id = await driver.submit(policy=policy)
     states = []
     for _ in range(3):
-        held = (await driver.claim()).held
+        held = (await driver.claim()).proof
         states.append((await driver.engine.outcomes.fail(held, TRANSIENT)).public_state)
         await driver.pass_time(10)
     assert states == ["delayed", "delayed", "failed"]
@@ -178,7 +178,7 @@ async def test_backoff_grows_as_the_policy_says(
     await driver.submit(policy={"retry_policy": {"max_retries": 9, "backoff": backoff}})
     seen = []
     for _ in delays:
-        held = (await driver.claim()).held
+        held = (await driver.claim()).proof
         done = await driver.engine.outcomes.fail(held, TRANSIENT)
         seen.append(done.delay_until - driver.clock())
         await driver.pass_time(seen[-1])

@@ -58,7 +58,7 @@ async def test_retention_of_some_partitions(driver: Driver) -> None:
     backend = driver.engine.deps.store.backend
     ids = await scattered(driver, 6)
     for execution_id in ids:
-        await driver.engine.outcomes.complete((await driver.take(execution_id)).held)
+        await driver.engine.outcomes.complete((await driver.take(execution_id)).proof)
     driver.clock.advance(DAY_MS)
     assert await backend.purge(2, frozenset({MINE})) == 2
     assert await backend.purge(10, frozenset({MINE})) == 1
@@ -80,7 +80,7 @@ async def test_events_of_some_partitions_tell_of_their_flows_only(driver: Driver
     mine = await driver.graph(chain("a", "b"))
     other = await elsewhere(driver, mine)
     for flow in (other, mine):
-        await driver.engine.outcomes.cancel((await driver.take(flow.ids["a"])).held, "enough")
+        await driver.engine.outcomes.cancel((await driver.take(flow.ids["a"])).proof, "enough")
     backend = driver.engine.deps.store.backend
     wanted = EventFilter(partitions=frozenset({partition_of(mine.ids["a"])}))
     page = await backend.events(await backend.cursor("oldest"), wanted, 500)

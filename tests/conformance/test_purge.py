@@ -16,9 +16,9 @@ DAY_MS = 86_400_000
 
 
 async def purge(driver: Driver) -> int:
-    tally = await Retention(driver.engine).visit()
-    assert tally.total("error") == 0
-    return tally.of("retention_trimmer")
+    result = await Retention(driver.engine).visit()
+    assert result.total("error") == 0
+    return result.of("retention_trimmer")
 
 
 async def exists(driver: Driver, execution_id: str) -> bool:
@@ -85,9 +85,9 @@ async def test_everything_it_owned_goes_with_it(driver: Driver) -> None:
     """Input, result, attempts, history, tags: whatever is left is found after the test."""
     held = await driver.reach("active", input=b"in", tags={"app.team": "red"}, policy={})
     await driver.engine.leases.revoke(held.execution_id)
-    second = (await driver.claim()).held
+    second = (await driver.claim()).proof
     await driver.engine.outcomes.delay(second, for_ms=0)
-    third = (await driver.claim()).held
+    third = (await driver.claim()).proof
     await driver.engine.outcomes.complete(third, b"out")
     driver.clock.advance(DAY_MS)
     assert await purge(driver) == 1
@@ -109,7 +109,7 @@ async def test_a_purged_id_can_be_used_again(driver: Driver) -> None:
 async def test_a_key_lives_on_until_its_own_window_ends(driver: Driver) -> None:
     policy = {"retention_ms": 10, "dedup_window_ms": 100}
     first = await driver.submit(idempotency_key="k", policy=policy)
-    await driver.engine.outcomes.complete((await driver.claim()).held)
+    await driver.engine.outcomes.complete((await driver.claim()).proof)
     driver.clock.advance(99)
     assert await purge(driver) == 1
     again = await driver.engine.executions.create(Submission(kind="work", idempotency_key="k"))
@@ -126,7 +126,7 @@ async def test_a_replay_saves_an_execution_from_its_purge(driver: Driver) -> Non
     await driver.engine.replays.replay(held.execution_id)
     driver.clock.advance(DAY_MS)
     assert await purge(driver) == 0
-    await driver.engine.outcomes.complete((await driver.claim()).held)
+    await driver.engine.outcomes.complete((await driver.claim()).proof)
     driver.clock.advance(10)
     assert await purge(driver) == 1
 
@@ -136,7 +136,7 @@ async def test_one_visit_purges_many(driver: Driver) -> None:
         await driver.submit(policy={"retention_ms": 0})
     while claimed := await driver.claim_all(n=100):
         for each in claimed:
-            await driver.engine.outcomes.complete(each.held)
+            await driver.engine.outcomes.complete(each.proof)
     assert await purge(driver) == 250
     assert await purge(driver) == 0
 

@@ -94,11 +94,11 @@ async def test_info_tells_what_was_submitted(driver: Driver) -> None:
 async def test_a_lease_is_described_as_it_stands(driver: Driver) -> None:
     claimed = await driver.started()
     driver.clock.advance(1_000)
-    await driver.engine.leases.renew(claimed.held, LEASE_MS)
+    await driver.engine.leases.renew(claimed.proof, LEASE_MS)
     snapshot = await driver.engine.reads.describe_execution(claimed.execution_id)
     assert snapshot.current_lease is not None
     lease = snapshot.current_lease
-    assert (lease.lease_id, lease.lease_epoch) == (claimed.held.lease_id, 1)
+    assert (lease.lease_id, lease.lease_epoch) == (claimed.proof.lease_id, 1)
     assert (lease.worker_instance_id, lease.attempt_index) == ("pool-1", 0)
     assert (lease.expires_at, lease.last_heartbeat_at) == (
         driver.clock() + LEASE_MS,
@@ -129,7 +129,7 @@ async def test_details_say_why_it_waits(driver: Driver) -> None:
 async def test_a_result_comes_back_as_it_was_given(driver: Driver, result: bytes | None) -> None:
     claimed = await driver.started()
     assert await driver.engine.reads.get_execution_result(claimed.execution_id) is None
-    await driver.engine.outcomes.complete(claimed.held, result)
+    await driver.engine.outcomes.complete(claimed.proof, result)
     assert await driver.engine.reads.get_execution_result(claimed.execution_id) == result
 
 
@@ -150,7 +150,7 @@ async def test_attempts_are_counted_and_kept(driver: Driver) -> None:
     own = first.execution_id
     assert await reads.read_current_attempt_index(own) == 0
     assert await reads.read_total_attempt_count(own) == 1
-    await driver.engine.outcomes.fail(first.held, TRANSIENT)
+    await driver.engine.outcomes.fail(first.proof, TRANSIENT)
     await driver.pass_time(500)
     await driver.claim()
     assert await reads.read_current_attempt_index(own) == 1
@@ -168,7 +168,7 @@ async def test_history_is_oldest_first(driver: Driver) -> None:
     driver.clock.advance(10)
     second = await driver.claim()
     driver.clock.advance(10)
-    await driver.engine.outcomes.complete(second.held)
+    await driver.engine.outcomes.complete(second.proof)
     history = (await driver.engine.reads.history(first.execution_id)).items
     assert [entry.event for entry in history] == ["acquired", "expired", "reclaimed", "released"]
     assert [entry.ts for entry in history] == sorted(entry.ts for entry in history)

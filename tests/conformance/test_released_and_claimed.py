@@ -20,10 +20,10 @@ ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",), 
 async def finished(driver: Driver, held: Sequence[Claimed], lane: str = "default") -> list[str]:
     """The ids of what was claimed behind the completion of all these."""
     order = msgspec.structs.replace(ORDER, lanes=(lane,))
-    finishes = [Finish(one.held, Complete(b"done")) for one in held]
+    finishes = [Finish(one.proof, Complete(b"done")) for one in held]
     answer = await driver.engine.finishing.finish_and_claim(finishes, order)
     assert not [one for one in answer.done if isinstance(one, Exception)]
-    return [one.held.execution_id for one in answer.claimed]
+    return [one.proof.execution_id for one in answer.claimed]
 
 
 async def versions(flow: FlowUnderTest, *names: str) -> list[tuple[str, int]]:
@@ -43,7 +43,7 @@ async def test_one_of_another_lane_waits_there(driver: Driver) -> None:
     flow = await driver.graph(Graph(arrows=[("a", "b")], members={"b": Member(lane="other")}))
     assert await finished(driver, [await flow.take("a")]) == []
     assert await versions(flow, "b") == [("waiting", 2)]
-    assert (await driver.claim(lanes=("other",))).held.execution_id == flow.ids["b"]
+    assert (await driver.claim(lanes=("other",))).proof.execution_id == flow.ids["b"]
 
 
 async def test_it_takes_its_turn_among_what_waits_already(driver: Driver) -> None:
@@ -58,7 +58,7 @@ async def test_it_takes_its_turn_among_what_waits_already(driver: Driver) -> Non
     claimed = await finished(driver, [first])
     assert claimed == [flow.ids["d"], other, flow.ids["c"]]
     assert await versions(flow, "b") == [("waiting", 2)]
-    assert (await driver.claim()).held.execution_id == flow.ids["b"]
+    assert (await driver.claim()).proof.execution_id == flow.ids["b"]
 
 
 async def test_all_ends_of_a_call_count_before_the_claim(driver: Driver) -> None:
@@ -78,7 +78,7 @@ async def test_an_end_behind_the_release_counts_too(driver: Driver) -> None:
 
 async def test_a_later_plan_of_the_call_meets_it_released(driver: Driver) -> None:
     flow = await driver.graph(chain("a", "b", "c"))
-    held = (await flow.take("a")).held
+    held = (await flow.take("a")).proof
     engine = driver.engine
     plans: list[Plan] = [
         await engine.outcomes.completing(held, b"done", "", ""),

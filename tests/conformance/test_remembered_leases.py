@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.leased import LeasedRecords
+from flowfabric.engine.lease_proof import LeaseCache
 from flowfabric.errors import LeaseExpired, StaleLease
 from flowfabric.operations.workers import Claim, Complete, Fail, Finished
 from tests.conformance.driver import RETRIES, Driver, stranger
@@ -140,10 +140,10 @@ async def test_an_execution_that_joined_a_flow_meanwhile_moves_its_flow_on(
 async def test_the_oldest_of_too_many_is_forgotten(driver: Driver) -> None:
     claims = [await _claim(driver) for _ in range(3)]
     records = [await driver.record(one.execution_id) for one in claims]
-    leased = LeasedRecords(most=2)
+    leased = LeaseCache(most=2)
     for record in records:
         leased.remember(record)
-    known = [leased.held(finish(one)).record for one in claims]
+    known = [leased.proof(finish(one)).record for one in claims]
     assert known == [None, *records[1:]]
     assert fence(claims[0])["lease_id"] == records[0].lease_id
 
@@ -151,10 +151,10 @@ async def test_the_oldest_of_too_many_is_forgotten(driver: Driver) -> None:
 async def test_what_was_ended_is_forgotten(driver: Driver) -> None:
     claim = await _claim(driver)
     record = await driver.record(claim.execution_id)
-    leased = LeasedRecords()
+    leased = LeaseCache()
     leased.remember(record)
-    assert leased.ended(finish(claim)).record == record
-    assert leased.held(finish(claim)).record is None
+    assert leased.end(finish(claim)).record == record
+    assert leased.proof(finish(claim)).record is None
 
 
 async def _claim(driver: Driver) -> Claim:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.engine.outcomes import Done
 from flowfabric.errors import ExecutionNotActive, FlowFabricError, LeaseRevoked, StaleLease
 from tests.conformance.driver import (
@@ -18,39 +18,39 @@ from tests.conformance.driver import (
     unfenced,
 )
 
-Call = Callable[[Driver, Held, str], Awaitable[Done]]
+Call = Callable[[Driver, LeaseProof, str], Awaitable[Done]]
 DELAY_UNTIL = 1_700_000_090_000
 
 
-async def _complete(driver: Driver, held: Held, op: str) -> Done:
+async def _complete(driver: Driver, held: LeaseProof, op: str) -> Done:
     return await driver.engine.outcomes.complete(held, b"result", op=op)
 
 
-async def _fail(driver: Driver, held: Held, op: str) -> Done:
+async def _fail(driver: Driver, held: LeaseProof, op: str) -> Done:
     return await driver.engine.outcomes.fail(held, TRANSIENT, op=op)
 
 
-async def _fail_for_good(driver: Driver, held: Held, op: str) -> Done:
+async def _fail_for_good(driver: Driver, held: LeaseProof, op: str) -> Done:
     return await driver.engine.outcomes.fail(held, PERMANENT, op=op)
 
 
-async def _delay(driver: Driver, held: Held, op: str) -> Done:
+async def _delay(driver: Driver, held: LeaseProof, op: str) -> Done:
     return await driver.engine.outcomes.delay(held, until=DELAY_UNTIL, op=op)
 
 
-async def _delay_for(driver: Driver, held: Held, op: str) -> Done:
+async def _delay_for(driver: Driver, held: LeaseProof, op: str) -> Done:
     return await driver.engine.outcomes.delay(held, for_ms=90_000, op=op)
 
 
-async def _hand_back(driver: Driver, held: Held, op: str) -> Done:
+async def _hand_back(driver: Driver, held: LeaseProof, op: str) -> Done:
     return await driver.engine.outcomes.delay(held, for_ms=0, op=op)
 
 
-async def _park(driver: Driver, held: Held, op: str) -> Done:
+async def _park(driver: Driver, held: LeaseProof, op: str) -> Done:
     return await driver.engine.outcomes.wait_for_children(held, op=op)
 
 
-async def _cancel(driver: Driver, held: Held, op: str) -> Done:
+async def _cancel(driver: Driver, held: LeaseProof, op: str) -> Done:
     holder = msgspec.structs.replace(held, source="lease_holder")
     return await driver.engine.outcomes.cancel(holder, "enough")
 
@@ -125,7 +125,7 @@ async def test_a_repeat_is_recognised_after_others_went_on_with_the_work(
 async def test_an_operation_id_belongs_to_its_lease(driver: Driver) -> None:
     first = await driver.reach("active")
     await driver.engine.outcomes.delay(first, for_ms=0, op="step-1")
-    second = (await driver.claim()).held
+    second = (await driver.claim()).proof
     done = await driver.engine.outcomes.delay(second, for_ms=0, op="step-1")
     assert not done.replayed
     assert (await driver.record(first.execution_id)).lease_epoch == 2
@@ -134,7 +134,7 @@ async def test_an_operation_id_belongs_to_its_lease(driver: Driver) -> None:
 async def test_renewals_and_progress_leave_the_operation_id_alone(driver: Driver) -> None:
     held = await driver.reach("active")
     await driver.engine.outcomes.delay(held, for_ms=0, op="step-1")
-    second = (await driver.claim()).held
+    second = (await driver.claim()).proof
     await driver.engine.leases.renew(second, 9_000)
     await driver.engine.leases.progress(second, 5)
     again = await driver.engine.outcomes.delay(held, for_ms=0, op="step-1")

@@ -86,7 +86,7 @@ async def test_replays_end_at_their_cap(
         await replay(driver, held.execution_id)
         claimed = await driver.claim()
         assert (claimed.record.replay_count, claimed.record.attempt_index) == (number, number)
-        await driver.engine.outcomes.complete(claimed.held)
+        await driver.engine.outcomes.complete(claimed.proof)
     before = await driver.snapshot()
     with refused(MaxReplaysExhausted):
         await replay(driver, held.execution_id)
@@ -104,16 +104,16 @@ async def test_a_replay_has_all_its_retries_and_reclaims_again(driver: Driver) -
     await driver.submit(policy=policy)
     await driver.claim(lease_ms=10)
     await driver.pass_time(10)
-    await driver.engine.outcomes.fail((await driver.claim()).held, TRANSIENT)
+    await driver.engine.outcomes.fail((await driver.claim()).proof, TRANSIENT)
     await driver.pass_time(60_000)
-    held = (await driver.claim()).held
+    held = (await driver.claim()).proof
     await driver.engine.outcomes.fail(held, TRANSIENT)
     before = await driver.record(held.execution_id)
     assert (before.state, before.retry_count, before.reclaim_count) == ("failed", 1, 1)
     await replay(driver, held.execution_id)
     after = await driver.record(held.execution_id)
     assert (after.retry_count, after.reclaim_count) == (0, 0)
-    done = await driver.engine.outcomes.fail((await driver.claim()).held, TRANSIENT)
+    done = await driver.engine.outcomes.fail((await driver.claim()).proof, TRANSIENT)
     assert (done.public_state, done.next_attempt_index) == ("delayed", 4)
 
 
@@ -125,8 +125,8 @@ async def test_a_deadline_counts_again_only_while_it_lies_ahead(driver: Driver) 
     await replay(driver, past.execution_id)
     assert (await driver.record(ahead.execution_id)).due_at == deadline
     assert (await driver.record(past.execution_id)).deadline_at == 0
-    tally = await driver.pass_time(5_000)
-    assert tally.of("execution_deadline") == 1
+    result = await driver.pass_time(5_000)
+    assert result.of("execution_deadline") == 1
     assert (await driver.record(ahead.execution_id)).state == "expired"
     assert (await driver.record(past.execution_id)).state == "waiting"
 
@@ -225,7 +225,7 @@ async def test_a_skipped_member_waits_for_its_failed_source_again(driver: Driver
     assert (await flow.record("b")).state == "waiting"
     claimed = await flow.take("b")
     assert (claimed.record.attempt_type, claimed.record.attempt_index) == ("replay", 0)
-    await driver.engine.outcomes.complete(claimed.held)
+    await driver.engine.outcomes.complete(claimed.proof)
     assert (await flow.flow()).counts == {"completed": 2}
 
 
@@ -288,7 +288,7 @@ async def test_a_retried_source_fails_its_replayed_target_again(driver: Driver) 
     await replay(driver, flow.ids["b"])
     await replay(driver, flow.ids["a"])
     claimed = await flow.take("a")
-    await driver.engine.outcomes.fail(claimed.held, PERMANENT)
+    await driver.engine.outcomes.fail(claimed.proof, PERMANENT)
     assert (await flow.record("b")).state == "skipped"
     group = await flow.group("b")
     assert (group.state, group.failed) == ("impossible", 1)

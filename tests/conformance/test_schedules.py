@@ -135,9 +135,9 @@ async def test_two_sweeps_at_once_fire_each_time_once(driver: Driver) -> None:
         await put(driver, name, every_ms=SECOND, catch_up="all")
     driver.clock.advance(5 * SECOND)
     other = TimerSweep(driver.engine)
-    tallies = await asyncio.gather(driver.sweep(), other.visit(), other.visit())
-    assert sum(tally.total("error") for tally in tallies) == 0
-    assert sum(tally.of("schedules") for tally in tallies) == 3
+    results = await asyncio.gather(driver.sweep(), other.visit(), other.visit())
+    assert sum(result.total("error") for result in results) == 0
+    assert sum(result.of("schedules") for result in results) == 3
     assert len(await fired(driver)) == 15
 
 
@@ -197,7 +197,7 @@ async def test_overlap_may_be_skipped_while_the_last_execution_lives(driver: Dri
     await driver.claim()
     await driver.pass_time(HOUR)
     assert await times(driver) == [start + HOUR]
-    held = (await driver.claim()).held
+    held = (await driver.claim()).proof
     await driver.engine.outcomes.complete(held)
     await driver.pass_time(HOUR)
     assert await times(driver) == [start + HOUR, start + 4 * HOUR]
@@ -555,8 +555,8 @@ async def test_an_unreadable_schedule_stops_no_other_and_stays(
 ) -> None:
     await backend.config_put([ConfigPut("schedule/broken", 0, b"{", driver.clock())])
     await put(driver)
-    tally = await driver.pass_time(HOUR)
-    assert (tally.of("schedules"), tally.of("schedules", "error")) == (1, 1)
+    result = await driver.pass_time(HOUR)
+    assert (result.of("schedules"), result.of("schedules", "error")) == (1, 1)
     assert (await backend.config_get(["schedule/broken"]))[0] is not None
 
 

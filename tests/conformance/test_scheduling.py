@@ -448,7 +448,7 @@ async def test_a_released_member_keeps_the_delay_that_lies_ahead(driver: Driver)
 
 
 async def test_retries_keep_their_kind_while_blocked(driver: Driver) -> None:
-    held = (await driver.started(policy=RETRIES)).held
+    held = (await driver.started(policy=RETRIES)).proof
     await driver.engine.outcomes.fail(held, TRANSIENT)
     await driver.pass_time(500)
     await driver.engine.scheduling.block(held.execution_id, "paused_by_operator")

@@ -59,7 +59,7 @@ async def test_a_released_member_keeps_its_age(driver: Driver) -> None:
 async def test_a_retry_settles_nothing(driver: Driver) -> None:
     graph = Graph(arrows=[("a", "b")], members={"a": Member(policy=RETRIES)})
     flow = await driver.graph(graph)
-    held = (await flow.take("a")).held
+    held = (await flow.take("a")).proof
     await driver.engine.outcomes.fail(held, TRANSIENT)
     assert (await flow.states())["b"] == "blocked"
     assert (await flow.group("b")).failed == 0
@@ -150,7 +150,7 @@ async def test_a_cascade_of_a_cancelled_flow_settles_no_edges(driver: Driver) ->
 
 async def test_a_parked_or_suspended_holder_never_settles(driver: Driver) -> None:
     flow = await driver.graph(chain("a", "b"))
-    held = (await flow.take("a")).held
+    held = (await flow.take("a")).proof
     await driver.suspend(held)
     assert (await flow.states())["b"] == "blocked"
     await cancel(driver, flow, "a")
@@ -243,7 +243,7 @@ async def test_a_cut_takes_the_lease_of_a_running_sibling(driver: Driver) -> Non
     arrows = [("a", "t"), ("b", "t"), ("c", "t")]
     groups = {"t": quorum(1, "cancel_remaining")}
     flow = await driver.graph(Graph(arrows=arrows, groups=groups))
-    running, paused = (await flow.take("b")).held, (await flow.take("c")).held
+    running, paused = (await flow.take("b")).proof, (await flow.take("c")).proof
     await driver.suspend(paused)
     await flow.complete("a")
     for held in (running, paused):
@@ -367,7 +367,7 @@ async def test_more_outcomes_than_edges_end_nobody(
 ) -> None:
     """The member whose end would settle them stays as it is, and so does all behind it."""
     flow = await driver.graph(chain("a", "b", "c"))
-    held = (await flow.take("a")).held
+    held = (await flow.take("a")).proof
     sound = await flow.group(damaged)
 
     async def put(group: Group) -> None:

@@ -202,12 +202,12 @@ async def test_a_signal_that_races_its_suspend_is_never_passed_over(
     """Early it satisfies at once, late it resumes; there is no moment in between."""
     chance = random.Random(seed)
     claimed = await driver.started()
-    own, early = claimed.execution_id, await pending(driver, claimed.held)
+    own, early = claimed.execution_id, await pending(driver, claimed.proof)
     noise = [signal_to(own, early, "noise") for _ in range(4)]
     go = signal_to(own, early)
     used = order(waitpoints=(UsePending(early.waitpoint_id),))
     suspending = after(
-        chance.randrange(12), lambda: engines[0].suspensions.try_suspend(claimed.held, used)
+        chance.randrange(12), lambda: engines[0].suspensions.try_suspend(claimed.proof, used)
     )
     sending = [
         after(chance.randrange(12), partial(delivered, engines[1], one)) for one in [*noise, go]
@@ -253,12 +253,12 @@ async def test_a_signal_between_the_read_and_the_suspend_counts(
     driver: Driver, engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claimed = await driver.started()
-    own, early = claimed.execution_id, await pending(driver, claimed.held)
+    own, early = claimed.execution_id, await pending(driver, claimed.proof)
     go = signal_to(own, early)
     store = Interrupted(engines[0], "suspend", lambda: engines[1].signals.deliver_signal(go))
     monkeypatch.setattr(engines[0].deps.store, "apply", store.apply)
     outcome = await try_suspend(
-        driver, claimed.held, GO, waitpoints=(UsePending(early.waitpoint_id),)
+        driver, claimed.proof, GO, waitpoints=(UsePending(early.waitpoint_id),)
     )
     assert store.times == 1
     assert isinstance(outcome, Satisfied)
@@ -336,11 +336,11 @@ async def test_the_end_of_a_pending_waitpoint_races_its_use(
 ) -> None:
     chance = random.Random(seed)
     claimed = await driver.started()
-    early = await pending(driver, claimed.held, 1_000)
+    early = await pending(driver, claimed.proof, 1_000)
     used = order(waitpoints=(UsePending(early.waitpoint_id),))
     driver.clock.advance(chance.choice([999, 1_000]))
     outcome, *_ = await asyncio.gather(
-        after(chance.randrange(5), lambda: engines[0].suspensions.try_suspend(claimed.held, used)),
+        after(chance.randrange(5), lambda: engines[0].suspensions.try_suspend(claimed.proof, used)),
         after(chance.randrange(5), TimerSweep(engines[1]).visit),
         after(chance.randrange(5), TimerSweep(engines[0]).visit),
     )
@@ -358,11 +358,11 @@ async def test_two_suspends_of_one_attempt_leave_one_suspension(
     driver: Driver, engines: tuple[Engine, Engine]
 ) -> None:
     claimed = await driver.started()
-    early = await pending(driver, claimed.held)
+    early = await pending(driver, claimed.proof)
     used = order(waitpoints=(UsePending(early.waitpoint_id),))
     answers = await asyncio.gather(
         *(
-            outcome_of(engines[i % 2].suspensions.try_suspend(claimed.held, asked))
+            outcome_of(engines[i % 2].suspensions.try_suspend(claimed.proof, asked))
             for i, asked in enumerate([order(), used, order(), used])
         )
     )
@@ -379,7 +379,7 @@ async def test_one_key_used_at_once_by_many_has_one_outcome(
     claimed = await driver.started()
     asked = order(idempotency_key="once")
     answers = await asyncio.gather(
-        *(engines[i % 2].suspensions.try_suspend(claimed.held, asked) for i in range(8))
+        *(engines[i % 2].suspensions.try_suspend(claimed.proof, asked) for i in range(8))
     )
     assert all(answer == answers[0] for answer in answers)
 
@@ -393,7 +393,7 @@ async def test_waitpoints_made_at_once_are_all_there(
         while True:
             try:
                 return await engine.waitpoints.create_pending_waitpoint(
-                    claimed.held, PendingRequest(expires_in_ms=length)
+                    claimed.proof, PendingRequest(expires_in_ms=length)
                 )
             except RetryExhausted:
                 continue

@@ -476,7 +476,7 @@ async def test_the_sender_of_the_resuming_signal_learns_that_it_arrived(
     if then in ("active", "completed"):
         again = await paused.resumed()
         if then == "completed":
-            await driver.engine.outcomes.complete(again.held)
+            await driver.engine.outcomes.complete(again.proof)
     if then == "cancelled":
         await driver.engine.outcomes.cancel(unfenced(paused.execution_id), "enough")
     fields = {"idempotency_key": "k"} if by == "idempotency_key" else {"signal_id": sent.signal_id}
@@ -678,7 +678,7 @@ async def test_a_signal_to_a_live_execution_without_suspension_finds_no_target(
     driver: Driver,
 ) -> None:
     claimed = await driver.started()
-    early = await pending(driver, claimed.held)
+    early = await pending(driver, claimed.proof)
     await driver.engine.waitpoints.close_waitpoint(claimed.execution_id, early.waitpoint_id)
     with refused(TargetNotSignalable):
         await driver.engine.signals.deliver_signal(signal_to(claimed.execution_id, early))

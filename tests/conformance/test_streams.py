@@ -38,7 +38,7 @@ from tests.proofs import proves
 
 @proves(Streams.read_stream)
 async def test_frames_come_back_as_they_were_appended(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     everything = bytes(range(256))
     answer = await driver.engine.streams.append(
         held,
@@ -56,14 +56,14 @@ async def test_frames_come_back_as_they_were_appended(driver: Driver) -> None:
 
 
 async def test_readers_do_not_see_the_numbers_of_the_writer(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await append(driver, held, frame(b"one", seq=7))
     (stored,) = (await read(driver, held.execution_id)).frames
     assert stored.frame.seq == 0
 
 
 async def test_ids_go_up_although_the_clock_stands(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     ids = [*await append(driver, held, frame(), frame()), *await append(driver, held, frame())]
     now = driver.clock.advance(1)
     ids += await append(driver, held, frame())
@@ -73,14 +73,14 @@ async def test_ids_go_up_although_the_clock_stands(driver: Driver) -> None:
 
 
 async def test_the_record_is_not_written(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     before = await driver.record(held.execution_id)
     await append(driver, held, frame())
     assert await driver.record(held.execution_id) == before
 
 
 async def test_a_number_already_seen_answers_the_earlier_id(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     first = await append(driver, held, frame(b"a", seq=1), frame(b"b", seq=2))
     driver.clock.advance(5)
     answer = await driver.engine.streams.append(held, 0, [frame(b"b", seq=2), frame(b"c", seq=3)])
@@ -90,7 +90,7 @@ async def test_a_number_already_seen_answers_the_earlier_id(driver: Driver) -> N
 
 
 async def test_a_frame_may_have_64_kib_and_not_a_byte_more(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     with refused(RetentionLimitExceeded):
         await append(driver, held, frame(b"small"), frame(b"x" * 65_537))
     await append(driver, held, frame(b"x" * 65_536))
@@ -101,10 +101,10 @@ async def test_the_policy_says_how_many_frames_are_kept(driver: Driver) -> None:
     claimed = await driver.started(policy={"stream_policy": {"retention_maxlen": 5}})
     bodies = [b"%d" % n for n in range(12)]
     for body in bodies[:9]:
-        await append(driver, claimed.held, frame(body))
+        await append(driver, claimed.proof, frame(body))
     # A caller that knows nothing of the claim has the same policy.
     answer = await driver.engine.streams.append(
-        fenced(claimed.held), 0, [frame(body) for body in bodies[9:]]
+        fenced(claimed.proof), 0, [frame(body) for body in bodies[9:]]
     )
     assert answer.frame_count == 12
     assert payloads(await read(driver, claimed.execution_id)) == bodies[-5:]
@@ -115,7 +115,7 @@ async def test_without_a_limit_about_ten_thousand_are_kept(
     driver: Driver, maxlen: int | None
 ) -> None:
     policy = {} if maxlen is None else {"stream_policy": {"retention_maxlen": maxlen}}
-    held = (await driver.started(policy=policy)).held
+    held = (await driver.started(policy=policy)).proof
     batch = [frame(b"") for _ in range(2_000)]
     for _ in range(6):
         await driver.engine.streams.append(held, 0, batch)
@@ -127,7 +127,7 @@ async def test_without_a_limit_about_ten_thousand_are_kept(
 
 
 async def test_a_refused_call_appends_none_of_its_frames(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     before = await driver.engine.streams.append(held, 0, [frame(b"kept")])
     bad: list[Frame] = [
         frame(mode="loud"),
@@ -150,7 +150,7 @@ async def test_a_refused_call_appends_none_of_its_frames(driver: Driver) -> None
 
 
 async def test_each_of_several_attempts_has_its_own_answer(driver: Driver) -> None:
-    one, two = (await driver.started()).held, (await driver.started()).held
+    one, two = (await driver.started()).proof, (await driver.started()).proof
     done = await driver.reach("completed")
     streams = driver.engine.streams
     answers = await streams.append_many(
@@ -177,7 +177,7 @@ async def test_each_of_several_attempts_has_its_own_answer(driver: Driver) -> No
 
 
 async def test_outputs_of_one_attempt_keep_their_order(driver: Driver) -> None:
-    held, other = (await driver.started()).held, (await driver.started()).held
+    held, other = (await driver.started()).proof, (await driver.started()).proof
     # What this engine does not know of the summary costs it a second attempt.
     await append(driver, fenced(held), patch(b'{"n":0}'))
     outputs = []
@@ -198,7 +198,7 @@ async def test_outputs_of_one_attempt_keep_their_order(driver: Driver) -> None:
 
 @pytest.mark.parametrize("n", [0, 201])
 async def test_so_many_attempts_may_append_in_one_call(driver: Driver, n: int) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     with refused(InvalidInput, f"outputs: expected 1..200, got {n}"):
         await driver.engine.streams.append_many([Output(held, 0, [frame()])] * n)
     await driver.engine.streams.append_many([Output(held, 0, [frame()])] * 200)
@@ -262,10 +262,10 @@ async def test_an_old_lease_may_not_append_after_a_reclaim(driver: Driver) -> No
     await driver.pass_time(LEASE_MS)
     new = await driver.claim()
     with refused(StaleOwnerCannotAppend):
-        await append(driver, old.held, frame(), attempt=0)
+        await append(driver, old.proof, frame(), attempt=0)
     with refused(StaleOwnerCannotAppend):
-        await append(driver, old.held, frame(), attempt=1)
-    await append(driver, new.held, frame(b"mine"), attempt=1)
+        await append(driver, old.proof, frame(), attempt=1)
+    await append(driver, new.proof, frame(b"mine"), attempt=1)
     assert payloads(await read(driver, new.execution_id, 1)) == [b"mine"]
 
 
@@ -273,7 +273,7 @@ async def test_an_old_lease_may_not_append_after_a_reclaim(driver: Driver) -> No
 
 
 async def test_ranges_include_both_ends(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     start = driver.clock()
     await append(driver, held, frame(b"a"), frame(b"b"))
     driver.clock.advance(10)
@@ -293,7 +293,7 @@ async def test_ranges_include_both_ends(driver: Driver) -> None:
 
 
 async def test_a_limit_cuts_and_the_last_id_goes_on(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await append(driver, held, *(frame(b"%d" % n) for n in range(5)))
     page = await read(driver, held.execution_id, count_limit=2)
     assert payloads(page) == [b"0", b"1"]
@@ -314,7 +314,7 @@ async def test_what_nobody_wrote_reads_as_empty_and_open(driver: Driver, visibil
 
 
 async def test_durable_frames_are_visible_either_way(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await append(driver, held, *(frame(b"%d" % n) for n in range(5)))
     page = await read(driver, held.execution_id, count_limit=3, visibility="exclude_best_effort")
     assert payloads(page) == [b"0", b"1", b"2"]
@@ -352,21 +352,21 @@ async def test_a_pause_leaves_the_stream_open(driver: Driver, situation: str) ->
 
 async def test_a_resumed_attempt_goes_on_with_its_stream(driver: Driver) -> None:
     first = await driver.started()
-    await append(driver, first.held, frame(b"before"))
-    await driver.engine.outcomes.delay(first.held, for_ms=0)
+    await append(driver, first.proof, frame(b"before"))
+    await driver.engine.outcomes.delay(first.proof, for_ms=0)
     second = await driver.claim()
-    await append(driver, second.held, frame(b"after"))
+    await append(driver, second.proof, frame(b"after"))
     assert payloads(await read(driver, first.execution_id)) == [b"before", b"after"]
 
 
 async def test_a_retry_has_a_stream_of_its_own(driver: Driver) -> None:
     policy = {"retry_policy": {"backoff": {"type": "fixed", "delay_ms": 10}}}
     first = await driver.started(policy=policy)
-    await append(driver, first.held, frame(b"first"))
-    await driver.engine.outcomes.fail(first.held, TRANSIENT)
+    await append(driver, first.proof, frame(b"first"))
+    await driver.engine.outcomes.fail(first.proof, TRANSIENT)
     await driver.pass_time(10)
     second = await driver.claim()
-    await append(driver, second.held, frame(b"second"), attempt=1)
+    await append(driver, second.proof, frame(b"second"), attempt=1)
     one, two = [await read(driver, first.execution_id, index) for index in (0, 1)]
     assert (payloads(one), one.closed_reason) == ([b"first"], "attempt_failure")
     assert (payloads(two), two.closed_reason) == ([b"second"], "")

@@ -63,7 +63,7 @@ async def busy_life(driver: Driver, **fields: Any) -> None:
     await driver.claim(**theirs)
     await driver.engine.leases.revoke(lost)
     again = await driver.claim(**theirs)
-    await driver.engine.outcomes.fail(again.held, Failure("broken", "permanent"))
+    await driver.engine.outcomes.fail(again.proof, Failure("broken", "permanent"))
     await driver.engine.replays.replay(lost)
     await driver.engine.outcomes.cancel(unfenced(lost), "enough")
     flow = await driver.graph(Graph(members={"only": Member()}, flow=fields))
@@ -192,7 +192,7 @@ async def test_a_tenant_sees_its_own_events_and_no_others(driver: Driver) -> Non
         await busy_life(driver, namespace=namespace)
     own = await driver.submit(namespace="mine")
     claimed = await driver.take(own)
-    await driver.engine.outcomes.complete(claimed.held)
+    await driver.engine.outcomes.complete(claimed.proof)
     async with following(driver, cursor="oldest", namespace="mine") as subscription:
         seen: list[Event] = []
         while not seen or not (isinstance(seen[-1], CompletionEvent) and _own(seen[-1], own)):

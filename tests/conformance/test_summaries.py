@@ -11,7 +11,7 @@ from flowfabric.backend.base import Backend
 from flowfabric.backend.types import Append, SummaryPut
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import engine_on
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import (
     Corruption,
     FlowFabricError,
@@ -35,7 +35,7 @@ from tests.conformance.streaming import (
 from tests.proofs import proves
 
 
-async def apply(driver: Driver, held: Held, *patches: bytes) -> int | None:
+async def apply(driver: Driver, held: LeaseProof, *patches: bytes) -> int | None:
     frames = [patch(text) for text in patches]
     return (await driver.engine.streams.append(held, 0, frames)).summary_version
 
@@ -53,7 +53,7 @@ async def summary(driver: Driver, execution_id: str, attempt: int = 0) -> Found:
     return Found(bytes(found.document), *msgspec.structs.astuple(found)[1:])
 
 
-async def document(driver: Driver, held: Held) -> Any:
+async def document(driver: Driver, held: LeaseProof) -> Any:
     return json.loads((await summary(driver, held.execution_id)).document)
 
 
@@ -69,7 +69,7 @@ def neighbour(driver: Driver, backend: Backend) -> Driver:
 
 @proves(Streams.read_summary)
 async def test_patches_merge_and_count(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     began = driver.clock()
     assert await apply(driver, held, b'{"a":1,"b":{"c":2}}') == 1
     now = driver.clock.advance(7)
@@ -95,18 +95,18 @@ async def test_patches_merge_and_count(driver: Driver) -> None:
     ],
 )
 async def test_what_a_patch_does(driver: Driver, patches: list[bytes], expected: bytes) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     for text in patches:
         await apply(driver, held, text)
     assert (await summary(driver, held.execution_id)).document == expected
     # Several patches of one call are so many versions of one step.
-    other = (await driver.started()).held
+    other = (await driver.started()).proof
     assert await apply(driver, other, *patches) == len(patches)
     assert (await summary(driver, other.execution_id)).document == expected
 
 
 async def test_a_patch_is_also_a_frame(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     answer = await driver.engine.streams.append(
         held, 0, [frame(b"a"), patch(b'{"n":1}'), live(), patch(b'{"n":2}', ts=5)]
     )
@@ -119,7 +119,7 @@ async def test_a_patch_is_also_a_frame(driver: Driver) -> None:
 
 
 async def test_before_the_first_patch_there_is_none(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await append(driver, held, frame(), live())
     for own, attempt in ((held.execution_id, 0), (held.execution_id, 5), (NOWHERE, 0)):
         with refused(NotFound):
@@ -127,7 +127,7 @@ async def test_before_the_first_patch_there_is_none(driver: Driver) -> None:
 
 
 async def test_the_document_outlives_frames_and_attempt(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     for start in range(0, 200, 20):
         await apply(driver, held, *(b'{"n":%d}' % n for n in range(start, start + 20)))
     assert 64 <= len((await read(driver, held.execution_id, count_limit=500)).frames) <= 84
@@ -138,10 +138,10 @@ async def test_the_document_outlives_frames_and_attempt(driver: Driver) -> None:
 
 async def test_each_attempt_has_a_document_of_its_own(driver: Driver) -> None:
     first = await driver.started()
-    await apply(driver, first.held, b'{"from":"first"}')
+    await apply(driver, first.proof, b'{"from":"first"}')
     await driver.pass_time(LEASE_MS)
     second = await driver.claim()
-    answer = await driver.engine.streams.append(second.held, 1, [patch(b'{"by":"second"}')])
+    answer = await driver.engine.streams.append(second.proof, 1, [patch(b'{"by":"second"}')])
     assert answer.summary_version == 1
     own = first.execution_id
     assert (await summary(driver, own, 0)).document == b'{"from":"first"}'
@@ -150,11 +150,11 @@ async def test_each_attempt_has_a_document_of_its_own(driver: Driver) -> None:
 
 async def test_a_resumed_attempt_goes_on_with_its_document(driver: Driver) -> None:
     first = await driver.started()
-    await apply(driver, first.held, b'{"a":1}', b'{"b":2}')
-    await driver.engine.outcomes.delay(first.held, for_ms=0)
+    await apply(driver, first.proof, b'{"a":1}', b'{"b":2}')
+    await driver.engine.outcomes.delay(first.proof, for_ms=0)
     second = await driver.claim()
-    assert await apply(driver, second.held, b'{"c":3}') == 3
-    assert await document(driver, second.held) == {"a": 1, "b": 2, "c": 3}
+    assert await apply(driver, second.proof, b'{"c":3}') == 3
+    assert await document(driver, second.proof) == {"a": 1, "b": 2, "c": 3}
 
 
 # ---- what is refused
@@ -183,7 +183,7 @@ def deep(objects: int) -> bytes:
 async def test_a_bad_patch_writes_nothing(
     driver: Driver, bad: Frame, error: type[FlowFabricError], detail: str
 ) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await append(driver, held, patch(b'{"a":1}', patch_kind="json-merge-patch"))
     before = await summary(driver, held.execution_id)
     driver.clock.advance(5)
@@ -196,7 +196,7 @@ async def test_a_bad_patch_writes_nothing(
 
 
 async def test_a_document_grows_to_256_kib_and_not_a_byte_more(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     text = b"x" * 60_000
     for name in (b"a", b"b", b"c", b"d"):
         await apply(driver, held, b'{"%s":"%s"}' % (name, text))
@@ -217,7 +217,7 @@ async def test_who_may_not_append_is_told_so_whatever_the_patch_would_do(driver:
     done = await driver.reach("completed")
     with refused(StreamClosed):
         await append(driver, done, *huge)
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await apply(driver, held, b'{"a":1}')
     with refused(RetentionLimitExceeded):
         await append(driver, held, *huge)
@@ -228,7 +228,7 @@ async def test_who_may_not_append_is_told_so_whatever_the_patch_would_do(driver:
 
 
 async def test_a_document_that_cannot_be_read_is_left_alone(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     item = Append(
         execution_id=held.execution_id,
         attempt_index=0,
@@ -248,7 +248,7 @@ async def test_a_document_that_cannot_be_read_is_left_alone(driver: Driver) -> N
 
 
 async def test_a_repeated_patch_counts_once(driver: Driver, neighbour: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     first = await append(driver, held, patch(b'{"a":1}', seq=1))
     await append(driver, held, patch(b'{"a":null}', seq=2))
     for side in (driver, neighbour, driver):
@@ -262,7 +262,7 @@ async def test_a_repeated_patch_counts_once(driver: Driver, neighbour: Driver) -
 async def test_of_a_call_that_is_partly_a_repeat_only_the_rest_is_merged(
     driver: Driver, neighbour: Driver
 ) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     one, two = patch(b'{"a":1}', seq=1), patch(b'{"a":null,"b":2}', seq=2)
     await append(driver, held, one)
     await append(driver, held, two)
@@ -275,7 +275,7 @@ async def test_of_a_call_that_is_partly_a_repeat_only_the_rest_is_merged(
 
 
 async def test_a_repeat_is_recognised_although_it_would_no_longer_fit(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     text = b"x" * 65_000
     big = [patch(b'{"%d":"%s"}' % (n, text), seq=n) for n in range(1, 5)]
     await append(driver, held, *big)
@@ -285,7 +285,7 @@ async def test_a_repeat_is_recognised_although_it_would_no_longer_fit(driver: Dr
 
 
 async def test_patches_of_two_processes_are_all_merged(driver: Driver, neighbour: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     async with asyncio.timeout(SOON_S):
         for n in range(10):
             side = (driver, neighbour)[n % 2]

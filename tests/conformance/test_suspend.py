@@ -13,7 +13,7 @@ from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.suspend_outcomes import Suspended
 from flowfabric.core.suspensions import ResumePolicy
 from flowfabric.engine.claims import Claimed, backend_name
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import (
     AdditionalWaitpointBindingMalformed,
     AlreadySuspended,
@@ -153,7 +153,7 @@ async def test_a_stream_stays_open_but_takes_nothing_while_suspended(driver: Dri
         await driver.engine.streams.append(paused.held, 0, (FRAME,))
     await paused.signal()
     again = await paused.resumed()
-    await driver.engine.streams.append(again.held, 0, (FRAME,))
+    await driver.engine.streams.append(again.proof, 0, (FRAME,))
     attempt = (await driver.record(paused.execution_id)).attempt
     assert attempt is not None
     assert attempt.closed_at == 0
@@ -258,7 +258,7 @@ _REFUSALS: dict[str, type[FlowFabricError]] = {
 @pytest.mark.parametrize("situation", [each for each in EVERYWHERE if each != "active"])
 async def test_only_the_holder_of_a_live_lease_suspends(driver: Driver, situation: str) -> None:
     held = await driver.reach(situation)
-    holder = held if held.lease_id else Held(held.execution_id, stranger(), 1, stranger())
+    holder = held if held.lease_id else LeaseProof(held.execution_id, stranger(), 1, stranger())
     before = await driver.snapshot()
     with refused(_REFUSALS.get(situation, ExecutionNotActive)):
         await driver.engine.suspensions.suspend(holder, order())
@@ -275,7 +275,7 @@ async def test_every_part_of_the_fence_counts(driver: Driver, part: str) -> None
 
 async def test_another_attempt_index_is_refused_behind_the_lease(driver: Driver) -> None:
     claimed = await driver.started()
-    for holder in (claimed.held, fenced(claimed.held)):
+    for holder in (claimed.proof, fenced(claimed.proof)):
         with refused(InvalidLeaseForSuspend):
             await driver.engine.suspensions.suspend(holder, order(attempt_index=1))
     with refused(InvalidLeaseForSuspend):
@@ -283,7 +283,7 @@ async def test_another_attempt_index_is_refused_behind_the_lease(driver: Driver)
         await driver.engine.suspensions.suspend(handle, order())
     driver.clock.advance(30_000)
     with refused(LeaseExpired):
-        await driver.engine.suspensions.suspend(claimed.held, order(attempt_index=1))
+        await driver.engine.suspensions.suspend(claimed.proof, order(attempt_index=1))
 
 
 @pytest.mark.parametrize("extra", [Fresh("nonsense", "b"), Fresh(stranger(), "b\0")])
@@ -319,7 +319,7 @@ async def test_a_worker_may_suspend_by_its_handle(driver: Driver) -> None:
 
 async def test_a_suspended_handle_is_refused_at_once(driver: Driver) -> None:
     claimed = await driver.started()
-    outcome = await driver.engine.suspensions.suspend(claimed.held, order(idempotency_key="k"))
+    outcome = await driver.engine.suspensions.suspend(claimed.proof, order(idempotency_key="k"))
     nonsense = order(waitpoints=(), idempotency_key="k")
     with refused(AlreadySuspended):
         await driver.engine.suspensions.suspend(outcome.handle, nonsense)
@@ -336,7 +336,7 @@ async def test_a_handle_of_another_store_is_refused_behind_the_arguments(driver:
 
 async def test_the_service_path_reads_what_it_was_not_told(driver: Driver) -> None:
     claimed = await driver.started()
-    outcome = await driver.engine.suspensions.try_suspend(fenced(claimed.held), order())
+    outcome = await driver.engine.suspensions.try_suspend(fenced(claimed.proof), order())
     assert isinstance(outcome, Suspended)
     assert outcome.handle == handle_of(driver, claimed, kind="suspended")
     with refused(ExecutionNotFound):
@@ -346,7 +346,7 @@ async def test_the_service_path_reads_what_it_was_not_told(driver: Driver) -> No
 # ---- repeats
 
 
-async def suspend_again(driver: Driver, held: Held, asked: SuspendOrder) -> Any:
+async def suspend_again(driver: Driver, held: LeaseProof, asked: SuspendOrder) -> Any:
     return await driver.engine.suspensions.suspend(held, asked)
 
 
@@ -355,9 +355,9 @@ async def test_a_repeat_under_one_key_has_the_same_outcome(driver: Driver, name:
     claimed = await driver.started()
     bindings = (Fresh("", "a"), Fresh("", "b"))
     asked = order(composite(all_of("a", "b")), waitpoints=bindings, **{name: "once*"})
-    first = await suspend_again(driver, claimed.held, asked)
+    first = await suspend_again(driver, claimed.proof, asked)
     before = await driver.snapshot()
-    for holder in (claimed.held, fenced(claimed.held)):
+    for holder in (claimed.proof, fenced(claimed.proof)):
         again = await suspend_again(driver, holder, asked)
         assert again == first
     assert await driver.snapshot() == before
@@ -367,23 +367,23 @@ async def test_a_repeat_with_its_ids_needs_no_key(driver: Driver) -> None:
     """The answer was lost; the caller sends the very same call once more."""
     claimed = await driver.started()
     asked = order(suspension_id=stranger(), waitpoints=(Fresh(stranger(), "a"),))
-    first = await suspend_again(driver, claimed.held, asked)
-    assert await suspend_again(driver, claimed.held, asked) == first
+    first = await suspend_again(driver, claimed.proof, asked)
+    assert await suspend_again(driver, claimed.proof, asked) == first
     await driver.engine.resumes.resume_execution(claimed.execution_id)
     await driver.claim()
-    assert await suspend_again(driver, claimed.held, asked) == first
+    assert await suspend_again(driver, claimed.proof, asked) == first
 
 
 async def test_a_key_is_looked_up_before_any_other_check(driver: Driver) -> None:
     claimed = await driver.started()
-    first = await suspend_again(driver, claimed.held, order(idempotency_key="k"))
+    first = await suspend_again(driver, claimed.proof, order(idempotency_key="k"))
     await driver.engine.resumes.resume_execution(claimed.execution_id)
     done = await driver.claim()
-    await driver.engine.outcomes.complete(done.held)
-    for holder in (claimed.held, unfenced(claimed.execution_id), done.held):
+    await driver.engine.outcomes.complete(done.proof)
+    for holder in (claimed.proof, unfenced(claimed.execution_id), done.proof):
         assert await suspend_again(driver, holder, order(idempotency_key="k")) == first
     with refused(ExecutionNotActive):
-        await suspend_again(driver, done.held, order(idempotency_key="other"))
+        await suspend_again(driver, done.proof, order(idempotency_key="other"))
 
 
 async def test_another_suspend_after_the_first_is_told_the_state(driver: Driver) -> None:
@@ -407,23 +407,23 @@ async def test_an_outcome_is_remembered_for_its_time(
 ) -> None:
     claimed = await driver.started()
     asked = order(idempotency_key="k", **fields)
-    first = await suspend_again(driver, claimed.held, asked)
+    first = await suspend_again(driver, claimed.proof, asked)
     driver.clock.advance(kept_ms - 1)
-    assert await suspend_again(driver, claimed.held, asked) == first
+    assert await suspend_again(driver, claimed.proof, asked) == first
     driver.clock.advance(1)
     with refused(ExecutionNotActive):
-        await suspend_again(driver, claimed.held, asked)
+        await suspend_again(driver, claimed.proof, asked)
 
 
 async def test_an_instant_as_timeout_counts_from_the_step(driver: Driver) -> None:
     claimed = await driver.started()
     asked = order(idempotency_key="k", timeout_at=driver.clock() - 5_000)
-    first = await suspend_again(driver, claimed.held, asked)
+    first = await suspend_again(driver, claimed.proof, asked)
     driver.clock.advance(59_999)
-    assert await suspend_again(driver, claimed.held, asked) == first
+    assert await suspend_again(driver, claimed.proof, asked) == first
     driver.clock.advance(1)
     with refused(ExecutionNotActive):
-        await suspend_again(driver, claimed.held, asked)
+        await suspend_again(driver, claimed.proof, asked)
 
 
 async def test_a_key_may_be_used_again_once_it_is_forgotten(driver: Driver) -> None:
@@ -433,7 +433,7 @@ async def test_a_key_may_be_used_again_once_it_is_forgotten(driver: Driver) -> N
     claimed = await driver.claim()
     second = await pause_claimed(driver, claimed, idempotency_key="k", timeout_ms=1_000)
     assert second.details.suspension_id != paused.details.suspension_id
-    again = await suspend_again(driver, claimed.held, order(idempotency_key="k"))
+    again = await suspend_again(driver, claimed.proof, order(idempotency_key="k"))
     assert again.details == second.details
 
 
@@ -446,7 +446,7 @@ async def test_an_unreadable_outcome_counts_as_none(driver: Driver) -> None:
         documents={"skey/k": b'{"variant":"Suspended"'},
     )
     await driver.engine.deps.push(broken)
-    outcome = await suspend_again(driver, claimed.held, order(idempotency_key="k"))
+    outcome = await suspend_again(driver, claimed.proof, order(idempotency_key="k"))
     assert isinstance(outcome, Suspended)
 
 
@@ -474,6 +474,6 @@ async def test_a_pending_primary_that_does_not_exist_writes_nothing(driver: Driv
     before = await documents(driver, claimed.execution_id)
     with pytest.raises(FlowFabricError):
         await suspend_again(
-            driver, claimed.held, order(waitpoints=(UsePending(stranger()),), idempotency_key="k")
+            driver, claimed.proof, order(waitpoints=(UsePending(stranger()),), idempotency_key="k")
         )
     assert await documents(driver, claimed.execution_id) == before

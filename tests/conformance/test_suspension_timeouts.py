@@ -158,8 +158,8 @@ async def test_an_instant_that_has_passed_is_due_at_once(driver: Driver) -> None
 async def test_the_deadline_stays_armed_while_suspended(driver: Driver) -> None:
     submit = {"deadline_at": driver.clock() + 2_000}
     paused = await pause(driver, timeout_ms=2_000, timeout_behavior=AUTO, submit=submit)
-    tally = await driver.pass_time(2_000)
-    assert (tally.of("execution_deadline"), tally.of("suspension_timeout")) == (1, 0)
+    result = await driver.pass_time(2_000)
+    assert (result.of("execution_deadline"), result.of("suspension_timeout")) == (1, 0)
     assert await paused.state() == "expired"
 
 
@@ -189,8 +189,8 @@ async def test_an_unreadable_suspension_is_left_alone_and_stops_nobody(driver: D
         )
     )
     other = await pause(driver, timeout_ms=1_000)
-    tally = await driver.pass_time(1_000)
-    assert (tally.of("suspension_timeout"), tally.total("error")) == (1, 1)
+    result = await driver.pass_time(1_000)
+    assert (result.of("suspension_timeout"), result.total("error")) == (1, 1)
     assert (await broken.state(), await other.state()) == ("suspended", "failed")
 
 
@@ -335,7 +335,7 @@ async def test_a_pause_of_its_own_is_no_suspension(driver: Driver) -> None:
     paused = await pause(driver)
     await paused.signal()
     again = await paused.resumed()
-    await driver.engine.outcomes.delay(again.held, for_ms=0)
+    await driver.engine.outcomes.delay(again.proof, for_ms=0)
     third = await paused.resumed()
     assert third.resumed_by is None
 
@@ -344,7 +344,7 @@ async def test_everything_goes_with_the_execution(driver: Driver) -> None:
     paused = await pause(driver, idempotency_key="k", submit={"policy": {"retention_ms": 1_000}})
     await paused.signal(idempotency_key="s")
     done = await paused.resumed()
-    await driver.engine.outcomes.complete(done.held)
+    await driver.engine.outcomes.complete(done.proof)
     assert len(await documents(driver, paused.execution_id)) == 5
     driver.clock.advance(1_000)
     assert await driver.engine.deps.store.backend.purge(10) == 1

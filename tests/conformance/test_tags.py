@@ -77,7 +77,7 @@ async def test_writers_at_the_same_time_all_get_through(driver: Driver) -> None:
 async def test_a_tag_survives_claim_and_end(driver: Driver) -> None:
     claimed = await driver.started(tags={"app.team": "blue"})
     await driver.engine.tags.set_execution_tag(claimed.execution_id, "app.case", "7")
-    await driver.engine.outcomes.complete(claimed.held)
+    await driver.engine.outcomes.complete(claimed.proof)
     assert (await driver.record(claimed.execution_id)).tags == {
         "app.team": "blue",
         "app.case": "7",

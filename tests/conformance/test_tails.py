@@ -44,7 +44,7 @@ def waits(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Waits:
 
 @proves(Streams.tail_stream)
 async def test_a_tail_shows_only_what_lies_behind_its_position(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     first, second = await append(driver, held, frame(b"a"), frame(b"b"))
     assert payloads(await tail(driver, held.execution_id)) == [b"a", b"b"]
     assert payloads(await tail(driver, held.execution_id, after=first)) == [b"b"]
@@ -57,7 +57,7 @@ async def test_a_tail_shows_only_what_lies_behind_its_position(driver: Driver) -
 
 
 async def test_a_waiting_tail_wakes_on_a_frame(driver: Driver, waits: Waits) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         waiting = group.create_task(tail(driver, held.execution_id, block_ms=30_000))
         await waits.reach(1)
@@ -69,7 +69,7 @@ async def test_a_waiting_tail_wakes_on_a_frame(driver: Driver, waits: Waits) -> 
 async def test_a_close_wakes_a_tail_on_a_stream_nobody_wrote_to(
     driver: Driver, waits: Waits
 ) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         waiting = group.create_task(tail(driver, held.execution_id, block_ms=30_000))
         await waits.reach(1)
@@ -98,7 +98,7 @@ async def test_what_ends_a_paused_attempt_wakes_its_tail(
     driver: Driver, waits: Waits, reason: str
 ) -> None:
     deadline_at = driver.clock() + (2_000 if reason == "expired" else 60_000)
-    held = (await driver.started(deadline_at=deadline_at)).held
+    held = (await driver.started(deadline_at=deadline_at)).proof
     order = SuspendOrder(resume_condition=signal_set(), timeout_ms=5_000)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         waiting = group.create_task(tail(driver, held.execution_id, block_ms=30_000))
@@ -112,7 +112,7 @@ async def test_what_ends_a_paused_attempt_wakes_its_tail(
 
 
 async def test_another_streams_frames_wake_nobody(driver: Driver, waits: Waits) -> None:
-    held, other = (await driver.started()).held, (await driver.started()).held
+    held, other = (await driver.started()).proof, (await driver.started()).proof
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         waiting = group.create_task(tail(driver, held.execution_id, block_ms=30_000))
         await waits.reach(1)
@@ -125,14 +125,14 @@ async def test_another_streams_frames_wake_nobody(driver: Driver, waits: Waits) 
 
 
 async def test_a_tail_that_waited_in_vain_is_empty_and_open(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     (last,) = await append(driver, held, frame())
     page = await tail(driver, held.execution_id, after=last, block_ms=20)
     assert page == FramePage(frames=(), count=0, next_after=last)
 
 
 async def test_a_tail_on_a_closed_stream_does_not_wait(driver: Driver, waits: Waits) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await append(driver, held, frame(b"last words"))
     await driver.engine.outcomes.complete(held)
     page = await tail(driver, held.execution_id, block_ms=30_000)
@@ -144,7 +144,7 @@ async def test_a_tail_on_a_closed_stream_does_not_wait(driver: Driver, waits: Wa
 
 
 async def test_a_consumer_follows_a_stream_to_its_end(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     seen: list[bytes] = []
 
     async def consume() -> None:
@@ -168,7 +168,7 @@ async def test_a_consumer_follows_a_stream_to_its_end(driver: Driver) -> None:
 
 async def test_one_last_read_after_the_close_misses_nothing(driver: Driver) -> None:
     """Close markers are as new as the frames they come with, so that the loop may end."""
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     seen: list[bytes] = []
 
     async def consume() -> None:
@@ -196,7 +196,7 @@ async def test_one_last_read_after_the_close_misses_nothing(driver: Driver) -> N
 
 
 async def test_hidden_frames_are_passed_over_before_counting(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     for n in range(4):
         await append(driver, held, *[live()] * 5)
         await append(driver, held, frame(b"%d" % n))
@@ -214,7 +214,7 @@ async def test_hidden_frames_are_passed_over_before_counting(driver: Driver) -> 
 async def test_a_filtered_tail_neither_spins_nor_loses_its_place(
     driver: Driver, waits: Waits
 ) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     hidden = "exclude_best_effort"
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         waiting = group.create_task(
@@ -243,7 +243,7 @@ async def test_a_thousand_tails_cost_neither_threads_nor_connections(
 ) -> None:
     engine = engine_on(backend, limits=Limits(stream_ops=1_000))
     many = Driver(engine, driver.clock, TimerSweep(engine))
-    held = [(await driver.started()).held for _ in range(10)]
+    held = [(await driver.started()).proof for _ in range(10)]
     threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         tails = [
@@ -267,7 +267,7 @@ async def test_a_thousand_tails_cost_neither_threads_nor_connections(
 
 
 async def test_only_so_many_reads_and_tails_at_once(driver: Driver, waits: Waits) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     own = held.execution_id
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         tails = [group.create_task(tail(driver, own, block_ms=30_000)) for _ in range(64)]
@@ -298,7 +298,7 @@ async def test_a_mistake_takes_no_permit(driver: Driver) -> None:
 
 
 async def test_a_shutdown_ends_tails_and_takes_no_more(driver: Driver, waits: Waits) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     (last,) = await append(driver, held, frame())
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         tails = [

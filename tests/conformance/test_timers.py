@@ -11,10 +11,10 @@ from flowfabric.config import DutyFilter
 from flowfabric.core.due import DueContext, on_due
 from flowfabric.core.plan import Plan, Refused
 from flowfabric.duties import sweep as sweep_module
+from flowfabric.duties.result import DutyResult
 from flowfabric.duties.sweep import MOST_PAGES, PAGE, TimerSweep
-from flowfabric.duties.tally import Tally
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import Bug
 from flowfabric.operations.executions import GrantOrder, Submission
 from flowfabric.operations.workers import Registration
@@ -30,11 +30,11 @@ GPU = {"routing_requirements": {"required_capabilities": ["gpu"]}}
 Setup = Callable[[Driver], Awaitable[str]]
 
 
-async def sweep_twice(engine: Engine) -> Tally:
+async def sweep_twice(engine: Engine) -> DutyResult:
     """Two sweeps at the same time, as two servers would; what they did together."""
-    total = Tally()
-    for tally in await asyncio.gather(TimerSweep(engine).visit(), TimerSweep(engine).visit()):
-        total.counts.update(tally.counts)
+    total = DutyResult()
+    for result in await asyncio.gather(TimerSweep(engine).visit(), TimerSweep(engine).visit()):
+        total.counts.update(result.counts)
     return total
 
 
@@ -58,7 +58,7 @@ async def _delayed(driver: Driver) -> str:
 
 
 async def _paused(driver: Driver) -> str:
-    held = (await driver.take(await driver.submit())).held
+    held = (await driver.take(await driver.submit())).proof
     await driver.engine.outcomes.delay(held, for_ms=SOON_MS)
     return held.execution_id
 
@@ -137,8 +137,8 @@ async def test_each_instant_fires_once_with_two_sweeps_running(
     assert (await sweep_twice(driver.engine)).counts == {}
     assert await driver.record(execution_id) == before
     driver.clock.advance(1)
-    tally = await sweep_twice(driver.engine)
-    assert (tally.of(duty), tally.total("error")) == (1, 0)
+    result = await sweep_twice(driver.engine)
+    assert (result.of(duty), result.total("error")) == (1, 0)
     record = await driver.record(execution_id)
     assert f"{record.state}/{record.reason}" == after
     assert record.next == following
@@ -152,8 +152,8 @@ async def test_each_instant_fires_once_with_two_sweeps_running(
 async def test_a_deadline_fires_in_every_live_state(driver: Driver, situation: str) -> None:
     held = await driver.reach(situation, deadline_at=driver.clock() + 2_000)
     driver.clock.advance(2_000)
-    tally = await sweep_twice(driver.engine)
-    assert (tally.of("execution_deadline"), tally.total("error")) == (1, 0)
+    result = await sweep_twice(driver.engine)
+    assert (result.of("execution_deadline"), result.total("error")) == (1, 0)
     assert (await driver.record(held.execution_id)).state == "expired"
     assert await driver.completions() == [(held.execution_id, "expired")]
 
@@ -163,10 +163,10 @@ async def test_a_deadline_fires_in_every_live_state(driver: Driver, situation: s
 
 async def test_a_deadline_beats_everything_else_that_is_due(driver: Driver) -> None:
     late = driver.clock() + 50_000
-    held = (await driver.started(policy=TIMED, deadline_at=late)).held
+    held = (await driver.started(policy=TIMED, deadline_at=late)).proof
     driver.clock.advance(100_000)
-    tally = await driver.sweep()
-    assert tally.of("execution_deadline") == 1
+    result = await driver.sweep()
+    assert result.of("execution_deadline") == 1
     record = await driver.record(held.execution_id)
     assert (record.state, record.failure_reason) == ("expired", "execution_deadline")
 
@@ -175,7 +175,7 @@ async def test_after_an_outage_a_dead_worker_s_attempt_is_lost_not_timed_out(
     driver: Driver,
 ) -> None:
     await driver.submit(policy={"timeout_policy": {"attempt_timeout_ms": 60_000}})
-    held = (await driver.claim(lease_ms=30_000)).held
+    held = (await driver.claim(lease_ms=30_000)).proof
     driver.clock.advance(600_000)
     assert (await driver.sweep()).of("lease_expiry") == 1
     record = await driver.record(held.execution_id)
@@ -186,7 +186,7 @@ async def test_after_an_outage_a_dead_worker_s_attempt_is_lost_not_timed_out(
 
 async def test_an_attempt_out_of_time_before_its_lease_is_timed_out(driver: Driver) -> None:
     await driver.submit(policy=TIMED)
-    held = (await driver.claim(lease_ms=30_000)).held
+    held = (await driver.claim(lease_ms=30_000)).proof
     driver.clock.advance(600_000)
     assert (await driver.sweep()).of("attempt_timeout") == 1
     assert (await driver.record(held.execution_id)).state == "expired"
@@ -194,7 +194,7 @@ async def test_an_attempt_out_of_time_before_its_lease_is_timed_out(driver: Driv
 
 async def test_of_equal_instants_the_lease_comes_first(driver: Driver) -> None:
     await driver.submit(policy=TIMED)
-    held = (await driver.claim(lease_ms=SOON_MS)).held
+    held = (await driver.claim(lease_ms=SOON_MS)).proof
     assert (await driver.pass_time(SOON_MS)).of("lease_expiry") == 1
     assert (await driver.record(held.execution_id)).state == "lost"
 
@@ -211,30 +211,30 @@ async def test_a_renewed_lease_is_never_marked(driver: Driver) -> None:
     assert (await driver.record(held.execution_id)).state == "active"
 
 
-async def _renew(driver: Driver, held: Held) -> None:
+async def _renew(driver: Driver, held: LeaseProof) -> None:
     await driver.engine.leases.renew(held, 99_000)
 
 
-async def _take_over(driver: Driver, held: Held) -> None:
+async def _take_over(driver: Driver, held: LeaseProof) -> None:
     await driver.engine.leases.revoke(held.execution_id)
     await driver.claim()
 
 
-async def _hand_on(driver: Driver, held: Held) -> None:
+async def _hand_on(driver: Driver, held: LeaseProof) -> None:
     await driver.engine.outcomes.delay(held, for_ms=0)
     await driver.claim()
 
 
-async def _finish(driver: Driver, held: Held) -> None:
+async def _finish(driver: Driver, held: LeaseProof) -> None:
     await driver.engine.outcomes.complete(held)
 
 
 @pytest.mark.parametrize("change", [_renew, _take_over, _hand_on, _finish])
 async def test_what_changed_between_reading_and_applying_is_left_alone(
-    driver: Driver, change: Callable[[Driver, Held], Awaitable[None]]
+    driver: Driver, change: Callable[[Driver, LeaseProof], Awaitable[None]]
 ) -> None:
     """A sweep that was slow decided from a version that is no more."""
-    held = (await driver.started(policy=TIMED)).held
+    held = (await driver.started(policy=TIMED)).proof
     driver.clock.advance(SOON_MS)
     backend = driver.engine.deps.store.backend
     page = await backend.due(100)
@@ -259,7 +259,7 @@ async def test_a_reclaimed_execution_has_a_fresh_time_limit(driver: Driver) -> N
 
 
 async def test_a_paused_attempt_s_clock_stands_still(driver: Driver) -> None:
-    held = (await driver.started(policy=TIMED)).held
+    held = (await driver.started(policy=TIMED)).proof
     driver.clock.advance(600)
     await driver.engine.outcomes.delay(held, for_ms=0)
     assert (await driver.pass_time(600_000)).counts == {}
@@ -331,9 +331,9 @@ async def test_entries_that_stay_due_do_not_hide_those_behind_them(
         await driver.submit(delay_until=driver.clock() + 1, namespace="other")
     mine = await driver.submit(delay_until=driver.clock() + 2)
     driver.clock.advance(5)
-    tally = await TimerSweep(engine, DutyFilter(namespace="default")).visit()
-    assert tally.of("delayed_promoter") == 1
-    assert tally.of("timer_sweep", "skipped") == 200
+    result = await TimerSweep(engine, DutyFilter(namespace="default")).visit()
+    assert result.of("delayed_promoter") == 1
+    assert result.of("timer_sweep", "skipped") == 200
     assert (await driver.record(mine)).state == "waiting"
 
 
@@ -354,7 +354,7 @@ async def test_a_killed_worker_s_task_runs_again_without_an_operator(driver: Dri
     await driver.pass_time(10_000)
     alive = await driver.claim(worker_instance_id="pool-2")
     assert alive.execution_id == dead.execution_id
-    await driver.engine.outcomes.complete(alive.held)
+    await driver.engine.outcomes.complete(alive.proof)
     assert await driver.completions() == [(dead.execution_id, "success")]
 
 
@@ -390,9 +390,9 @@ async def test_an_item_that_always_fails_is_left_alone_for_a_while(
     for _ in range(30):
         other = await driver.submit(delay_until=driver.clock() + 1)
         driver.clock.advance(1)
-        tally = await sweep.visit()
-        failures.append(tally.of("delayed_promoter", "error"))
-        assert tally.of("delayed_promoter") == 1
+        result = await sweep.visit()
+        failures.append(result.of("delayed_promoter", "error"))
+        assert result.of("delayed_promoter") == 1
         assert (await driver.record(other)).state == "waiting"
     assert failures == ([1] * 3 + [0] * 10) * 2 + [1] * 3 + [0]
     assert "persistent failure" in caplog.text

@@ -20,7 +20,7 @@ from flowfabric.core.rules.signals import Accepted, Duplicate
 from flowfabric.core.suspend_outcomes import Issued, Satisfied, Suspended
 from flowfabric.core.suspension_documents import waitpoint_in, write_document
 from flowfabric.core.suspensions import Waitpoint
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import (
     AlreadySatisfied,
     ExecutionNotActive,
@@ -90,7 +90,7 @@ async def send(driver: Driver, execution_id: str, at: Issued, name: str = "go") 
 
 
 async def use(
-    driver: Driver, held: Held, at: Issued, condition: Condition = GO, **fields: Any
+    driver: Driver, held: LeaseProof, at: Issued, condition: Condition = GO, **fields: Any
 ) -> Suspended | Satisfied:
     binding = UsePending(at.waitpoint_id)
     return await try_suspend(driver, held, condition, waitpoints=(binding,), **fields)
@@ -101,7 +101,7 @@ async def use(
 
 async def test_a_pending_waitpoint_leaves_the_lease_alone(driver: Driver) -> None:
     claimed = await driver.started()
-    made = await pending(driver, claimed.held, 5_000)
+    made = await pending(driver, claimed.proof, 5_000)
     assert made.waitpoint_key == f"wpk:{made.waitpoint_id}"
     record = await driver.record(claimed.execution_id)
     assert (record.state, record.lease_id) == ("active", claimed.record.lease_id)
@@ -166,7 +166,7 @@ _REFUSALS: dict[str, type[FlowFabricError]] = {
 @pytest.mark.parametrize("situation", [each for each in EVERYWHERE if each != "active"])
 async def test_only_a_holder_makes_one(driver: Driver, situation: str) -> None:
     held = await driver.reach(situation)
-    holder = held if held.lease_id else Held(held.execution_id, stranger(), 1, stranger())
+    holder = held if held.lease_id else LeaseProof(held.execution_id, stranger(), 1, stranger())
     with refused(_REFUSALS.get(situation, ExecutionNotActive)):
         await pending(driver, holder)
 
@@ -174,7 +174,7 @@ async def test_only_a_holder_makes_one(driver: Driver, situation: str) -> None:
 async def test_who_may_make_one_is_asked_in_order(driver: Driver) -> None:
     held = await driver.reach("active")
     made = await pending(driver, held)
-    cases: list[tuple[Held, type[FlowFabricError]]] = [
+    cases: list[tuple[LeaseProof, type[FlowFabricError]]] = [
         (await driver.nowhere(), ExecutionNotFound),
         (unfenced(held.execution_id), FenceRequired),
         (fenced(held, lease_id=""), PartialFenceTriple),
@@ -194,16 +194,16 @@ async def test_an_open_waitpoint_keeps_its_id_and_a_closed_one_gives_it_away(
 ) -> None:
     claimed = await driver.started()
     own = claimed.execution_id
-    made = await pending(driver, claimed.held, 5_000)
+    made = await pending(driver, claimed.proof, 5_000)
     await send(driver, own, made)
     with refused(WaitpointAlreadyExists):
-        await pending(driver, claimed.held, waitpoint_id=made.waitpoint_id)
+        await pending(driver, claimed.proof, waitpoint_id=made.waitpoint_id)
     driver.clock.advance(5_000)
-    again = await pending(driver, claimed.held, 5_000, waitpoint_id=made.waitpoint_id)
+    again = await pending(driver, claimed.proof, 5_000, waitpoint_id=made.waitpoint_id)
     assert again.waitpoint_token != made.waitpoint_token
     kept = await stored(driver, own, made.waitpoint_id)
     assert (kept.expires_at, kept.signal_count) == (driver.clock() + 5_000, 0)
-    outcome = await use(driver, claimed.held, again)
+    outcome = await use(driver, claimed.proof, again)
     assert isinstance(outcome, Suspended), "signals of the closed one are not its own"
 
 
@@ -219,7 +219,7 @@ async def test_without_a_signing_key_none_is_made(driver: Driver) -> None:
 
 async def test_an_early_signal_is_kept_in_every_live_state(driver: Driver) -> None:
     claimed = await driver.started(policy=RETRIES)
-    own, made = claimed.execution_id, await pending(driver, claimed.held, 600_000)
+    own, made = claimed.execution_id, await pending(driver, claimed.proof, 600_000)
     states = []
 
     async def expect() -> None:
@@ -227,7 +227,7 @@ async def test_an_early_signal_is_kept_in_every_live_state(driver: Driver) -> No
         states.append((await driver.record(own)).state)
 
     await expect()
-    await driver.engine.outcomes.delay(claimed.held, for_ms=1_000)
+    await driver.engine.outcomes.delay(claimed.proof, for_ms=1_000)
     await expect()
     await driver.pass_time(1_000)
     await expect()
@@ -251,7 +251,7 @@ async def test_an_early_signal_is_kept_in_every_live_state(driver: Driver) -> No
 
 async def test_a_buffered_signal_is_told_apart_from_its_repeat(driver: Driver) -> None:
     claimed = await driver.started()
-    made = await pending(driver, claimed.held)
+    made = await pending(driver, claimed.proof)
     request = signal_to(claimed.execution_id, made, idempotency_key="k")
     await driver.engine.signals.deliver_signal(request)
     again = await driver.engine.signals.deliver_signal(request)
@@ -261,7 +261,7 @@ async def test_a_buffered_signal_is_told_apart_from_its_repeat(driver: Driver) -
 
 async def test_past_its_end_a_pending_waitpoint_takes_nothing(driver: Driver) -> None:
     claimed = await driver.started()
-    own, made = claimed.execution_id, await pending(driver, claimed.held, 5_000)
+    own, made = claimed.execution_id, await pending(driver, claimed.proof, 5_000)
     driver.clock.advance(4_999)
     assert await send(driver, own, made, "x") == BUFFERED
     driver.clock.advance(1)
@@ -288,11 +288,11 @@ async def test_signals_that_came_early_may_be_all_that_was_waited_for(
     driver: Driver, condition: Condition, sent: list[str]
 ) -> None:
     claimed = await driver.started()
-    own, made = claimed.execution_id, await pending(driver, claimed.held, waitpoint_key="k")
+    own, made = claimed.execution_id, await pending(driver, claimed.proof, waitpoint_key="k")
     for name in sent:
         await send(driver, own, made, name)
     before = await driver.record(own)
-    outcome = await use(driver, claimed.held, made, condition)
+    outcome = await use(driver, claimed.proof, made, condition)
     assert isinstance(outcome, Satisfied)
     counted = [name for name in sent if name not in ("no", "x")]
     assert [one.signal_name for one in outcome.signals] == counted
@@ -305,42 +305,42 @@ async def test_signals_that_came_early_may_be_all_that_was_waited_for(
     assert (kept.satisfied_at, kept.closed_at) == (driver.clock(), driver.clock())
     assert kept.matched_signal_count == len(counted)
     assert "susp" not in await documents(driver, own)
-    await driver.engine.outcomes.complete(claimed.held)
+    await driver.engine.outcomes.complete(claimed.proof)
 
 
 async def test_a_strict_suspend_raises_when_nothing_has_to_wait(driver: Driver) -> None:
     claimed = await driver.started()
-    made = await pending(driver, claimed.held)
+    made = await pending(driver, claimed.proof)
     await send(driver, claimed.execution_id, made)
     with refused(AlreadySatisfied):
         asked = order(waitpoints=(UsePending(made.waitpoint_id),))
-        await driver.engine.suspensions.suspend(claimed.held, asked)
+        await driver.engine.suspensions.suspend(claimed.proof, asked)
     assert (await driver.record(claimed.execution_id)).state == "active"
 
 
 @pytest.mark.parametrize("name", ["idempotency_key", "op", "suspension_id"])
 async def test_a_repeat_is_told_that_nothing_had_to_wait(driver: Driver, name: str) -> None:
     claimed = await driver.started()
-    made = await pending(driver, claimed.held)
+    made = await pending(driver, claimed.proof)
     await send(driver, claimed.execution_id, made)
     fields: dict[str, Any] = {name: stranger()}
-    first = await use(driver, claimed.held, made, **fields)
-    again = await use(driver, claimed.held, made, **fields)
+    first = await use(driver, claimed.proof, made, **fields)
+    again = await use(driver, claimed.proof, made, **fields)
     assert isinstance(first, Satisfied)
     assert again == first
     with refused(WaitpointNotPending):
-        await use(driver, claimed.held, made)
+        await use(driver, claimed.proof, made)
 
 
 async def test_what_came_early_counts_when_it_is_not_enough(driver: Driver) -> None:
     claimed = await driver.started()
-    own, made = claimed.execution_id, await pending(driver, claimed.held, 5_000)
+    own, made = claimed.execution_id, await pending(driver, claimed.proof, 5_000)
     for name in ("x", "a"):
         driver.clock.advance(1)
         await send(driver, own, made, name)
     accepted_at = driver.clock()
     driver.clock.advance(1)
-    outcome = await use(driver, claimed.held, made, signal_set("a", "b"), timeout_ms=9_000)
+    outcome = await use(driver, claimed.proof, made, signal_set("a", "b"), timeout_ms=9_000)
     assert isinstance(outcome, Suspended)
     assert outcome.details.waitpoints == (made,)
     paused = Paused(driver, claimed, outcome.details)
@@ -367,53 +367,53 @@ async def test_what_came_early_counts_when_it_is_not_enough(driver: Driver) -> N
 
 async def test_an_activated_waitpoint_outlives_its_old_end(driver: Driver) -> None:
     claimed = await driver.started()
-    made = await pending(driver, claimed.held, 5_000)
-    await use(driver, claimed.held, made)
-    tally = await driver.pass_time(60_000)
-    assert tally.of("pending_wp_expiry") == 0
+    made = await pending(driver, claimed.proof, 5_000)
+    await use(driver, claimed.proof, made)
+    result = await driver.pass_time(60_000)
+    assert result.of("pending_wp_expiry") == 0
     assert await send(driver, claimed.execution_id, made) == "resume_condition_satisfied"
 
 
 async def test_the_timer_goes_on_with_the_ones_that_are_left(driver: Driver) -> None:
     claimed = await driver.started()
-    first = await pending(driver, claimed.held, 1_000)
-    await pending(driver, claimed.held, 7_000)
-    await use(driver, claimed.held, first)
+    first = await pending(driver, claimed.proof, 1_000)
+    await pending(driver, claimed.proof, 7_000)
+    await use(driver, claimed.proof, first)
     record = await driver.record(claimed.execution_id)
     assert record.pending_until == driver.clock() + 7_000
 
 
 async def test_a_used_or_closed_waitpoint_is_not_pending(driver: Driver) -> None:
     claimed = await driver.started()
-    own, made = claimed.execution_id, await pending(driver, claimed.held)
+    own, made = claimed.execution_id, await pending(driver, claimed.proof)
     await driver.engine.waitpoints.close_waitpoint(own, made.waitpoint_id)
     with refused(WaitpointNotPending):
-        await use(driver, claimed.held, made)
+        await use(driver, claimed.proof, made)
     paused = await pause_claimed(driver, claimed)
     await paused.signal()
     again = await paused.resumed()
     with refused(WaitpointNotPending):
-        await use(driver, again.held, paused.at())
+        await use(driver, again.proof, paused.at())
 
 
 async def test_what_cannot_be_used_is_told_in_order(driver: Driver) -> None:
     claimed = await driver.started(policy=RETRIES)
-    own, made = claimed.execution_id, await pending(driver, claimed.held, 50_000)
+    own, made = claimed.execution_id, await pending(driver, claimed.proof, 50_000)
     with refused(WaitpointNotFound):
         other = Issued(stranger(), "", made.waitpoint_token)
-        await use(driver, claimed.held, other)
+        await use(driver, claimed.proof, other)
     with refused(StaleLease):
-        await use(driver, fenced(claimed.held, lease_epoch=7), made)
-    await driver.engine.outcomes.fail(claimed.held, TRANSIENT)
+        await use(driver, fenced(claimed.proof, lease_epoch=7), made)
+    await driver.engine.outcomes.fail(claimed.proof, TRANSIENT)
     await driver.pass_time(500)
     second = await driver.claim()
     with refused(InvalidWaitpointForExecution):
-        await use(driver, second.held, made)
-    fresh = await pending(driver, second.held, 5_000)
+        await use(driver, second.proof, made)
+    fresh = await pending(driver, second.proof, 5_000)
     driver.clock.advance(5_000)
     for _ in range(2):
         with refused(PendingWaitpointExpired):
-            await use(driver, second.held, fresh)
+            await use(driver, second.proof, fresh)
         await driver.sweep()
     assert (await driver.record(own)).state == "active"
 
@@ -434,30 +434,30 @@ async def test_a_waitpoint_without_a_token_cannot_be_used(driver: Driver) -> Non
     )
     with refused(WaitpointNotTokenBound):
         asked = order(waitpoints=(UsePending(bare),))
-        await driver.engine.suspensions.suspend(claimed.held, asked)
+        await driver.engine.suspensions.suspend(claimed.proof, asked)
     page = await driver.engine.waitpoints.list_pending_waitpoints(own)
     assert page.items == []
 
 
 async def test_a_pending_waitpoint_stands_alone(driver: Driver) -> None:
     claimed = await driver.started()
-    made = await pending(driver, claimed.held, waitpoint_key="a")
+    made = await pending(driver, claimed.proof, waitpoint_key="a")
     bindings = (UsePending(made.waitpoint_id), Fresh("", "b"))
     with refused(UsePendingWithExtrasUnsupported):
-        await try_suspend(driver, claimed.held, composite(all_of("a", "b")), waitpoints=bindings)
+        await try_suspend(driver, claimed.proof, composite(all_of("a", "b")), waitpoints=bindings)
     with refused(StaleLease):
-        stale = fenced(claimed.held, lease_id=stranger())
+        stale = fenced(claimed.proof, lease_id=stranger())
         await try_suspend(driver, stale, composite(all_of("a", "b")), waitpoints=bindings)
 
 
 async def test_the_key_of_a_pending_waitpoint_must_be_the_conditions(driver: Driver) -> None:
     claimed = await driver.started()
-    made = await pending(driver, claimed.held, waitpoint_key="a")
+    made = await pending(driver, claimed.proof, waitpoint_key="a")
     with refused(InvalidInput, "referenced_waitpoint_key_missing_binding: b"):
-        await use(driver, claimed.held, made, single("b"))
+        await use(driver, claimed.proof, made, single("b"))
     with refused(InvalidInput, "referenced_waitpoint_key_missing_binding: b"):
-        await use(driver, claimed.held, made, composite(all_of("a", "b")))
-    assert isinstance(await use(driver, claimed.held, made, single("a")), Suspended)
+        await use(driver, claimed.proof, made, composite(all_of("a", "b")))
+    assert isinstance(await use(driver, claimed.proof, made, single("a")), Suspended)
 
 
 # ---- expiry by the timer
@@ -466,10 +466,10 @@ async def test_the_key_of_a_pending_waitpoint_must_be_the_conditions(driver: Dri
 async def test_the_timer_closes_what_nobody_used(driver: Driver) -> None:
     claimed = await driver.started()
     own = claimed.execution_id
-    early = await pending(driver, claimed.held, 1_000)
-    late = await pending(driver, claimed.held, 8_000)
-    tally = await driver.pass_time(1_000)
-    assert tally.of("pending_wp_expiry") == 1
+    early = await pending(driver, claimed.proof, 1_000)
+    late = await pending(driver, claimed.proof, 8_000)
+    result = await driver.pass_time(1_000)
+    assert result.of("pending_wp_expiry") == 1
     gone, left = [await stored(driver, own, one.waitpoint_id) for one in (early, late)]
     assert (gone.state, gone.close_reason, gone.closed_at) == (
         "closed",
@@ -486,7 +486,7 @@ async def test_the_timer_closes_what_nobody_used(driver: Driver) -> None:
 
 async def test_the_timer_reaches_a_waitpoint_in_every_live_state(driver: Driver) -> None:
     claimed = await driver.started()
-    made = await pending(driver, claimed.held, 1_000)
+    made = await pending(driver, claimed.proof, 1_000)
     paused = await pause_claimed(driver, claimed)
     assert (await driver.pass_time(1_000)).of("pending_wp_expiry") == 1
     kept = await stored(driver, paused.execution_id, made.waitpoint_id)
@@ -499,12 +499,12 @@ async def test_the_timer_reaches_a_waitpoint_in_every_live_state(driver: Driver)
 
 async def test_a_holder_closes_what_it_does_not_need(driver: Driver) -> None:
     claimed = await driver.started()
-    own, made = claimed.execution_id, await pending(driver, claimed.held)
+    own, made = claimed.execution_id, await pending(driver, claimed.proof)
     close = driver.engine.waitpoints.close_waitpoint
     with refused(StaleLease):
-        await close(own, made.waitpoint_id, held=fenced(claimed.held, lease_epoch=3))
-    assert await close(own, made.waitpoint_id, held=claimed.held) == "closed"
-    assert await close(own, made.waitpoint_id, held=claimed.held) == "already_closed"
+        await close(own, made.waitpoint_id, proof=fenced(claimed.proof, lease_epoch=3))
+    assert await close(own, made.waitpoint_id, proof=claimed.proof) == "closed"
+    assert await close(own, made.waitpoint_id, proof=claimed.proof) == "already_closed"
     kept = await stored(driver, own, made.waitpoint_id)
     assert (kept.state, kept.close_reason, kept.closed_at) == (
         "closed",
@@ -578,7 +578,7 @@ async def listed(driver: Driver, execution_id: str, **fields: Any) -> list[OpenW
 @proves(Signals.list_pending_waitpoints)
 async def test_open_waitpoints_are_listed_without_their_tokens(driver: Driver) -> None:
     claimed = await driver.started()
-    early = await pending(driver, claimed.held, 5_000)
+    early = await pending(driver, claimed.proof, 5_000)
     driver.clock.advance(10)
     paused = await pause_claimed(driver, claimed, signal_set("a", "b"), timeout_ms=800)
     shown = {one.waitpoint_id: one for one in await listed(driver, claimed.execution_id)}
@@ -621,7 +621,7 @@ async def test_the_names_that_are_waited_for_are_shown(
 
 async def test_a_page_is_filled_and_goes_on_behind_an_id(driver: Driver) -> None:
     claimed = await driver.started()
-    made = [await pending(driver, claimed.held) for _ in range(7)]
+    made = [await pending(driver, claimed.proof) for _ in range(7)]
     gone = made.pop()
     own = claimed.execution_id
     await driver.engine.waitpoints.close_waitpoint(own, gone.waitpoint_id)

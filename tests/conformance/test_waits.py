@@ -46,14 +46,14 @@ async def test_a_wait_ends_with_the_execution(
             group.create_task(until_final(one.execution_id, 30_000)) for one in (good, good, bad)
         ]
         await seen.reach(3)
-        await outcomes.complete(good.held)
-        await outcomes.fail(bad.held, Failure("x", "permanent"))
+        await outcomes.complete(good.proof)
+        await outcomes.fail(bad.proof, Failure("x", "permanent"))
     assert [task.result() for task in waiting] == ["completed", "completed", "failed"]
 
 
 async def test_what_has_ended_is_not_waited_for(driver: Driver) -> None:
     started = await driver.started()
-    await driver.engine.outcomes.complete(started.held)
+    await driver.engine.outcomes.complete(started.proof)
     async with asyncio.timeout(SOON_S):
         state = await driver.engine.waits.until_final(started.execution_id, 30_000)
     assert state == "completed"
@@ -91,7 +91,7 @@ async def test_a_call_is_answered_by_the_end_and_looks_once(
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         calling = group.create_task(driver.engine.waits.call(Submission(kind="work"), WITH_RESULT))
         claimed = await driver.engine.claims.claim(PATIENT)
-        await driver.engine.outcomes.complete(claimed[0].held, b"done")
+        await driver.engine.outcomes.complete(claimed[0].proof, b"done")
     seen = calling.result()
     assert (seen.record.state, seen.result) == ("completed", b"done")
     assert looks == [seen.record.execution_id]
@@ -105,14 +105,14 @@ async def test_an_end_nobody_heard_is_found_by_a_look(
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         calling = group.create_task(driver.engine.waits.call(Submission(kind="work")))
         claimed = await driver.engine.claims.claim(PATIENT)
-        await driver.engine.outcomes.complete(claimed[0].held)
+        await driver.engine.outcomes.complete(claimed[0].proof)
     assert calling.result().record.state == "completed"
 
 
 async def test_a_call_under_a_key_waits_for_what_the_key_stands_for(driver: Driver) -> None:
     asked = Submission(kind="work", idempotency_key="once", policy={"dedup_window_ms": 60_000})
     first = await driver.engine.executions.create(asked)
-    await driver.engine.outcomes.complete((await driver.claim()).held)
+    await driver.engine.outcomes.complete((await driver.claim()).proof)
     async with asyncio.timeout(SOON_S):
         seen = await driver.engine.waits.call(asked)
     assert (seen.record.execution_id, seen.record.state) == (first.execution_id, "completed")
@@ -133,7 +133,7 @@ async def test_a_page_of_the_log_is_read_without_waiting(driver: Driver) -> None
     for namespace in ("alpha", "beta"):
         own = await driver.submit(namespace=namespace)
         claimed = await driver.take(own)
-        await driver.engine.outcomes.complete(claimed.held)
+        await driver.engine.outcomes.complete(claimed.proof)
         ids.append(own)
     page = await events.read_events(asked)
     told = [one.execution_id for one in page.items if isinstance(one, CompletionEvent)]
@@ -153,7 +153,7 @@ async def test_a_page_of_the_log_is_awaited_until_something_asked_for_is_logged(
     asked = EventQuery(families="completion", cursor=start, wait_ms=20_000)
     waiting = asyncio.create_task(events.read_events(asked))
     own = await driver.submit()
-    await driver.engine.outcomes.complete((await driver.take(own)).held)
+    await driver.engine.outcomes.complete((await driver.take(own)).proof)
     async with asyncio.timeout(20):
         (event,) = (await waiting).items
     assert isinstance(event, CompletionEvent)
@@ -183,7 +183,7 @@ async def test_a_page_of_the_log_checks_what_is_asked(
 
 
 async def test_a_follower_takes_no_permit_of_the_tails(driver: Driver) -> None:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     await append(driver, held, frame(b"a"))
     streams = driver.engine.streams
     before = streams.permits.taken

@@ -14,7 +14,7 @@ from flowfabric.core.suspension_documents import read_signal, suspension_in
 from flowfabric.core.suspensions import Signal, Suspension
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.claims import Claimed
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.engine.signals import ApprovalRequest, SignalRequest
 from flowfabric.engine.waitpoints import PendingRequest
 from flowfabric.operations.attempts import SuspendOrder
@@ -47,8 +47,8 @@ class Paused(msgspec.Struct, frozen=True):
         return self.claimed.execution_id
 
     @property
-    def held(self) -> Held:
-        return self.claimed.held
+    def held(self) -> LeaseProof:
+        return self.claimed.proof
 
     def at(self, key: str = "") -> Issued:
         """The waitpoint with this key; the primary one when none is named."""
@@ -119,17 +119,19 @@ async def pause(driver: Driver, condition: Condition = GO, **fields: Any) -> Pau
 async def pause_claimed(
     driver: Driver, claimed: Claimed, condition: Condition = GO, **fields: Any
 ) -> Paused:
-    outcome = await driver.engine.suspensions.suspend(claimed.held, order(condition, **fields))
+    outcome = await driver.engine.suspensions.suspend(claimed.proof, order(condition, **fields))
     return Paused(driver, claimed, outcome.details)
 
 
 async def try_suspend(
-    driver: Driver, held: Held, condition: Condition = GO, **fields: Any
+    driver: Driver, held: LeaseProof, condition: Condition = GO, **fields: Any
 ) -> Suspended | Satisfied:
     return await driver.engine.suspensions.try_suspend(held, order(condition, **fields))
 
 
-async def pending(driver: Driver, held: Held, expires_in_ms: int = 60_000, **fields: Any) -> Issued:
+async def pending(
+    driver: Driver, held: LeaseProof, expires_in_ms: int = 60_000, **fields: Any
+) -> Issued:
     """A waitpoint handed out before anybody waits at it."""
     request = PendingRequest(expires_in_ms=expires_in_ms, **fields)
     return await driver.engine.waitpoints.create_pending_waitpoint(held, request)

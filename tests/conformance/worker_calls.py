@@ -3,7 +3,7 @@
 from typing import Any
 
 from flowfabric.engine import Engine
-from flowfabric.engine.leased import Proof
+from flowfabric.engine.lease_proof import Fenced
 from flowfabric.operations.attempts import HeldAttempts
 from flowfabric.operations.declaration import AsyncCalls
 from flowfabric.operations.workers import (
@@ -40,7 +40,7 @@ def finish(claim: Claim, outcome: Ending | None = None, op: str = "op", **change
     return Finish(**(fence(claim) | changes), op=op, outcome=outcome or Complete())
 
 
-def renewal(proof: Proof) -> Renewal:
+def renewal(proof: Fenced) -> Renewal:
     """A lease to keep, as its holder would name it from another process."""
     return Renewal(
         execution_id=proof.execution_id,

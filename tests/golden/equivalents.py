@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Final
 
 _HELD_UP: Final = "any((counts.get(name) for name in held_up))"
-_UNCOVERED: Final = "record.state not in covered_states(flow)"
+_NOT_CANCELLED: Final = "record.state not in states_to_cancel(flow)"
 _NO_KEY: Final = "not new.record.idempotency_key"
 _NO_WINDOW: Final = "new.dedup_window_ms"
 # By reason: functions, and what is changed in them.
@@ -30,7 +30,7 @@ _REASONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "core.events.is_kept": ("'' -> '!'", "'' -> '!'")
     },
     "of two equal instants either is the first": {
-        "core.step.settled_record": ("instant < due_at -> instant <= due_at",)
+        "core.transition.changed_record": ("instant < due_at -> instant <= due_at",)
     },
     "no key is never asked for, and one whose window is over is free": {
         "core.idempotency.new_entry": (
@@ -55,11 +55,11 @@ _REASONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     },
     "a view shows members in its state, and a flow is there while it has work": {
         "core.flow_cancel._cancel": (
-            f"record is None or {_UNCOVERED} -> record is None and {_UNCOVERED}",
+            f"record is None or {_NOT_CANCELLED} -> record is None and {_NOT_CANCELLED}",
             "False -> True",
             "False -> True",
         ),
-        "core.flow_cancel.cancel_covered": ("0 -> 1",),
+        "core.flow_cancel.cancel_members": ("0 -> 1",),
         "core.flow_cancel.go_on_with": (
             "rows.flow(flow.flow_id) or flow -> rows.flow(flow.flow_id) and flow",
         ),

@@ -14,7 +14,7 @@ from flowfabric.core import (
     members,
     retention,
     states,
-    step,
+    transition,
 )
 from flowfabric.errors import FlowFabricError
 from tests.golden.case import FEW, SOME, Case, Counted, Make, read_log, row
@@ -104,7 +104,7 @@ def _move_member(draw: Inputs) -> Case:
 
     def expect() -> graph.Flow:
         rows = _OneFlow(flow)
-        members.move_member(rows, step.Step(first, after))  # type: ignore[arg-type]
+        members.move_member(rows, transition.Transition(first, after))  # type: ignore[arg-type]
         return rows.stored
 
     given = _flow_given(flow, row(first) if first else False, row(after))
@@ -136,11 +136,13 @@ def _explain_create(draw: Inputs) -> Case:
     )
 
 
-def _is_covered(draw: Inputs) -> Case:
+def _is_cancelled_by_flow(draw: Inputs) -> Case:
     flow = draw.flow()
     one = _replace(draw.record(), flow_id=flow.flow_id)
     return Case(
-        "is_covered", _flow_given(flow, row(one)), lambda: graph.is_covered(flow, one.state)
+        "is_cancelled_by_flow",
+        _flow_given(flow, row(one)),
+        lambda: graph.is_cancelled_by_flow(flow, one.state),
     )
 
 
@@ -197,8 +199,8 @@ def _end_counts(draw: Inputs) -> Case:
 MAKES: Final[tuple[Counted, ...]] = (
     (_public_state, SOME),
     (_flow_case("live_members", graph.live_members), FEW),
-    (_flow_case("covered_states", lambda flow: list(graph.covered_states(flow))), FEW),
-    (_flow_case("covered_members", graph.covered_members), SOME),
+    (_flow_case("states_to_cancel", lambda flow: list(graph.states_to_cancel(flow))), FEW),
+    (_flow_case("members_to_cancel", graph.members_to_cancel), SOME),
     (_flow_case("has_work", graph.has_work), FEW),
     (_flow_case("flow_due_at", lambda flow: graph.flow_due_at(flow, NOW)), SOME),
     (_flow_case("is_over", graph.is_over), SOME),
@@ -208,7 +210,7 @@ MAKES: Final[tuple[Counted, ...]] = (
     (_move_member, SOME),
     (_finish_flow, SOME),
     (_explain_create, SOME),
-    (_is_covered, SOME),
+    (_is_cancelled_by_flow, SOME),
     (_judge, SOME),
     (_resolved_edges, FEW),
     (_resolve_edge, FEW),

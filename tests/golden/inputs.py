@@ -287,7 +287,7 @@ class Inputs:
             cancelled_at=self.one((0, NOW - 5)),
             cancel_reason="stop",
             cancel_policy=self.one(policies),
-            unsettled=self.one(((), (Unsettled("cut", "x", note="why"),))),
+            unsettled=self.one(((), (Unsettled("cancel_siblings", "x", reason="why"),))),
             incomplete=self.chance(0.3),
             submit_until=self.instant(),
             due_at=self.instant(),

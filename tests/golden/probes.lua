@@ -61,8 +61,8 @@ function probes.guard_holds(now, a)
   return ff.fits(a[1], record(a[2]), now)
 end
 
-function probes.step(now, a)
-  local after, ended = ff.step(record(a[2]), a[1], now)
+function probes.transition(now, a)
+  local after, ended = ff.transition(record(a[2]), a[1], now)
   return { after, ended or false }
 end
 
@@ -147,8 +147,8 @@ end
 function probes.public_state(_, a) return probed['members.place_of'](a[1], a[2]) end
 function probes.live_members(_, a) return probed['members.live_members'](a[3]) end
 function probes._has_ended_members(_, a) return ff.has_ended_members(a[3]) end
-function probes.covered_states(_, a) return ff.covered_states(a[3]) or {} end
-function probes.covered_members(_, a) return ff.covered_members(a[3]) end
+function probes.states_to_cancel(_, a) return ff.states_to_cancel(a[3]) or {} end
+function probes.members_to_cancel(_, a) return ff.members_to_cancel(a[3]) end
 function probes.has_work(_, a) return ff.has_work(a[3]) end
 function probes.flow_due_at(now, a) return ff.flow_due_at(a[3], now) end
 function probes.is_over(_, a) return probed['members.is_over'](a[3]) end
@@ -189,8 +189,8 @@ function probes.explain_create(now, a)
 end
 
 -- {…, row}
-function probes.is_covered(now, a)
-  return ff.is_covered(flow_in(now, a), a[1], record(a[4]))
+function probes.is_cancelled_by_flow(now, a)
+  return ff.is_cancelled_by_flow(flow_in(now, a), a[1], record(a[4]))
 end
 
 -- ---- groups and edges

@@ -27,7 +27,7 @@ from flowfabric.core import (
     record,
     retention,
     states,
-    step,
+    transition,
     views,
 )
 from flowfabric.core.record import Record
@@ -83,20 +83,22 @@ def _guard_holds(draw: Inputs) -> Case:
     one = draw.record()
     plan = draw.plan(one)
     packed = pack_plan(plan, Args(), SEARCHABLE)
-    return Case("guard_holds", [packed, row(one)], lambda: step.guard_holds(plan.guard, one, NOW))
+    return Case(
+        "guard_holds", [packed, row(one)], lambda: transition.guard_holds(plan.guard, one, NOW)
+    )
 
 
-def _step(draw: Inputs) -> Case:
+def _transition(draw: Inputs) -> Case:
     one = draw.record()
     plan = draw.plan(one)
     read = _reader(one)
 
     def expect() -> tuple[Record, Any]:
-        done = step.step(one, plan, NOW)
+        done = transition.transition(one, plan, NOW)
         return done.after, done.ended
 
     return Case(
-        "step",
+        "transition",
         [pack_plan(plan, Args(), SEARCHABLE), row(one)],
         expect,
         lambda answer: (read(answer[0]), attempt_of(answer[1]) if answer[1] else None),
@@ -113,11 +115,11 @@ def _step_of_a_fresh_attempt(draw: Inputs) -> Case:
     packed[AT["attempt"] - 1] = PLAIN
 
     def expect() -> tuple[Record, Any]:
-        done = step.step(one, plan, NOW)
+        done = transition.transition(one, plan, NOW)
         return done.after, done.ended
 
     return Case(
-        "step",
+        "transition",
         [pack_plan(plan, Args(), SEARCHABLE), packed],
         expect,
         lambda answer: (read(answer[0]), attempt_of(answer[1]) if answer[1] else None),
@@ -256,7 +258,7 @@ def _grant(draw: Inputs) -> Case:
     return Case(
         "grant",
         [*given, terms.grant_id, terms.grant_for],
-        lambda: step.step(one, operators.grant(one, terms), NOW).after,
+        lambda: transition.transition(one, operators.grant(one, terms), NOW).after,
         _reader(one),
     )
 
@@ -311,7 +313,7 @@ MAKES: Final[tuple[Counted, ...]] = (
     (_initial_record, SOME),
     (_known_execution, FEW),
     (_guard_holds, SOME),
-    (_step, MANY),
+    (_transition, MANY),
     (_step_of_a_fresh_attempt, SOME),
     (_is_move, MANY),
     (_entry_of, SOME),

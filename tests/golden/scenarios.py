@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple, TypeVar
 
-from flowfabric.backend.valkey.library import LONG
+from flowfabric.backend.valkey.library import CPU_LIMITS
 from flowfabric.core.documents import SUSPENSION
 from flowfabric.core.fence import Fence
 from flowfabric.core.graph import GraphEdit
@@ -19,7 +19,7 @@ from flowfabric.core.plan import Guard, PauseAttempt, Plan
 from flowfabric.core.rules.attempts import Failure, complete, fail
 from flowfabric.core.rules.flows import cancel_flow
 from flowfabric.core.states import FINAL, STATES
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.flows import GraphEdge, GraphGroup, GraphNode, GraphSubmission
 from flowfabric.operations.workers import ClaimOrder
@@ -81,7 +81,7 @@ class Day:
         self._luck = luck
         self._acts = acts
         self._known = Known()
-        self._held: list[Held] = []
+        self._held: list[LeaseProof] = []
         self._executions: list[str] = []
         self.trace: Trace = []
 
@@ -94,7 +94,7 @@ class Day:
             if number % 4 == 3:
                 self.trace.append(("picture", await picture(self._side, self._known)))
         self.trace.append(("verify", await self._side.backend.verify()))
-        self.trace.append(("siblings", dict(self._side.backend.tallies().siblings)))
+        self.trace.append(("siblings", dict(self._side.backend.counters().siblings)))
         return self.trace
 
     async def _do(self, what: str, call: Awaitable[T]) -> T | None:
@@ -170,7 +170,7 @@ class Day:
             upstreams=self._luck.random() < 0.5,
         )
         claimed = await self._do("claim", self._side.engine.claims.claim(order))
-        self._held += [one.held for one in claimed or ()]
+        self._held += [one.proof for one in claimed or ()]
 
     async def _finish(self) -> None:
         held = self._one(self._held[-4:])
@@ -235,7 +235,7 @@ class Day:
     async def _cancel(self) -> None:
         own = self._one(self._executions)
         if own is not None:
-            await self._do("cancel", self._side.engine.outcomes.cancel(Held(own), "enough"))
+            await self._do("cancel", self._side.engine.outcomes.cancel(LeaseProof(own), "enough"))
 
     async def _replay(self) -> None:
         own = self._one(await self._ended())
@@ -401,12 +401,12 @@ SCENARIOS: Final = (
 @contextmanager
 def _without_clocks() -> Iterator[None]:
     """Calls that do not end early because a server is slow."""
-    before = dict(LONG)
-    LONG.update({name: (_LIFTED_S, least) for name, (_, least) in before.items()})
+    before = dict(CPU_LIMITS)
+    CPU_LIMITS.update({name: (_LIFTED_S, least) for name, (_, least) in before.items()})
     try:
         yield
     finally:
-        LONG.update(before)
+        CPU_LIMITS.update(before)
 
 
 async def trace_of(scenario: Scenario, store: str) -> Trace:

@@ -27,9 +27,9 @@ NAMESAKES: Final = frozenset(
         ("spend", "acts.cancel"),
         ("spend", "acts.reset"),
         ("spend", "acts.spend"),
-        ("step", "ff.hold"),
-        ("step", "ff.perform"),
-        ("step", "ff.write"),
+        ("transition", "ff.hold"),
+        ("transition", "ff.perform"),
+        ("transition", "ff.write"),
     }
 )
 

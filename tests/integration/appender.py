@@ -6,7 +6,7 @@ import time
 
 from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.operations.streams import Frame
 
 
@@ -17,7 +17,7 @@ def say(*words: object) -> None:
 
 async def main(path: str, *fence: str) -> None:
     execution_id, lease_id, epoch, attempt_id = fence
-    held = Held(execution_id, lease_id, int(epoch), attempt_id)
+    held = LeaseProof(execution_id, lease_id, int(epoch), attempt_id)
     engine = await open_engine(Settings(store=StoreUrl("sqlite", path)))
     say("ready")
     while line := await asyncio.to_thread(sys.stdin.readline):

@@ -7,11 +7,11 @@ from pathlib import Path
 from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.engine import Engine
-from flowfabric.operations.budgets import NewHold, Reserved
+from flowfabric.operations.budgets import NewReservation, Reserved
 from flowfabric.operations.workers import ClaimOrder
 
 REPORTS = 60
-HOLDS = 15
+RESERVATIONS = 15
 
 
 async def spend(engine: Engine, budget_id: str, name: str) -> int:
@@ -25,14 +25,16 @@ async def spend(engine: Engine, budget_id: str, name: str) -> int:
         return amount if answer.outcome == "ok" else 0
 
     async def hold(number: int) -> int:
-        asked = NewHold(reservation_id=f"{name}-{number}", dimensions={"t": 4}, ttl_ms=60_000)
-        if not isinstance(await engine.holds.reserve(budget_id, asked), Reserved):
+        asked = NewReservation(
+            reservation_id=f"{name}-{number}", dimensions={"t": 4}, ttl_ms=60_000
+        )
+        if not isinstance(await engine.reservations.reserve(budget_id, asked), Reserved):
             return 0
-        answer = await engine.holds.commit(budget_id, f"{name}-{number}", {"t": 3})
+        answer = await engine.reservations.commit(budget_id, f"{name}-{number}", {"t": 3})
         return 3 if answer.outcome == "ok" else 0
 
     reports = [report(number) for number in range(REPORTS)]
-    holds = [hold(number) for number in range(HOLDS)]
+    holds = [hold(number) for number in range(RESERVATIONS)]
     return sum(await asyncio.gather(*reports, *holds))
 
 
@@ -44,9 +46,9 @@ async def run_exclusively(engine: Engine, name: str, running: Path) -> int:
         for one in claimed:
             # Fails if anybody else's exists: two would be running at once.
             running.touch(exist_ok=False)
-            await engine.leases.progress(one.held, 50)
+            await engine.leases.progress(one.proof, 50)
             running.unlink()
-            await engine.outcomes.complete(one.held)
+            await engine.outcomes.complete(one.proof)
             done += 1
     return done
 

@@ -33,7 +33,7 @@ async def _claim(engine: Engine, lane: str) -> float:
     (claimed,) = await engine.claims.claim(order)
     took = time.perf_counter() - start
     assert claimed.execution_id == submitted.execution_id
-    await engine.outcomes.complete(claimed.held)
+    await engine.outcomes.complete(claimed.proof)
     return took
 
 

@@ -41,7 +41,7 @@ async def paused(engine: Engine, wanted: int) -> tuple[str, Issued]:
     (claimed,) = await engine.claims.claim(ORDER)
     condition = composite(Count(wanted, "DistinctSignals", ("k",)))
     suspended = await engine.suspensions.suspend(
-        claimed.held, SuspendOrder(resume_condition=condition)
+        claimed.proof, SuspendOrder(resume_condition=condition)
     )
     return claimed.execution_id, suspended.details.waitpoints[0]
 

@@ -64,7 +64,7 @@ class Appender:
 
 @asynccontextmanager
 async def appender(path: Path, claimed: Claimed) -> AsyncIterator[Appender]:
-    held = claimed.held
+    held = claimed.proof
     fence = (held.execution_id, held.lease_id, str(held.lease_epoch), held.attempt_id)
     process = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -95,7 +95,7 @@ async def test_a_user_needs_only_our_keys_channels_and_commands(
         )
         (claimed,) = await engine.claims.claim(order)
         assert claimed.execution_id == made.execution_id
-        await engine.outcomes.complete(claimed.held)
+        await engine.outcomes.complete(claimed.proof)
 
 
 async def test_one_server_that_does_not_know_us_refuses_the_cluster(

@@ -60,8 +60,8 @@ async def test_a_full_disk_is_told_and_loses_nothing(server: ValkeyServer, engin
     for change in (
         engine.executions.create(KEYED),
         engine.claims.claim(ORDER),
-        engine.leases.renew(held.held, 60_000),
-        engine.outcomes.complete(held.held, b"done"),
+        engine.leases.renew(held.proof, 60_000),
+        engine.outcomes.complete(held.proof, b"done"),
     ):
         with pytest.raises(ResourceExhausted) as caught:
             await change
@@ -74,7 +74,7 @@ async def test_a_full_disk_is_told_and_loses_nothing(server: ValkeyServer, engin
     assert seen is not None
     assert seen.record.state == "active"
     await free(server)
-    await engine.outcomes.complete(held.held, b"done")
+    await engine.outcomes.complete(held.proof, b"done")
     first, again = await engine.executions.create(KEYED), await engine.executions.create(KEYED)
     assert first.execution_id == again.execution_id
     server.kill()

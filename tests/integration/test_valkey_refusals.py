@@ -10,7 +10,7 @@ import pytest
 from flowfabric.backend.valkey.connection import Login, connect
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import ResourceExhausted, TransportFault
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder
@@ -90,7 +90,7 @@ async def test_a_server_that_takes_no_more_clients_may_be_tried_again(
 class Stage:
     """A store with something in every state a change needs."""
 
-    def __init__(self, driver: Driver, held: Held, flow: FlowUnderTest, budget: str) -> None:
+    def __init__(self, driver: Driver, held: LeaseProof, flow: FlowUnderTest, budget: str) -> None:
         self.driver = driver
         self.engine = driver.engine
         self.held = held
@@ -102,8 +102,8 @@ class Stage:
 async def stage(engine: Engine, clock: VirtualClock) -> Stage:
     driver = Driver(engine, clock, TimerSweep(engine))
     done = await driver.started(policy={"retention_ms": 1_000})
-    await engine.outcomes.complete(done.held, b"x")
-    held = (await driver.started(policy=RETRIES)).held
+    await engine.outcomes.complete(done.proof, b"x")
+    held = (await driver.started(policy=RETRIES)).proof
     await driver.submit()
     flow = await driver.graph(chain("a", "b"))
     return Stage(driver, held, flow, await new_budget(engine, hard={"tokens": 10}))

@@ -23,7 +23,7 @@ class Spent(NamedTuple):
     account: tuple[str, str] | None
 
 
-class Held(NamedTuple):
+class LeaseProof(NamedTuple):
     budget: str
     amounts: dict[str, int]
     until: int
@@ -38,7 +38,7 @@ class Books:
         self._periods: dict[str, int] = {}
         self._next_reset: dict[str, int] = {}
         self._spent: list[Spent] = []
-        self._holds: dict[tuple[str, str], Held] = {}
+        self._holds: dict[tuple[str, str], LeaseProof] = {}
         self._finished: dict[tuple[str, str], int] = {}
         self._marks: dict[tuple[str, str], int] = {}
 
@@ -100,7 +100,7 @@ class Books:
         interval = self.levels[name].interval_ms
         self._next_reset[name] = now + interval if interval else 0
 
-    def reserve(self, name: str, reservation: str, held: Held, now: int) -> str:
+    def reserve(self, name: str, reservation: str, held: LeaseProof, now: int) -> str:
         key = (name, reservation)
         if self._live(key, now) or self._finished.get(key, 0) > now:
             return "already_applied"
@@ -137,7 +137,7 @@ class Books:
                 self._periods[name] += 1
                 self._next_reset[name] = due + ((now - due) // interval + 1) * interval
 
-    def _live(self, key: tuple[str, str], now: int) -> Held | None:
+    def _live(self, key: tuple[str, str], now: int) -> LeaseProof | None:
         held = self._holds.get(key)
         return held if held and held.until > now else None
 

@@ -7,13 +7,13 @@ from uuid import UUID
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from flowfabric.backend.flowing import EdgeQuery, MemberQuery
+from flowfabric.backend.flow_store import EdgeQuery, MemberQuery
 from flowfabric.backend.types import Seen
 from flowfabric.core.ids import for_flow
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.core.states import FINAL, OUTCOMES
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.engine.outcomes import Done
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.flows import (
@@ -111,7 +111,7 @@ class FlowsModel(World):
         """Several things happen before anybody looks: looking is what takes long."""
         for act in acts:
             getattr(self, act)(data)
-            self._end_what_is_covered()
+            self._end_what_the_flow_cancels()
 
     def wait(self, data: st.DataObject) -> None:
         """Leases run out; nothing in here ends by the clock."""
@@ -240,7 +240,7 @@ class FlowsModel(World):
             case _:
                 self._park(held, data)
 
-    def _finish(self, held: Held, outcome: str) -> None:
+    def _finish(self, held: LeaseProof, outcome: str) -> None:
         async def call(side: Side) -> Done:
             if outcome == "success":
                 return await side.engine.outcomes.complete(held, b"result")
@@ -250,7 +250,7 @@ class FlowsModel(World):
         if done is not None and not done.replayed:
             self._book_of(held.execution_id).end(held.execution_id, outcome)
 
-    def _park(self, held: Held, data: st.DataObject) -> None:
+    def _park(self, held: LeaseProof, data: st.DataObject) -> None:
         own = held.execution_id
         book = self._book_of(own)
         others = sorted(book.members - {own})
@@ -272,7 +272,7 @@ class FlowsModel(World):
         own = self.pick(data, self.executions)
         if own is None or self.state_of(own) in FINAL:
             return
-        self.both(lambda side: side.engine.outcomes.cancel(Held(own), "enough"))
+        self.both(lambda side: side.engine.outcomes.cancel(LeaseProof(own), "enough"))
         self._book_of(own).end(own, "cancelled")
 
     def replay_member(self, data: st.DataObject) -> None:
@@ -305,8 +305,8 @@ class FlowsModel(World):
         )
         self.cancelled.setdefault(flow_id, policy)
 
-    def _end_what_is_covered(self) -> None:
-        """Members that a cancelled flow covers have ended, whenever they came to be covered."""
+    def _end_what_the_flow_cancels(self) -> None:
+        """Members that a cancelled flow ends have ended, whenever they came to such a state."""
         for flow_id, policy in self.cancelled.items():
             book = self.books[flow_id]
             for record in self._records(flow_id):

@@ -10,7 +10,7 @@ from flowfabric.core.plan import Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure, complete, delay, fail, park, progress, renew
 from flowfabric.core.rules.operators import cancel
-from flowfabric.engine.leased import Held, held_by
+from flowfabric.engine.lease_proof import LeaseProof, proof_from
 from tests.conformance.worker_calls import renewal
 from tests.model import strategies as some
 from tests.model.sides import Side
@@ -36,7 +36,7 @@ ACTS: Final = (
 PLANS: Final = ("complete", "fail", "delay", "hand back", "park", "renew", "progress", "cancel")
 
 
-def plan_for(name: str, held: Held, record: Record) -> Plan:
+def plan_for(name: str, held: LeaseProof, record: Record) -> Plan:
     """A plan as a holder decides it from its claim alone, without asking the store."""
     own = held.execution_id
     fence = Fence(held.lease_id, held.lease_epoch, held.attempt_id)
@@ -60,11 +60,11 @@ def plan_for(name: str, held: Held, record: Record) -> Plan:
 
 
 class Holders(World):
-    def claim(self, data: st.DataObject) -> list[Held]:
+    def claim(self, data: st.DataObject) -> list[LeaseProof]:
         order = data.draw(some.orders)
         claimed = self.both(lambda side: side.engine.claims.claim(order)).value or []
         self.hold(claimed)
-        return [one.held for one in claimed]
+        return [one.proof for one in claimed]
 
     def work(self, data: st.DataObject) -> None:
         """Claim, and do something with everything that was claimed."""
@@ -89,29 +89,31 @@ class Holders(World):
 
         answer = self.both(call)
         offers = answer.value[1].offers if answer.value else ()
-        self.holdings += [held_by(offer.record) for offer in offers if offer.fate == "leased"]
+        self.holdings += [
+            proof_from(offer.record) for offer in offers if offer.disposition == "leased"
+        ]
 
-    def _act(self, held: Held, how: str, data: st.DataObject) -> None:
+    def _act(self, held: LeaseProof, how: str, data: st.DataObject) -> None:
         act = data.draw(st.sampled_from(ACTS))
         getattr(self, f"_{act}")(held, some.as_sent(held, how), data)
 
-    def _complete(self, held: Held, sent: Held, data: st.DataObject) -> None:
+    def _complete(self, held: LeaseProof, sent: LeaseProof, data: st.DataObject) -> None:
         result = data.draw(st.one_of(st.none(), some.bodies))
         self.both(lambda side: side.engine.outcomes.complete(sent, result, "json"))
 
-    def _fail(self, held: Held, sent: Held, data: st.DataObject) -> None:
+    def _fail(self, held: LeaseProof, sent: LeaseProof, data: st.DataObject) -> None:
         failure = data.draw(some.failures)
         self.both(lambda side: side.engine.outcomes.fail(sent, failure))
 
-    def _delay_until(self, held: Held, sent: Held, data: st.DataObject) -> None:
+    def _delay_until(self, held: LeaseProof, sent: LeaseProof, data: st.DataObject) -> None:
         until = self.clock() + data.draw(some.offsets)
         self.both(lambda side: side.engine.outcomes.delay(sent, until=until))
 
-    def _delay_for(self, held: Held, sent: Held, data: st.DataObject) -> None:
+    def _delay_for(self, held: LeaseProof, sent: LeaseProof, data: st.DataObject) -> None:
         for_ms = data.draw(st.sampled_from([0, 0, 800]))
         self.both(lambda side: side.engine.outcomes.delay(sent, for_ms=for_ms))
 
-    def _wait_for_children(self, held: Held, sent: Held, data: st.DataObject) -> None:
+    def _wait_for_children(self, held: LeaseProof, sent: LeaseProof, data: st.DataObject) -> None:
         flow_id = held.record.flow_id if held.record else ""
         siblings = self.members.get(flow_id, ())
         named: tuple[str, ...] = ()
@@ -119,7 +121,7 @@ class Holders(World):
             named = tuple(data.draw(st.lists(st.sampled_from(siblings), max_size=2)))
         self.both(lambda side: side.engine.outcomes.wait_for_children(sent, named))
 
-    def _suspend(self, held: Held, sent: Held, data: st.DataObject) -> None:
+    def _suspend(self, held: LeaseProof, sent: LeaseProof, data: st.DataObject) -> None:
         """Wait for the outside, as far as a store is concerned."""
         plan = Plan(
             target=held.execution_id,
@@ -133,12 +135,12 @@ class Holders(World):
         )
         self.apply([plan])
 
-    def _renew(self, held: Held, sent: Held, data: st.DataObject) -> None:
+    def _renew(self, held: LeaseProof, sent: LeaseProof, data: st.DataObject) -> None:
         ttl = data.draw(some.lease_lengths)
         index = data.draw(st.sampled_from([None, None, 0, 1]))
         self.both(lambda side: side.engine.leases.renew(sent, ttl, index))
 
-    def _renew_all(self, held: Held, sent: Held, data: st.DataObject) -> None:
+    def _renew_all(self, held: LeaseProof, sent: LeaseProof, data: st.DataObject) -> None:
         """All leases a forgetful worker believes to hold, in one call."""
         holdings = [held, sent, *self.holdings[-6:]]
 
@@ -149,29 +151,31 @@ class Holders(World):
 
         self.both(call)
 
-    def _report(self, held: Held, sent: Held, data: st.DataObject) -> None:
+    def _report(self, held: LeaseProof, sent: LeaseProof, data: st.DataObject) -> None:
         percent = data.draw(st.sampled_from([None, 0, 50, 101]))
         self.both(lambda side: side.engine.leases.progress(sent, percent, "at work"))
 
-    def _append(self, held: Held, sent: Held, data: st.DataObject) -> None:
+    def _append(self, held: LeaseProof, sent: LeaseProof, data: st.DataObject) -> None:
         frames = data.draw(some.frames)
         index = held.record.attempt_index if held.record else 0
         self.known.streams.add((held.execution_id, index))
         self.both(lambda side: side.engine.streams.append(sent, index, frames))
 
-    def _journal(self, held: Held, sent: Held, data: st.DataObject) -> None:
+    def _journal(self, held: LeaseProof, sent: LeaseProof, data: st.DataObject) -> None:
         entries = data.draw(some.journal_entries)
         self.known.journals.add(held.execution_id)
         self.both(lambda side: side.engine.journals.append(sent, entries))
 
-    def _send_plans_again(self, held: Held, sent: Held, data: st.DataObject) -> None:
+    def _send_plans_again(self, held: LeaseProof, sent: LeaseProof, data: st.DataObject) -> None:
         """Under leases old and new, as often as a caller may repeat them after a lost answer."""
         name = data.draw(st.sampled_from(PLANS))
         times = data.draw(st.integers(1, 3))
         holdings = (held, *self.holdings[-3:])
         self.apply([plan_for(name, one, one.record) for one in holdings if one.record] * times)
 
-    def _cancel(self, held: Held, sent: Held, data: st.DataObject) -> None:
+    def _cancel(self, held: LeaseProof, sent: LeaseProof, data: st.DataObject) -> None:
         source = data.draw(some.sources)
-        given = Held(sent.execution_id, sent.lease_id, sent.lease_epoch, sent.attempt_id, source)
+        given = LeaseProof(
+            sent.execution_id, sent.lease_id, sent.lease_epoch, sent.attempt_id, source
+        )
         self.both(lambda side: side.engine.outcomes.cancel(given, "enough"))

@@ -14,8 +14,8 @@ from flowfabric.core.limits.gates import key_gate, quota_gate
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine.finishing import Finish
-from flowfabric.engine.leased import Held
-from flowfabric.operations.budgets import NewBudget, NewHold, NewQuota
+from flowfabric.engine.lease_proof import LeaseProof
+from flowfabric.operations.budgets import NewBudget, NewQuota, NewReservation
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.model import bookkeeping
@@ -147,29 +147,31 @@ class LimitsModel(World):
     def _reserve(self, data: st.DataObject) -> None:
         budget, name, amounts, ttl = data.draw(st.tuples(_budgets, _names, _amounts, _jumps))
         execution = self.pick(data, self.executions) or ""
-        held = bookkeeping.Held(budget, amounts, self.clock() + ttl, execution)
+        held = bookkeeping.LeaseProof(budget, amounts, self.clock() + ttl, execution)
         expected = self.books.reserve(budget, name, held, self.clock())
-        asked = NewHold(
+        asked = NewReservation(
             reservation_id=name,
             dimensions=amounts,
             ttl_ms=ttl,
             execution_id=execution,
         )
-        answer = self.both(lambda side: side.engine.holds.reserve(budget, asked)).value
+        answer = self.both(lambda side: side.engine.reservations.reserve(budget, asked)).value
         assert answer is not None
         agree("outcome", expected, answer.outcome)
 
     def _commit(self, data: st.DataObject) -> None:
         budget, name, amounts = data.draw(st.tuples(_budgets, _names, _amounts))
         expected = self.books.commit(budget, name, amounts, self.clock())
-        answer = self.both(lambda side: side.engine.holds.commit(budget, name, amounts)).value
+        answer = self.both(
+            lambda side: side.engine.reservations.commit(budget, name, amounts)
+        ).value
         assert answer is not None
         agree("outcome", expected, answer.outcome)
 
     def _cancel_hold(self, data: st.DataObject) -> None:
         budget, name = data.draw(st.tuples(_budgets, _names))
         expected = self.books.cancel(budget, name, self.clock())
-        answer = self.both(lambda side: side.engine.holds.cancel(budget, name)).value
+        answer = self.both(lambda side: side.engine.reservations.cancel(budget, name)).value
         assert answer is not None
         agree("outcome", expected, answer.outcome)
 
@@ -210,7 +212,7 @@ class LimitsModel(World):
             case _:
                 self.holdings.remove(held)
 
-    def _finish_and_claim(self, held: Held, lease_ms: int) -> None:
+    def _finish_and_claim(self, held: LeaseProof, lease_ms: int) -> None:
         finish, order = Finish(held, Complete()), _order(2, lease_ms)
 
         async def call(side: Side) -> object:
@@ -225,7 +227,7 @@ class LimitsModel(World):
     def _cancel(self, data: st.DataObject) -> None:
         execution = self.pick(data, self.executions)
         if execution is not None:
-            held = Held(execution)
+            held = LeaseProof(execution)
             self.both(lambda side: side.engine.outcomes.cancel(held, "enough"))
 
     @rule(ms=_jumps)
@@ -308,7 +310,7 @@ async def _drain(side: Side) -> int:
     done = 0
     while claimed := await side.engine.claims.claim(_order(9, 1_000)):
         for one in claimed:
-            await side.engine.outcomes.complete(one.held)
+            await side.engine.outcomes.complete(one.proof)
             done += 1
     return done
 

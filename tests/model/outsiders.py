@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from flowfabric.backend.types import ConfigPut, Filter, ListRequest, PutAnswer
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.rules.operators import ReplayRequest
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import Grant, GrantClaim
 from tests.model import strategies as some
@@ -85,7 +85,7 @@ class Operators(World):
             getattr(self, f"_{act}_one")(execution_id, data)
 
     def _cancel_one(self, execution_id: str, data: st.DataObject) -> None:
-        held = Held(execution_id, source=data.draw(some.sources))
+        held = LeaseProof(execution_id, source=data.draw(some.sources))
         self.both(lambda side: side.engine.outcomes.cancel(held, "enough"))
 
     def _revoke_one(self, execution_id: str, data: st.DataObject) -> None:
@@ -261,16 +261,16 @@ class Time(World):
         """Act on what is due until nothing is: every timer fires once for its cause."""
 
         async def call(side: Side) -> list[object]:
-            tallies: list[object] = []
+            results: list[object] = []
             for _ in range(8):
-                tally = await side.sweep.visit()
-                assert tally.total("error") == 0, tally.counts
+                result = await side.sweep.visit()
+                assert result.total("error") == 0, result.counts
                 await side.rest()
-                tallies.append(tally.counts)
-                if not tally.total("processed"):
+                results.append(result.counts)
+                if not result.total("processed"):
                     break
             page = await side.backend.due(100)
             assert (page.records, page.flows) == ((), ()), "a timer fires again and again"
-            return tallies
+            return results
 
         self.both(call)

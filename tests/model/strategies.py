@@ -10,7 +10,7 @@ from flowfabric.backend.types import ClaimRequest, Filter, Order
 from flowfabric.core.capabilities import set_id
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.rules.attempts import Failure
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.engine.leases import Revocation
 from flowfabric.operations.executions import GrantOrder
 from flowfabric.operations.streams import Frame
@@ -235,7 +235,7 @@ HOWS: Final = (
 hows: Final = st.sampled_from(HOWS)
 
 
-def as_sent(held: Held, how: str) -> Held:
+def as_sent(held: LeaseProof, how: str) -> LeaseProof:
     """A holding as a worker presents it: honestly, from another process, or wrongly."""
     changes: dict[str, dict[str, Any]] = {
         "as claimed": {},

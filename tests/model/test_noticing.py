@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder
 from tests.clock import VirtualClock
@@ -33,14 +33,14 @@ async def play(pair: Pair) -> AsyncIterator[Answer[object]]:
     claimed = await pair.both(lambda side: side.engine.claims.claim(order))
     yield Answer(claimed.value)
     assert claimed.value
-    held = claimed.value[0].held
-    stale = Held(held.execution_id, held.lease_id, held.lease_epoch + 1, held.attempt_id)
+    held = claimed.value[0].proof
+    stale = LeaseProof(held.execution_id, held.lease_id, held.lease_epoch + 1, held.attempt_id)
     yield await pair.both(lambda side: side.engine.leases.renew(stale, 1_000))
     yield await pair.both(lambda side: side.engine.outcomes.complete(held))
     second = await pair.both(lambda side: side.engine.claims.claim(order))
     yield Answer(second.value)
     assert second.value
-    back = second.value[0].held
+    back = second.value[0].proof
     yield await pair.both(lambda side: side.engine.outcomes.delay(back, for_ms=0))
     name = back.execution_id
     yield await pair.both(lambda side: side.engine.scheduling.change_priority(name, 5))

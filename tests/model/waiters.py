@@ -25,7 +25,7 @@ from flowfabric.core.rules.signals import Accepted, Duplicate
 from flowfabric.core.suspend_outcomes import Details, Issued, Satisfied, Suspended
 from flowfabric.core.suspensions import ReceivedSignal, ResumePolicy
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.engine.signals import ApprovalRequest, SignalRequest
 from flowfabric.engine.waitpoints import PendingRequest
 from flowfabric.operations.attempts import SuspendOrder
@@ -98,7 +98,7 @@ class Waiters(Holders):
 
     # ---- holders
 
-    def _suspend(self, held: Held, sent: Held, data: st.DataObject) -> None:
+    def _suspend(self, held: LeaseProof, sent: LeaseProof, data: st.DataObject) -> None:
         condition = data.draw(conditions)
         order = SuspendOrder(
             resume_condition=condition, waitpoints=bindings_of(condition), **data.draw(orders)
@@ -150,7 +150,7 @@ class Waiters(Holders):
             assert not is_met(condition, early[: last - 1])
         address.wait = Wait(condition, early)
 
-    def _try(self, sent: Held, order: SuspendOrder) -> Told | None:
+    def _try(self, sent: LeaseProof, order: SuspendOrder) -> Told | None:
         async def call(side: Side) -> Told:
             return _told(await side.engine.suspensions.try_suspend(sent, order))
 

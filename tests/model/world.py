@@ -13,7 +13,7 @@ from flowfabric.backend.base import Backend
 from flowfabric.backend.types import Filter
 from flowfabric.core.plan import Plan
 from flowfabric.engine.claims import Claimed
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.workers import Grant
 from tests.clock import VirtualClock
@@ -37,7 +37,7 @@ class World(RuleBasedStateMachine):
         self.clock = VirtualClock()
         self.known = Known()
         self.executions: list[str] = []
-        self.holdings: list[Held] = []
+        self.holdings: list[LeaseProof] = []
         self.grants: list[tuple[Grant, tuple[str, str]]] = []
         self.members: dict[str, tuple[str, ...]] = {}
         self._directory = TemporaryDirectory()
@@ -93,7 +93,7 @@ class World(RuleBasedStateMachine):
         return seen.record.state if seen else ""
 
     def hold(self, claimed: Sequence[Claimed] | None) -> None:
-        self.holdings += [one.held for one in claimed or ()]
+        self.holdings += [one.proof for one in claimed or ()]
 
     def at(self, offset: int | None) -> int | None:
         """An instant as a caller names it, from how far away it is."""

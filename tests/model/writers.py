@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from flowfabric.engine.frames import AnyFrame
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.engine.streams import Output
 from flowfabric.operations.attempts import Appended, NewFrame
 from flowfabric.operations.executions import Submission
@@ -97,7 +97,7 @@ class Writers(Holders):
         for _ in range(data.draw(st.integers(1, 2))):
             self._append_many(outputs)
 
-    def _start(self) -> list[Held]:
+    def _start(self) -> list[LeaseProof]:
         created = self.both(
             lambda side: side.engine.executions.create(Submission(kind="work"))
         ).value
@@ -107,9 +107,9 @@ class Writers(Holders):
         claimed = self.both(lambda side: side.engine.grants.issue_and_claim(own)).value
         assert claimed is not None
         self.hold([claimed])
-        return [claimed.held]
+        return [claimed.proof]
 
-    def _live(self) -> list[Held]:
+    def _live(self) -> list[LeaseProof]:
         """Whose lease holds now."""
         ids = [held.execution_id for held in self.holdings]
         seen = self.run(self.pair.reference.backend.read(ids, frozenset())) if ids else []
@@ -138,7 +138,7 @@ class Writers(Holders):
         asked = Tail(**place, after=after)
         self.both(lambda side: side.engine.streams.tail_stream(own, index, asked))
 
-    def _append(self, held: Held, sent: Held, data: st.DataObject) -> None:
+    def _append(self, held: LeaseProof, sent: LeaseProof, data: st.DataObject) -> None:
         self._append_many([Output(sent, _index(held), data.draw(_calls))])
 
     def _append_many(self, outputs: list[Output]) -> None:
@@ -171,9 +171,9 @@ class Writers(Holders):
                 assert not self.state_of(own)
 
 
-def _index(held: Held) -> int:
+def _index(held: LeaseProof) -> int:
     return held.record.attempt_index if held.record else 0
 
 
 def _stream(output: Output) -> Stream:
-    return output.held.execution_id, output.attempt_index
+    return output.proof.execution_id, output.attempt_index

@@ -7,7 +7,7 @@ import msgspec
 
 from flowfabric import FlowFabric
 from flowfabric.errors import TransportFault
-from flowfabric.fabric.connecting import Connection
+from flowfabric.fabric.connection import Connection
 
 
 class Dropping:

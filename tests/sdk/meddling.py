@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from flowfabric import FlowFabric
-from flowfabric.fabric.connecting import Connection
+from flowfabric.fabric.connection import Connection
 
 LONG_MS = 60_000
 

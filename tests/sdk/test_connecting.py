@@ -9,7 +9,7 @@ from flowfabric.app import backend_of, close_engine, engine_over
 from flowfabric.config import Settings, parse_store_url
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.errors import PartitionMismatch, StoreTimeout, TransportFault
-from flowfabric.fabric.connecting import Connection, connection_on
+from flowfabric.fabric.connection import Connection, connection_on
 from flowfabric.worker.layers import Metrics, layered
 from tests.serving import TOKEN, serving
 

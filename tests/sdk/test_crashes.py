@@ -8,7 +8,7 @@ import pytest
 
 from flowfabric import Context, FlowFabric
 from flowfabric.errors import TransportFault
-from flowfabric.fabric.connecting import Connection
+from flowfabric.fabric.connection import Connection
 from tests.sdk.until import reaches
 
 

@@ -11,7 +11,7 @@ from flowfabric.errors import InvalidClaimGrant, NotAResumedExecution, WorkerAtC
 from flowfabric.operations.executions import NotReclaimable, Reclaim, ReclaimGranted
 from flowfabric.operations.workers import Grant, NewGrant
 from flowfabric.worker.claimed import SuspendTerms
-from flowfabric.worker.grants import GrantNotFound
+from flowfabric.worker.claiming import GrantNotFound
 from tests.sdk.until import reaches
 
 

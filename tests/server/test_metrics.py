@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
 from flowfabric.duties.loop import DutyLoop
+from flowfabric.duties.result import DutyResult
 from flowfabric.duties.retention import Retention
 from flowfabric.duties.sweep import TimerSweep
-from flowfabric.duties.tally import Tally
 from flowfabric.errors import Bug, TransportFault
 from flowfabric.server import booted
 from flowfabric.server.boot import _close
@@ -263,14 +263,14 @@ class Broken:
         self._fault = fault
         self.begun = asyncio.Event()
 
-    async def visit(self) -> Tally:
+    async def visit(self) -> DutyResult:
         self.begun.set()
         if self._fault is not None:
             raise self._fault
-        tally = Tally()
-        tally.failed(self.name)
-        tally.left_alone = 1
-        return tally
+        result = DutyResult()
+        result.failed(self.name)
+        result.left_alone = 1
+        return result
 
 
 @moves("ff_scanner_items_total", "broken", "error")

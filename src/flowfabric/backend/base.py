@@ -8,9 +8,9 @@ transport fault fails a whole call. Time is the store's own.
 from collections.abc import Sequence
 from typing import Final, Literal, Protocol
 
-from flowfabric.backend.flowing import Flowing
-from flowfabric.backend.limiting import Answered, Limiting
-from flowfabric.backend.tallies import Tallies
+from flowfabric.backend.counters import StoreCounters
+from flowfabric.backend.flow_store import FlowStore
+from flowfabric.backend.limit_store import Answered, LimitStore
 from flowfabric.backend.types import (
     NO_DOCUMENTS,
     Append,
@@ -65,12 +65,12 @@ __all__ = [
 ]
 
 
-class Backend(Flowing, Limiting, Protocol):
+class Backend(FlowStore, LimitStore, Protocol):
     """A store. See each answer type for what a mechanism tells its caller."""
 
     def describe(self) -> Description: ...
 
-    def tallies(self) -> Tallies: ...
+    def counters(self) -> StoreCounters: ...
 
     async def prepare(self) -> None: ...
 
@@ -88,7 +88,7 @@ class Backend(Flowing, Limiting, Protocol):
 
     async def claim(self, requests: Sequence[ClaimRequest]) -> list[Answered[ClaimAnswer]]: ...
 
-    async def lease(self, claims: Sequence[NamedClaim]) -> list[Answered[Offer | Refused]]: ...
+    async def lease(self, requests: Sequence[NamedClaim]) -> list[Answered[Offer | Refused]]: ...
 
     async def finish(self, plans: Sequence[Plan], claim: ClaimRequest) -> Finished:
         """Apply the plans and claim in the same step."""
@@ -141,7 +141,7 @@ class Backend(Flowing, Limiting, Protocol):
     # reads
 
     async def read(
-        self, ids: Sequence[str], beside: frozenset[With], documents: Named = NO_DOCUMENTS
+        self, ids: Sequence[str], include: frozenset[With], documents: Named = NO_DOCUMENTS
     ) -> list[Seen | None]: ...
 
     async def search(self, request: ListRequest) -> Page: ...

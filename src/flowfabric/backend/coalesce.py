@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from flowfabric.backend.base import Answered, Backend
-from flowfabric.backend.flowing import GraphCreated, GraphRefused
+from flowfabric.backend.flow_store import GraphCreated, GraphRefused
 from flowfabric.backend.types import (
     CLUSTER_SLOTS,
     Append,
@@ -62,42 +62,42 @@ class Gatherer(Generic[I, A]):
         self._run = run
         self._most = most
         self._place = place
-        # Batches that still take items, by their place, until they depart.
+        # Batches that still take items, by their place, until they are sent.
         self._open: dict[object, list[_Waiting[I, A]]] = {}
-        # Whoever waits for it may go away; what has departed arrives.
-        self._flights: dict[int, asyncio.Task[Any] | None] = {}
+        # Batches in flight. A caller may give up waiting; its item is sent all the same.
+        self._in_flight: dict[int, asyncio.Task[Any] | None] = {}
 
     def submit(self, item: I) -> asyncio.Future[A]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[A] = loop.create_future()
         place = self._place and self._place(item)
         batch = self._open.get(place)
-        # One departure for each full batch, so that none is overtaken by what was submitted later.
+        # One task for each full batch, so that a later item does not overtake an earlier one.
         if batch is None or len(batch) == self._most:
             batch = self._open[place] = []
-            self._flights[id(batch)] = loop.create_task(self._depart(place, batch))
+            self._in_flight[id(batch)] = loop.create_task(self._flush(place, batch))
         batch.append((item, future))
         return future
 
     async def submit_promptly(self, item: I) -> A:
         """Without waiting for others to come along, unless some are under way. Only for tasks that
-        nobody cancels: they are the flight."""
-        if self._flights:
+        nobody cancels: the caller itself carries the call."""
+        if self._in_flight:
             return await self.submit(item)
-        self._flights[id(item)] = None
+        self._in_flight[id(item)] = None
         try:
             (answer,) = await self._run([item])
         finally:
-            del self._flights[id(item)]
+            del self._in_flight[id(item)]
         if isinstance(answer, FlowFabricError):
             raise answer
         return answer
 
-    async def _depart(self, place: object, batch: list[_Waiting[I, A]]) -> None:
+    async def _flush(self, place: object, batch: list[_Waiting[I, A]]) -> None:
         """At the end of the turn, with as many as go together."""
         if self._open.get(place) is batch:
             del self._open[place]
-        await self._fly(self._run, batch)
+        await self._send(self._run, batch)
 
     async def submit_all(self, items: Sequence[Answered[I]]) -> list[Answered[A]]:
         """What somebody has gathered already, with one answer or error for each; an item that is an
@@ -105,7 +105,7 @@ class Gatherer(Generic[I, A]):
         good = [item for item in items if not isinstance(item, FlowFabricError)]
         loop = asyncio.get_running_loop()
         batch = [(good, loop.create_future())]
-        self._flights[id(batch)] = loop.create_task(self._fly(self._run_all, batch))
+        self._in_flight[id(batch)] = loop.create_task(self._send(self._run_all, batch))
         return in_places(items, await batch[0][1])
 
     async def _run_all(self, gathered: Sequence[Sequence[I]]) -> list[Answered[list[Answered[A]]]]:
@@ -119,7 +119,7 @@ class Gatherer(Generic[I, A]):
                 answers += [fault] * len(part)
         return [answers]
 
-    async def _fly(self, run: _Run[Any, Any], batch: list[_Waiting[Any, Any]]) -> None:
+    async def _send(self, run: _Run[Any, Any], batch: list[_Waiting[Any, Any]]) -> None:
         """Everybody who still waits then gets the answer of their item."""
         try:
             answers = await run([item for item, _ in batch])
@@ -131,7 +131,7 @@ class Gatherer(Generic[I, A]):
                 raise
             return
         finally:
-            del self._flights[id(batch)]
+            del self._in_flight[id(batch)]
         for (_, future), answer in zip(batch, answers, strict=True):
             if future.done():
                 continue
@@ -221,26 +221,26 @@ class Store:
     def read(
         self,
         execution_id: str,
-        beside: frozenset[With] = frozenset(),
+        include: frozenset[With] = frozenset(),
         documents: Collection[str] = (),
     ) -> asyncio.Future[Seen | None]:
         """A record with what is asked for beside it. Others who ask for the same execution in the
         same turn may have more of its documents read, never fewer."""
-        gatherer = self._reads.get(beside)
+        gatherer = self._reads.get(include)
         if gatherer is None:
-            gatherer = self._reads[beside] = Gatherer(
-                self._read_with(beside), MOST_READS, self._place(lambda wanted: wanted[0])
+            gatherer = self._reads[include] = Gatherer(
+                self._read_with(include), MOST_READS, self._place(lambda wanted: wanted[0])
             )
         return gatherer.submit((execution_id, documents))
 
-    def _read_with(self, beside: frozenset[With]) -> _Run[_Wanted, Seen | None]:
+    def _read_with(self, include: frozenset[With]) -> _Run[_Wanted, Seen | None]:
         async def run(wanted: Sequence[_Wanted]) -> list[Answered[Seen | None]]:
             named: dict[str, set[str]] = {}
             for execution_id, documents in wanted:
                 if documents:
                     named.setdefault(execution_id, set()).update(documents)
             ids = [execution_id for execution_id, _ in wanted]
-            return [*await self.backend.read(ids, beside, named)]
+            return [*await self.backend.read(ids, include, named)]
 
         return run
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from flowfabric.backend.base import Answered, Backend
-from flowfabric.backend.flowing import GraphCreated, GraphRefused
+from flowfabric.backend.flow_store import GraphCreated, GraphRefused
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, Finished, NamedClaim, Offer
 from flowfabric.core.flow_plan import FlowAnswer, FlowApplied, FlowPlan
 from flowfabric.core.graph import Group
@@ -79,9 +79,9 @@ class _Observed:
                 self._remember(answer.offers)
         return answers
 
-    async def lease(self, claims: Sequence[NamedClaim]) -> list[Answered[Offer | Refused]]:
+    async def lease(self, requests: Sequence[NamedClaim]) -> list[Answered[Offer | Refused]]:
         started = time.perf_counter()
-        answers = await self._call("lease", self._backend.lease(claims))
+        answers = await self._call("lease", self._backend.lease(requests))
         elapsed = time.perf_counter() - started
         offers = [answer for answer in answers if isinstance(answer, Offer)]
         for offer in offers:
@@ -122,7 +122,7 @@ class _Observed:
 
     def _remember(self, offers: Sequence[Offer]) -> None:
         for offer in offers:
-            if offer.fate == "leased":
+            if offer.disposition == "leased":
                 record = offer.record
                 self._leases[record.lease_id] = (record.lane, record.created_at)
         while len(self._leases) > _REMEMBERED:

@@ -1,4 +1,4 @@
-"""Optimistic concurrency: whoever read too early reads, decides and writes once more."""
+"""Optimistic concurrency: read, decide, write if nobody wrote meanwhile, or else try again."""
 
 import asyncio
 import random
@@ -15,25 +15,25 @@ MOST_TRIES: Final = 8
 _BACKOFF: Final = Backoff(0.001, 0.016)
 
 
-class Stale(Enum):
-    STALE = "somebody else wrote between the reading and the write"
+class WriteConflict(Enum):
+    WRITE_CONFLICT = "somebody else wrote between the read and the write"
 
 
-STALE: Final = Stale.STALE
+WRITE_CONFLICT: Final = WriteConflict.WRITE_CONFLICT
 
 
 async def decide(
     kind: str,
     name: str,
-    attempt: Callable[[], Awaitable[R | Stale]],
+    attempt: Callable[[], Awaitable[R | WriteConflict]],
     chance: Callable[[], float] = random.random,
     tries: int = MOST_TRIES,
 ) -> R:
-    """The answer of the first attempt that is not stale. An attempt reads, decides, and writes only
-    if what it read still holds. Kind and name say for people what is written to."""
+    """The answer of the first attempt without a conflict. An attempt reads, decides, and writes
+    only if what it read is unchanged. Kind and name tell the message what is written to."""
     for failures in range(1, tries + 1):
         answer = await attempt()
-        if answer is not Stale.STALE:
+        if answer is not WriteConflict.WRITE_CONFLICT:
             return answer
         if failures < tries:
             await asyncio.sleep(_BACKOFF.pause_s(failures, chance()))

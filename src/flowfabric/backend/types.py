@@ -76,17 +76,17 @@ class NamedClaim(msgspec.Struct, frozen=True, kw_only=True):
     upstreams: bool = False
 
 
-Fate = Literal["leased", "reserved", "exhausted", "covered"]
+Disposition = Literal["leased", "reserved", "exhausted", "cancelled_by_flow"]
 
 
 class Offer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One record a claim came upon, and what became of it.
 
-    `leased` and `reserved` are the caller's now. `exhausted` reached its reclaim cap and `covered`
-    belongs to a cancelled flow: the engine ends both.
+    `leased` and `reserved` are the caller's now. `exhausted` reached its reclaim cap and
+    `cancelled_by_flow` is a member that the cancellation of its flow ends: the engine ends both.
     """
 
-    fate: Fate
+    disposition: Disposition
     record: Record
     input: bytes | None = None
     input_deferred: bool = False

@@ -9,13 +9,12 @@ from flowfabric.cli import show
 from flowfabric.cli.executions import Reason
 from flowfabric.cli.graph import Drawn, lines
 from flowfabric.cli.target import DEFAULT_URL, Json, Url, ask
-from flowfabric.fabric.admin import Admin
+from flowfabric.fabric.admin import Admin, edges_of
 from flowfabric.operations.executions import FoundExecution, Search
 from flowfabric.operations.flows import FlowSnapshot
 
 app = typer.Typer()
 
-_PAGE = 1_000
 MOST_DRAWN = 200
 
 
@@ -84,11 +83,6 @@ def _name(one: FoundExecution, many: Counter[str]) -> str:
 async def _sources(admin: Admin, flow_id: str) -> dict[str, list[str]]:
     """Which members come right before each."""
     found: dict[str, list[str]] = {}
-    cursor = ""
-    while True:
-        page = await admin.list_edges(flow_id, cursor=cursor, limit=_PAGE)
-        for edge in page.items:
-            found.setdefault(edge.downstream_execution_id, []).append(edge.upstream_execution_id)
-        cursor = page.next_cursor
-        if not cursor:
-            return found
+    async for edge in edges_of(admin, flow_id):
+        found.setdefault(edge.downstream_execution_id, []).append(edge.upstream_execution_id)
+    return found

@@ -4,10 +4,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from flowfabric.client.ends import Ends
 from flowfabric.client.operations import http_transport
 from flowfabric.client.rest import Rest
-from flowfabric.client.waiting import HttpWaiter
+from flowfabric.client.waiting import Ends, HttpWaiter
 from flowfabric.core.tokens import Secret
 from flowfabric.fabric.admin import Admin
 from flowfabric.fabric.runs import Run

@@ -4,11 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, get_args, get_type_hints
 
-import httpx
 import msgspec
 
-from flowfabric.client.requests import TIMEOUT_S, WAIT_MARGIN_S, Request, segment
-from flowfabric.client.rest import Rest
+from flowfabric.client.rest import TIMEOUT_S, WAIT_MARGIN_S, Request, Rest, segment
 from flowfabric.errors import MalformedResponse
 from flowfabric.operations.answers import encode
 from flowfabric.operations.declaration import READS, Call, Operation, Transport
@@ -16,6 +14,8 @@ from flowfabric.operations.types import MAX_BATCH_ITEMS
 
 # Leaves room for the rest of a body below the server's limit for batches.
 _MOST_BYTES: Final = 7 * 1024 * 1024
+
+_NO_CONTENT: Final = 204
 
 
 def http_transport(rest: Rest) -> Transport:
@@ -56,7 +56,7 @@ def http_transport(rest: Rest) -> Transport:
 
 async def _ask(rest: Rest, declared: Operation[..., Any], request: Request) -> Any:
     response = await rest.fetch(request)
-    if response.status_code == httpx.codes.NO_CONTENT:
+    if response.status_code == _NO_CONTENT and _NO_CONTENT in declared.answers.by_status:
         return None
     try:
         return declared.answers.decode(response.content)

@@ -18,7 +18,7 @@ from flowfabric.config.settings import (
     StoreUrl,
     token_digest,
 )
-from flowfabric.core.faults import place_and_reason
+from flowfabric.core.faults import path_and_reason
 from flowfabric.core.ids import check_namespace
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.scopes import Scope
@@ -125,7 +125,7 @@ class _Reader:
             try:
                 yield _token(msgspec.convert(table, _TokenTable), place)
             except msgspec.ValidationError as fault:
-                reason = place_and_reason(str(fault), "token")
+                reason = path_and_reason(str(fault), "token")
                 self.faults.append(f"invalid value for token[{place}]: {reason}")
             except (InvalidInput, ValueError) as fault:
                 self._refuse(f"token[{place}]", fault)

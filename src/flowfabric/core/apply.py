@@ -13,7 +13,7 @@ from flowfabric.core.record import Record
 from flowfabric.core.rows import Rows
 from flowfabric.core.settle import release_if_open, settle_edges, settle_from
 from flowfabric.core.states import FINAL, is_move, not_a_move
-from flowfabric.core.step import Step, fits, is_repeat, step
+from flowfabric.core.transition import Transition, fits, is_repeat, transition
 
 
 def apply(rows: Rows, plan: Plan) -> Answer:
@@ -28,10 +28,10 @@ def apply(rows: Rows, plan: Plan) -> Answer:
     target = plan.set.get("state", record.state)
     if not is_move(plan.rule, record.state, target):
         raise not_a_move(plan.rule, record.state, target)
-    return _perform(rows, plan, step(record, plan, rows.now))
+    return _perform(rows, plan, transition(record, plan, rows.now))
 
 
-def _perform(rows: Rows, plan: Plan, done: Step) -> Answer:
+def _perform(rows: Rows, plan: Plan, done: Transition) -> Answer:
     rows.write(done)
     _write_rest(rows, plan)
     after = done.after
@@ -47,7 +47,7 @@ def _perform(rows: Rows, plan: Plan, done: Step) -> Answer:
     return Applied(_brief(after), was, rows.now, _wanted(plan, after), more=more)
 
 
-def _has_moved(plan: Plan, done: Step) -> bool:
+def _has_moved(plan: Plan, done: Transition) -> bool:
     """Whether the flow has to know. A renewal, a report or a tag is none of its business."""
     before, after = done.before, done.after
     if before is None or plan.graph is not None:
@@ -55,7 +55,7 @@ def _has_moved(plan: Plan, done: Step) -> bool:
     return (before.state, before.reason) != (after.state, after.reason)
 
 
-def _settle(rows: Rows, plan: Plan, done: Step) -> None:
+def _settle(rows: Rows, plan: Plan, done: Transition) -> None:
     after = done.after
     move_member(rows, done)
     if plan.graph is not None:
@@ -93,7 +93,7 @@ def _remember_answer(rows: Rows, released: Record) -> Record:
     remembered = msgspec.structs.replace(
         released, op_state=released.state, op_wake_at=released.wake_at
     )
-    rows.write(Step(released, remembered))
+    rows.write(Transition(released, remembered))
     return remembered
 
 

@@ -120,16 +120,16 @@ def check_replay(record: Record) -> None:
         raise MaxReplaysExhausted(f"{record.execution_id} was replayed {limit} times")
 
 
-def check_offer(record: Record, now: int, *, covered: bool) -> None:
+def check_offer(record: Record, now: int, *, cancelled_by_flow: bool) -> None:
     """Whether a grant may be issued for a waiting execution."""
     if record.state != "waiting":
         raise ExecutionNotEligible(f"{record.execution_id} is {record.state}, not waiting")
-    _check_free(record, now, covered=covered)
+    _check_free(record, now, cancelled_by_flow=cancelled_by_flow)
 
 
-def check_reclaim_offer(record: Record, now: int, *, covered: bool) -> None:
+def check_reclaim_offer(record: Record, now: int, *, cancelled_by_flow: bool) -> None:
     check_lost(record)
-    _check_free(record, now, covered=covered)
+    _check_free(record, now, cancelled_by_flow=cancelled_by_flow)
 
 
 def check_lost(record: Record) -> None:
@@ -137,14 +137,14 @@ def check_lost(record: Record) -> None:
         raise ExecutionNotReclaimable(f"{record.execution_id} is {record.state}, not lost")
 
 
-def _check_free(record: Record, now: int, *, covered: bool) -> None:
+def _check_free(record: Record, now: int, *, cancelled_by_flow: bool) -> None:
     if has_live_grant(record, now):
         raise GrantAlreadyExists(f"{record.execution_id} is reserved until {record.grant_until}")
-    _check_uncovered(record, covered=covered)
+    _check_not_cancelled_by_flow(record, cancelled_by_flow=cancelled_by_flow)
 
 
-def _check_uncovered(record: Record, *, covered: bool) -> None:
-    if covered:
+def _check_not_cancelled_by_flow(record: Record, *, cancelled_by_flow: bool) -> None:
+    if cancelled_by_flow:
         raise flow_cancelled(record.flow_id)
 
 
@@ -174,11 +174,11 @@ def check_claim_resumed(record: Record) -> None:
 
 
 def check_grant(
-    record: Record, grant_id: str, worker: tuple[str, str], now: int, *, covered: bool
+    record: Record, grant_id: str, worker: tuple[str, str], now: int, *, cancelled_by_flow: bool
 ) -> None:
     holder = (record.grant_worker, record.grant_instance)
     if not grant_id or record.grant_id != grant_id or holder != worker:
         raise InvalidClaimGrant(f"no such grant on {record.execution_id} for {'/'.join(worker)}")
     if record.grant_until <= now:
         raise ClaimGrantExpired(f"the grant on {record.execution_id} ended")
-    _check_uncovered(record, covered=covered)
+    _check_not_cancelled_by_flow(record, cancelled_by_flow=cancelled_by_flow)

@@ -18,8 +18,8 @@ from flowfabric.core.conditions import (
     Count,
     Matcher,
     OperatorOnly,
-    Place,
     TimeoutOnly,
+    TreeNode,
     keys_of,
     leaves,
     matchers_of,
@@ -192,33 +192,33 @@ def _has_tree(asked: Asked, _: int) -> None:
             raise InvalidInput("resume_condition: a composite needs a tree")
 
 
-def _each_place(check: Callable[[Place], str]) -> Callable[[Asked, int], None]:
+def _each_node(check: Callable[[TreeNode], str]) -> Callable[[Asked, int], None]:
     """A check of a composite, made at every node before the next check begins."""
 
     def run(asked: Asked, _: int) -> None:
         if asked.condition.condition_type != "composite" or asked.condition.tree is None:
             return
-        for place in walk(asked.condition.tree):
-            fault = check(place)
+        for at in walk(asked.condition.tree):
+            fault = check(at)
             if fault:
-                raise InvalidInput(f"{fault} at path {place.path or '<root>'}")
+                raise InvalidInput(f"{fault} at path {at.path or '<root>'}")
 
     return run
 
 
-def _too_deep(place: Place) -> str:
-    if isinstance(place.node, AllOf | AnyOf | Count) and place.depth > MAX_DEPTH:
-        return f"depth {place.depth} exceeds cap {MAX_DEPTH}"
+def _too_deep(at: TreeNode) -> str:
+    if isinstance(at.node, AllOf | AnyOf | Count) and at.depth > MAX_DEPTH:
+        return f"depth {at.depth} exceeds cap {MAX_DEPTH}"
     return ""
 
 
-def _not_allowed(place: Place) -> str:
-    plain = isinstance(place.node, OperatorOnly | TimeoutOnly)
+def _not_allowed(at: TreeNode) -> str:
+    plain = isinstance(at.node, OperatorOnly | TimeoutOnly)
     return "not_allowed_in_composite" if plain else ""
 
 
-def _no_members(place: Place) -> str:
-    match place.node:
+def _no_members(at: TreeNode) -> str:
+    match at.node:
         case AllOf(members=()):
             return "allof_empty_members"
         case AnyOf(members=()):
@@ -227,17 +227,17 @@ def _no_members(place: Place) -> str:
             return ""
 
 
-def _counts_nothing(place: Place) -> str:
-    return "count_n_zero" if isinstance(place.node, Count) and place.node.n < 1 else ""
+def _counts_nothing(at: TreeNode) -> str:
+    return "count_n_zero" if isinstance(at.node, Count) and at.node.n < 1 else ""
 
 
-def _counts_nowhere(place: Place) -> str:
-    nowhere = isinstance(place.node, Count) and not place.node.waitpoints
+def _counts_nowhere(at: TreeNode) -> str:
+    nowhere = isinstance(at.node, Count) and not at.node.waitpoints
     return "count_waitpoints_empty" if nowhere else ""
 
 
-def _counts_too_much(place: Place) -> str:
-    node = place.node
+def _counts_too_much(at: TreeNode) -> str:
+    node = at.node
     if not isinstance(node, Count):
         return ""
     keys = len(set(node.waitpoints))
@@ -267,11 +267,11 @@ _CHECKS: Final[tuple[Callable[[Asked, int], None], ...]] = (
     _minimum_fits,
     _timeout_lies_ahead,
     _has_tree,
-    _each_place(_too_deep),
-    _each_place(_not_allowed),
-    _each_place(_no_members),
-    _each_place(_counts_nothing),
-    _each_place(_counts_nowhere),
-    _each_place(_counts_too_much),
+    _each_node(_too_deep),
+    _each_node(_not_allowed),
+    _each_node(_no_members),
+    _each_node(_counts_nothing),
+    _each_node(_counts_nowhere),
+    _each_node(_counts_too_much),
     _counts_are_bounded,
 )

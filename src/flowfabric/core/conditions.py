@@ -52,7 +52,7 @@ class Count(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields
 
 
 class OperatorOnly(msgspec.Struct, frozen=True, tag_field="kind"):
-    """Readable inside a tree only so that its refusal can name the place."""
+    """Readable inside a tree only so that its refusal can name its path."""
 
     path: str = ""
 
@@ -140,7 +140,7 @@ def completed(condition: Condition, timeout_behavior: str) -> Condition:
     )
 
 
-class Place(NamedTuple):
+class TreeNode(NamedTuple):
     """A node, where it stands, and on which level; the root is on the first."""
 
     path: str
@@ -148,23 +148,23 @@ class Place(NamedTuple):
     node: Node
 
 
-def walk(tree: Node) -> Iterator[Place]:
+def walk(tree: Node) -> Iterator[TreeNode]:
     """Every node, parents before their members; without recursion, for trees not yet checked."""
-    left = [iter((Place("", 1, tree),))]
+    left = [iter((TreeNode("", 1, tree),))]
     while left:
-        place = next(left[-1], None)
-        if place is None:
+        at = next(left[-1], None)
+        if at is None:
             left.pop()
             continue
-        yield place
-        if isinstance(place.node, AllOf | AnyOf):
-            left.append(_places(place, place.node.members))
+        yield at
+        if isinstance(at.node, AllOf | AnyOf):
+            left.append(_members_of(at, at.node.members))
 
 
-def _places(parent: Place, members: tuple[Node, ...]) -> Iterator[Place]:
+def _members_of(parent: TreeNode, members: tuple[Node, ...]) -> Iterator[TreeNode]:
     """Made one by one: whoever looks for the first leaf of a wide tree stops there."""
     for i, member in enumerate(members):
-        yield Place(_member_path(parent.path, i), parent.depth + 1, member)
+        yield TreeNode(_member_path(parent.path, i), parent.depth + 1, member)
 
 
 def _member_path(path: str, position: int) -> str:
@@ -173,9 +173,9 @@ def _member_path(path: str, position: int) -> str:
 
 def leaves(tree: Node) -> Iterator[Single | Count]:
     """The nodes that look at signals."""
-    for place in walk(tree):
-        if isinstance(place.node, Single | Count):
-            yield place.node
+    for at in walk(tree):
+        if isinstance(at.node, Single | Count):
+            yield at.node
 
 
 def keys_of(leaf: Single | Count) -> tuple[str, ...]:
@@ -205,7 +205,7 @@ def required_names(condition: Condition) -> tuple[str, ...]:
 
 
 def with_paths(node: Node, path: str = "") -> Node:
-    """The tree with every node's place written into it."""
+    """The tree with every node's path written into it."""
     if isinstance(node, AllOf | AnyOf):
         members = tuple(
             with_paths(member, _member_path(path, i)) for i, member in enumerate(node.members)

@@ -10,12 +10,12 @@ import msgspec
 from flowfabric.errors import InvalidInput
 
 # What orders a listing, and the id of the last one shown.
-Place = tuple[int, str]
+Position = tuple[int, str]
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class _Cursor(msgspec.Struct, array_like=True):
-    """`query` stands for all that was asked: a place in one listing means nothing in another."""
+    """`query` stands for all that was asked: a position in one listing means nothing in another."""
 
     query: int
     value: _Int64
@@ -34,8 +34,8 @@ class CreationRange(msgspec.Struct, frozen=True):
     before: int
     newest: bool
 
-    def start(self) -> Place | None:
-        """The place that the walk begins behind; None where everything begins."""
+    def start(self) -> Position | None:
+        """The position that the walk begins behind; None where everything begins."""
         bound = self.before if self.newest else self.since
         return (bound, "") if bound else None
 
@@ -49,12 +49,12 @@ class CreationRange(msgspec.Struct, frozen=True):
         return created_at >= self.since and not 0 < self.before <= created_at
 
 
-def write_cursor(query: object, place: Place) -> str:
-    """A place in the listing that this query asks for; the query is anything JSON can say."""
-    return to_text(msgspec.json.encode(_Cursor(_checksum(query), *place)))
+def write_cursor(query: object, position: Position) -> str:
+    """A position in the listing that this query asks for; the query is anything JSON can say."""
+    return to_text(msgspec.json.encode(_Cursor(_checksum(query), *position)))
 
 
-def read_cursor(query: object, text: str) -> Place:
+def read_cursor(query: object, text: str) -> Position:
     try:
         cursor = _decode(from_text(text))
     except msgspec.MsgspecError:

@@ -1,13 +1,13 @@
 """`apply_flow`: one flow plan, wholly or not at all, in the order every store keeps.
 
 1. guards of the flow, its groups, edges and members  2. flow  3. members  4. edges and groups
-5. settle  6. event  7. cancel what is covered  8. the flow's end.
+5. settle  6. event  7. cancel members  8. the flow's end.
 """
 
 import msgspec
 
 from flowfabric.core.apply import graph_fits, write_graph
-from flowfabric.core.flow_cancel import cancel_covered
+from flowfabric.core.flow_cancel import cancel_members
 from flowfabric.core.flow_plan import FlowAnswer, FlowApplied, FlowPlan, FlowRefused
 from flowfabric.core.graph import Flow, edge_key, ends_of, grown, has_work
 from flowfabric.core.members import finish_flow, flow_entry, keep_flow, move_member
@@ -15,7 +15,7 @@ from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.rows import Rows
 from flowfabric.core.settle import settle_edges
 from flowfabric.core.states import is_move, not_a_move
-from flowfabric.core.step import guard_holds, step
+from flowfabric.core.transition import guard_holds, transition
 
 _replace = msgspec.structs.replace
 
@@ -79,7 +79,7 @@ def _write_member(rows: Rows, plan: Plan) -> None:
     target = plan.set.get("state", state)
     if record is None or not is_move(plan.rule, state, target):
         raise not_a_move(plan.rule, state, target)
-    done = step(record, plan, rows.now)
+    done = transition(record, plan, rows.now)
     rows.write(done)
     move_member(rows, done)
 
@@ -87,7 +87,7 @@ def _write_member(rows: Rows, plan: Plan) -> None:
 def _finish(rows: Rows, plan: FlowPlan, flow: Flow) -> FlowApplied:
     if plan.event is not None:
         rows.log(flow_entry(rows.flow(plan.flow_id) or flow, plan.event, rows.now))
-    cancelled = cancel_covered(rows, plan.flow_id) if plan.cancels else 0
+    cancelled = cancel_members(rows, plan.flow_id) if plan.cancels else 0
     finish_flow(rows, plan.flow_id)
     after = rows.flow(plan.flow_id) or flow
     groups = (rows.group(group.target) for group in plan.graph.groups)

@@ -72,7 +72,7 @@ FlowAnswer = FlowApplied | FlowRefused
 _SETTABLE: Final = frozenset({"cancel_policy", "cancel_reason"})
 _STAMPED: Final = frozenset({"cancelled_at"})
 # What a plan may do to a member: make it one, or let it wait for one more edge.
-_MEMBER_RULES: Final = frozenset({"join", "hold"})
+_MEMBER_RULES: Final = frozenset({"join", "await_edge"})
 
 
 def check_flow_plan(plan: FlowPlan) -> None:

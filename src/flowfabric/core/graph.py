@@ -13,7 +13,7 @@ EdgeState = Literal["staged", "open", "satisfied", "impossible"]
 GroupState = Literal["pending", "satisfied", "impossible"]
 GroupPolicy = Literal["all_of", "any_of", "quorum"]
 OnSatisfied = Literal["", "cancel_remaining", "let_run"]
-Work = Literal["settle", "gather", "cut"]
+Work = Literal["settle", "gather", "cancel_siblings"]
 CancelPolicy = Literal["", "cancel_all", "cancel_pending", "flow_only"]
 
 # Edges made by a parent that parks on its children: every outcome satisfies one.
@@ -74,16 +74,16 @@ class Group(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=T
 class Unsettled(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Work a bounded step left over: which list to go on with, and behind which edge.
 
-    `settle` the edges that leave a member that ended; `gather` those that lead to a member and
-    whose source ended before (with `note` "replayed" the member waits again for those that did not
-    succeed); `cut` the live sources of a member whose group fired, for the reason in `note`.
-    `within` is how far the edges of the next source to cut have been looked at.
+    `settle`: the edges that leave a member that ended. `gather`: those that lead to a member and
+    whose source ended before; with the reason "replayed" the member waits again for those that did
+    not succeed. `cancel_siblings`: the live sources of a member whose group fired; `within` is how
+    far the edges of the next source have been looked at.
     """
 
     work: Work
     execution_id: str
     after: str = ""
-    note: str = ""
+    reason: str = ""
     within: str = ""
 
 
@@ -172,24 +172,24 @@ def flow_state(flow: Flow) -> str:
 
 
 # The states in which each policy ends a member, those first that cost nobody anything.
-COVERED: Final[dict[CancelPolicy, tuple[State, ...]]] = {
+CANCELLED_BY_POLICY: Final[dict[CancelPolicy, tuple[State, ...]]] = {
     "cancel_all": ("waiting", "delayed", "blocked", "suspended", "active", "lost"),
     "cancel_pending": ("waiting", "delayed", "blocked", "suspended"),
 }
 
 
-def covered_states(flow: Flow) -> tuple[State, ...]:
-    return COVERED.get(flow.cancel_policy, ()) if flow.cancelled_at else ()
+def states_to_cancel(flow: Flow) -> tuple[State, ...]:
+    return CANCELLED_BY_POLICY.get(flow.cancel_policy, ()) if flow.cancelled_at else ()
 
 
-def is_covered(flow: Flow | None, state: State) -> bool:
+def is_cancelled_by_flow(flow: Flow | None, state: State) -> bool:
     """Whether the flow's cancellation ends a member in this state."""
-    return flow is not None and state in covered_states(flow)
+    return flow is not None and state in states_to_cancel(flow)
 
 
-def covered_members(flow: Flow) -> int:
+def members_to_cancel(flow: Flow) -> int:
     """How many members the flow's cancellation still has to end, by its counters."""
-    if not covered_states(flow):
+    if not states_to_cancel(flow):
         return 0
     spared = flow.counts.get("active", 0) if flow.cancel_policy == "cancel_pending" else 0
     return live_members(flow) - spared
@@ -197,7 +197,7 @@ def covered_members(flow: Flow) -> int:
 
 def has_work(flow: Flow) -> bool:
     """Whether a bounded step left something over that the flow's timer would go on with."""
-    return bool(flow.unsettled) or covered_members(flow) > 0
+    return bool(flow.unsettled) or members_to_cancel(flow) > 0
 
 
 def flow_due_at(flow: Flow, now: int) -> int:

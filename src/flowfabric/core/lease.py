@@ -9,7 +9,7 @@ from flowfabric.core.events import entry_of
 from flowfabric.core.plan import OWN_PAUSES, Event
 from flowfabric.core.record import BEGUN, CLAIMED, RESUMED, Attempt, Record
 from flowfabric.core.states import ATTEMPT_TYPES, CLAIMABLE
-from flowfabric.core.step import Step, settled_record
+from flowfabric.core.transition import Transition, changed_record
 
 _replace = msgspec.structs.replace
 
@@ -84,7 +84,7 @@ def paused_by_suspension(record: Record) -> str:
     return attempt.suspension_id
 
 
-def lease(record: Record, terms: LeaseTerms, now: int) -> Step:
+def lease(record: Record, terms: LeaseTerms, now: int) -> Transition:
     """The record under a new lease, and the attempt this begins or goes on with."""
     epoch = record.lease_epoch + 1
     changes: dict[str, Any] = {
@@ -108,7 +108,7 @@ def lease(record: Record, terms: LeaseTerms, now: int) -> Step:
     return _begin(record, terms, changes, now)
 
 
-def _resume(record: Record, terms: LeaseTerms, changes: dict[str, Any], now: int) -> Step:
+def _resume(record: Record, terms: LeaseTerms, changes: dict[str, Any], now: int) -> Transition:
     attempt = record.attempt
     if attempt is not None:
         first = {
@@ -132,13 +132,13 @@ def _resume(record: Record, terms: LeaseTerms, changes: dict[str, Any], now: int
     if record.attempt_timeout_ms:
         changes["attempt_until"] = now + record.attempt_left_ms
     changes.update(RESUMED)
-    after = settled_record(record, changes, now)
+    after = changed_record(record, changes, now)
     reason = (terms.reason or CLAIM) + events.RESUMED
     event = Event("acquired", ("lease",), {"reason": reason})
-    return Step(record, after, None, entry_of(event, after, after, now))
+    return Transition(record, after, None, entry_of(event, after, after, now))
 
 
-def _begin(record: Record, terms: LeaseTerms, changes: dict[str, Any], now: int) -> Step:
+def _begin(record: Record, terms: LeaseTerms, changes: dict[str, Any], now: int) -> Transition:
     reclaiming = record.state == "lost"
     attempt = Attempt(
         index=record.attempt_count,
@@ -165,10 +165,10 @@ def _begin(record: Record, terms: LeaseTerms, changes: dict[str, Any], now: int)
     )
     if reclaiming:
         changes["reclaim_count"] = record.reclaim_count + 1
-    after = settled_record(record, changes, now)
+    after = changed_record(record, changes, now)
     ended = _interrupted(record, now) if reclaiming else None
     event = _reclaimed(record, after) if reclaiming else _acquired(terms)
-    return Step(record, after, ended, entry_of(event, after, after, now))
+    return Transition(record, after, ended, entry_of(event, after, after, now))
 
 
 def _why(record: Record) -> str:

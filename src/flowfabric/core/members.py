@@ -7,7 +7,7 @@ from flowfabric.core.graph import Flow, count_move, flow_due_at, flow_state, is_
 from flowfabric.core.plan import Event
 from flowfabric.core.rows import Rows
 from flowfabric.core.states import FINAL
-from flowfabric.core.step import Step
+from flowfabric.core.transition import Transition
 
 _replace = msgspec.structs.replace
 
@@ -21,7 +21,7 @@ def keep_flow(rows: Rows, flow: Flow) -> Flow:
     return kept
 
 
-def move_member(rows: Rows, done: Step) -> None:
+def move_member(rows: Rows, done: Transition) -> None:
     """Carry one member's step over to its flow.
 
     A member that the flow's cancellation covers from now on sets the flow's timer by this.

@@ -7,7 +7,7 @@ import msgspec
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.record import Record
 from flowfabric.core.states import State
-from flowfabric.core.step import settled_record
+from flowfabric.core.transition import changed_record
 
 # Each further execution of one fairness key stands this far behind the one before it.
 FAIR_STEP_MS: Final = 1_000
@@ -70,7 +70,7 @@ def initial_record(new: NewExecution, now: int, rank_shift: int) -> Record:
     blank = msgspec.structs.replace(
         record, execution_id=new.execution_id, created_at=now, version=0, tags=tags
     )
-    return settled_record(blank, changes, now)
+    return changed_record(blank, changes, now)
 
 
 def _deadline(new: NewExecution, now: int) -> int:

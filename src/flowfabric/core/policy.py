@@ -13,7 +13,7 @@ import msgspec
 
 from flowfabric.core.bounds import MAX_LIMIT_IDS, MAX_POLICY_BYTES, check_number
 from flowfabric.core.capabilities import required_from
-from flowfabric.core.faults import place_and_reason
+from flowfabric.core.faults import path_and_reason
 from flowfabric.core.ids import check_text, parse_uuid
 from flowfabric.core.policy_types import (
     EMPTY_POLICY,
@@ -49,7 +49,7 @@ __all__ = [
     "TimeoutPolicy",
     "decode_policy",
     "freeze",
-    "is_brief",
+    "is_cacheable",
     "read_policy",
 ]
 
@@ -84,8 +84,8 @@ def decode_policy(raw: RawPolicy) -> ExecutionPolicy:
     return _checked(msgspec.to_builtins(raw) if isinstance(raw, ExecutionPolicy) else raw)
 
 
-def is_brief(raw: RawPolicy) -> bool:
-    """Whether what follows from it may be remembered, by its text."""
+def is_cacheable(raw: RawPolicy) -> bool:
+    """Whether the policy may be cached by its text."""
     return raw is None or (isinstance(raw, str | bytes) and len(raw) <= _CACHED_CHARACTERS)
 
 
@@ -97,7 +97,7 @@ def _decode_text(raw: str | bytes) -> ExecutionPolicy:
         text = raw if isinstance(raw, str) else raw.decode()
     except UnicodeDecodeError:
         raise InvalidPolicyJson("malformed") from None
-    return _decode_once(text) if is_brief(text) else _decode(text)
+    return _decode_once(text) if is_cacheable(text) else _decode(text)
 
 
 def _decode(text: str) -> ExecutionPolicy:
@@ -115,7 +115,7 @@ def read_policy(text: str) -> ExecutionPolicy:
     """A stored policy; a member that cannot be read counts as absent."""
     if not text:
         return EMPTY_POLICY
-    return _read_once(text) if is_brief(text) else _read(text)
+    return _read_once(text) if is_cacheable(text) else _read(text)
 
 
 def _read(text: str) -> ExecutionPolicy:
@@ -159,7 +159,7 @@ def _checked(value: object) -> ExecutionPolicy:
         policy = msgspec.convert(members, ExecutionPolicy)
         _check_values(policy)
     except msgspec.ValidationError as error:
-        raise _malformed(place_and_reason(str(error), "policy")) from None
+        raise _malformed(path_and_reason(str(error), "policy")) from None
     except InvalidInput as error:
         raise _malformed(error.detail) from None
     except UnicodeEncodeError:

@@ -7,7 +7,7 @@ import msgspec
 from flowfabric.core.graph import Flow
 from flowfabric.core.record import Record
 from flowfabric.core.states import FINAL
-from flowfabric.core.step import settled_record
+from flowfabric.core.transition import changed_record
 
 # How long entries of the log are kept, and how many of them at most.
 LOG_MS: Final = 7 * 86_400_000
@@ -29,7 +29,7 @@ def judge_purge(record: Record, flow: Flow | None, now: int) -> Verdict:
 def put_off(record: Record, now: int) -> Record:
     """The record once its purge is put off."""
     wait = max(record.retention_ms, SHORTEST_WAIT_MS)
-    return settled_record(record, {"purge_at": now + wait}, now)
+    return changed_record(record, {"purge_at": now + wait}, now)
 
 
 def count_purged(flow: Flow, now: int) -> Flow:

@@ -12,7 +12,7 @@ from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.plan import Blob
 from flowfabric.core.record import Record
 from flowfabric.core.states import State
-from flowfabric.core.step import Step
+from flowfabric.core.transition import Transition
 
 
 class Rows(Protocol):
@@ -44,8 +44,8 @@ class Rows(Protocol):
 
     def incoming(self, target: str, after: str, limit: int) -> Sequence[Edge]: ...
 
-    def write(self, step: Step) -> None:
-        """Keep the record of a step, with its views, ended attempt and log entry."""
+    def write(self, transition: Transition) -> None:
+        """Write a changed record, with its views, ended attempt and log entry."""
         ...
 
     def put_blobs(self, execution_id: str, blobs: Mapping[Blob, bytes | None]) -> None: ...
@@ -66,6 +66,6 @@ class Rows(Protocol):
 
     def log(self, entry: LogEntry) -> None: ...
 
-    def count_sibling(self, fate: str) -> None:
-        """Count, for whoever watches, what became of a sibling that was to be cut."""
+    def count_sibling(self, disposition: str) -> None:
+        """Count, for whoever watches, what became of a sibling that was to be cancelled."""
         ...

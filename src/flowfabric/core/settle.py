@@ -1,8 +1,8 @@
 """Settling: what the end of a member does to the graph behind it, in the same step.
 
-Edges are settled first, breadth first, and siblings are cut when no edge is left: only then is it
-known whom nobody needs any more, and the end is the same however small the steps were. Work is
-bounded; what a step leaves over is remembered on the flow by position, never edge by edge, and
+Edges are settled first, breadth first, and siblings are cancelled when no edge is left: only then
+is it known whom nobody needs any more, and the end is the same however small the steps were. Work
+is bounded; what a step leaves over is remembered on the flow by position, never edge by edge, and
 taken up again newest first, which keeps that list short.
 """
 
@@ -30,10 +30,10 @@ from flowfabric.core.plan import Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rows import Rows
 from flowfabric.core.states import FINAL, OUTCOMES
-from flowfabric.core.step import step
-from flowfabric.core.templates import cut_plan, release_plan, skip_plan
+from flowfabric.core.templates import cancel_sibling_plan, release_plan, skip_plan
+from flowfabric.core.transition import transition
 
-# Few enough that a step takes a few milliseconds; enough to cut the losers of a race of fifty.
+# Few enough that a step takes a few milliseconds; enough to cancel the losers of a race of fifty.
 EDGES_PER_STEP: Final = 100
 BYTES_PER_STEP: Final = 4 * 1024 * 1024
 # Edges a step may look at and leave alone, on its way to those it settles.
@@ -41,9 +41,9 @@ LOOKS_PER_STEP: Final = 1_000
 PAGE: Final = EDGES_PER_STEP
 # The note of a member that waits again because it was replayed.
 REPLAYED: Final = "replayed"
-# How the reason begins for which siblings are cut.
+# How the reason begins for which siblings are cancelled.
 SIBLING_QUORUM: Final = "sibling_quorum_"
-# What became of siblings that were to be cut and were not.
+# What became of siblings that were to be cancelled and were not.
 ALREADY_TERMINAL: Final = "already_terminal"
 NOT_FOUND: Final = "not_found"
 
@@ -63,19 +63,19 @@ def settle_edges(
     A replayed member waits again for sources that did not succeed: they may be replayed too.
     """
     targets = dict.fromkeys(edge.target for edge in edges if edge.state == "open")
-    note = REPLAYED if replayed else ""
-    return _Walk(rows, flow_id, [Unsettled("gather", one, note=note) for one in targets]).run()
+    reason = REPLAYED if replayed else ""
+    return _Walk(rows, flow_id, [Unsettled("gather", one, reason=reason) for one in targets]).run()
 
 
-def cut_late(rows: Rows, flow_id: str, sources: Iterable[str]) -> bool:
-    """Cut members that came into being after a group had fired that no longer wants them. While no
+def cancel_late_siblings(rows: Rows, flow_id: str, sources: Iterable[str]) -> bool:
+    """Cancel members that were created after a group had fired that no longer wants them. While no
     member has ended none has fired, and the edges of a wide source need no look."""
     flow = rows.flow(flow_id)
     if flow is None or not _has_ended_members(flow):
         return False
     walk = _Walk(rows, flow_id, [])
     for source in sources:
-        walk.cut_late(source)
+        walk.cancel_late_siblings(source)
     return walk.run()
 
 
@@ -105,7 +105,7 @@ def release_if_open(rows: Rows, record: Record) -> Record:
 
 
 def _write(rows: Rows, record: Record, plan: Plan) -> Record:
-    done = step(record, plan, rows.now)
+    done = transition(record, plan, rows.now)
     rows.write(done)
     if record.flow_id:
         move_member(rows, done)
@@ -116,7 +116,7 @@ class _Walk:
     """One step's worth of work on a flow.
 
     `_left` holds what earlier steps left, the newest last; `_fresh` what this one came upon, in the
-    order of breadth; `_cuts` whose sources are to be cut once neither has anything.
+    order of breadth; `_cancels` whose sources are cancelled once neither has anything.
     """
 
     def __init__(self, rows: Rows, flow_id: str, work: Iterable[Unsettled]) -> None:
@@ -124,7 +124,7 @@ class _Walk:
         self._flow_id = flow_id
         self._left: list[Unsettled] = []
         self._fresh = deque[Unsettled]()
-        self._cuts = deque[Unsettled]()
+        self._cancels = deque[Unsettled]()
         self._edges_left = EDGES_PER_STEP
         self._bytes_left = BYTES_PER_STEP
         self._looks_left = LOOKS_PER_STEP
@@ -132,8 +132,8 @@ class _Walk:
             self.add(one)
 
     def add(self, work: Unsettled) -> None:
-        if work.work == "cut":
-            self._cuts.append(work)
+        if work.work == "cancel_siblings":
+            self._cancels.append(work)
         else:
             self._left.append(work)
 
@@ -143,12 +143,12 @@ class _Walk:
         if flow is None:
             return False
         # Siblings wait for all edges, also for those that other steps have left over.
-        may_cut = all(one.work == "cut" for one in flow.unsettled)
+        may_cancel = all(one.work == "cancel_siblings" for one in flow.unsettled)
         while self._has_room():
             if self._left or self._fresh:
                 self._settle_next()
-            elif self._cuts and may_cut:
-                self._cut_next()
+            elif self._cancels and may_cancel:
+                self._cancel_next()
             else:
                 break
         return self._remember()
@@ -162,8 +162,8 @@ class _Walk:
         if flow is None:
             return False
         own = (*self._left, *self._fresh)
-        if own or self._cuts:
-            left = (*self._cuts, *flow.unsettled, *own)
+        if own or self._cancels:
+            left = (*self._cancels, *flow.unsettled, *own)
             keep_flow(self._rows, _replace(flow, unsettled=left))
             return True
         return bool(flow.unsettled)
@@ -198,7 +198,7 @@ class _Walk:
         self._go_on_behind(work, edges, after)
 
     def _gather(self, work: Unsettled) -> None:
-        replayed = work.note == REPLAYED
+        replayed = work.reason == REPLAYED
         limit = min(PAGE, self._looks_left)
         edges = self._rows.incoming(work.execution_id, work.after, limit + 1)
         self._rows.expect([edge.source for edge in edges[:limit] if edge.state == "open"])
@@ -260,7 +260,7 @@ class _Walk:
         if group.on_satisfied == "cancel_remaining":
             reason = SIBLING_QUORUM + group.state
             group = _replace(group, cancel_reason=reason)
-            self._cuts.append(Unsettled("cut", group.target, note=reason))
+            self._cancels.append(Unsettled("cancel_siblings", group.target, reason=reason))
         rows.put_group(group)
         target = rows.record(group.target)
         if target is None or target.state in FINAL:
@@ -271,20 +271,20 @@ class _Walk:
         elif target.state == "blocked" and target.reason == "dependencies":
             _write(rows, target, release_plan(target, rows.now))
 
-    # ---- cutting
+    # ---- siblings
 
-    def cut_late(self, source: str) -> None:
+    def cancel_late_siblings(self, source: str) -> None:
         after = ""
         while edges := self._rows.outgoing(source, after, PAGE):
             for edge in edges:
                 group = self._rows.group(edge.target)
                 if group is not None and group.cancel_reason and group.round == edge.round:
-                    self._cut_source(edge, group.cancel_reason, "")
+                    self._cancel_source(edge, group.cancel_reason, "")
                     return
             after = edges[-1].edge_id
 
-    def _cut_next(self) -> None:
-        work = self._cuts.popleft()
+    def _cancel_next(self) -> None:
+        work = self._cancels.popleft()
         self._looks_left -= 1
         limit = min(PAGE, self._edges_left)
         edges = self._rows.incoming(work.execution_id, work.after, limit + 1)
@@ -295,17 +295,17 @@ class _Walk:
             if not self._has_room():
                 break
             self._edges_left -= 1
-            looked = self._cut_source(edge, work.note, within)
+            looked = self._cancel_source(edge, work.reason, within)
             if looked is not None:
-                self._cuts.appendleft(_replace(work, after=after, within=looked))
+                self._cancels.appendleft(_replace(work, after=after, within=looked))
                 return
             after, within = edge.edge_id, ""
         if edges and after != edges[-1].edge_id:
-            self._cuts.appendleft(_replace(work, after=after, within=""))
+            self._cancels.appendleft(_replace(work, after=after, within=""))
 
-    def _cut_source(self, edge: Edge, reason: str, within: str) -> str | None:
-        """Cut one sibling unless somebody needs it; how far its edges were looked at when the step
-        became full before that was known."""
+    def _cancel_source(self, edge: Edge, reason: str, within: str) -> str | None:
+        """Cancel one sibling unless somebody needs it; how far its edges were looked at when the
+        step became full before that was known."""
         source = self._rows.record(edge.source)
         if edge.state == "staged" or source is None or source.state in FINAL:
             self._count_missed(edge, source)
@@ -320,13 +320,13 @@ class _Walk:
                 break
             if self._looks_left <= 0:
                 return after
-        _write(self._rows, source, cut_plan(source.execution_id, reason))
+        _write(self._rows, source, cancel_sibling_plan(source.execution_id, reason))
         self._rows.count_sibling(reason)
         self._fresh.append(Unsettled("settle", source.execution_id))
         return None
 
     def _count_missed(self, edge: Edge, source: Record | None) -> None:
-        """Of an edge that is settled the source has had its say; it was no sibling to cut."""
+        """Of an edge that is settled the source has had its say; it was no sibling to cancel."""
         if edge.state == "open":
             self._rows.count_sibling(ALREADY_TERMINAL if source else NOT_FOUND)
 

@@ -1,5 +1,5 @@
-"""The plans that settling writes by itself: release, skip, cut. Data, so that every store can
-carry them along."""
+"""The plans that settling writes by itself: release, skip, cancel a sibling. Data, so that every
+store can carry them along."""
 
 from typing import Final
 
@@ -38,10 +38,10 @@ def skip_plan(execution_id: str) -> Plan:
     )
 
 
-def cut_plan(execution_id: str, reason: str) -> Plan:
+def cancel_sibling_plan(execution_id: str, reason: str) -> Plan:
     return Plan(
         target=execution_id,
-        rule="cut",
+        rule="cancel_sibling",
         guard=_LIVE,
         set={
             "state": "cancelled",

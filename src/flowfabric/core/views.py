@@ -146,7 +146,7 @@ class Entry(NamedTuple):
 
 def entries(record: Record) -> Iterator[Entry]:
     """Every place where a store's views must show this record, and nowhere else."""
-    for name, key, order, where, unless in _PLACES[record.state]:
+    for name, key, order, where, unless in _COMPILED[record.state]:
         if where(record) and not unless(record):
             yield Entry(name, key(record), order(record))
 
@@ -160,7 +160,7 @@ def tag_entries(record: Record, searchable: Iterable[str]) -> Iterator[Entry]:
             yield Entry("tag", key, (record.created_at, record.execution_id))
 
 
-class _Place(NamedTuple):
+class _CompiledView(NamedTuple):
     """A view as functions of a record; a store that runs the reference asks for these at every
     write, so they are made once."""
 
@@ -195,9 +195,9 @@ def _one_of(names: tuple[str, ...], *, otherwise: bool) -> Callable[[Record], ob
     return _getter(name)
 
 
-def _places(state: str) -> tuple[_Place, ...]:
+def _compiled(state: str) -> tuple[_CompiledView, ...]:
     return tuple(
-        _Place(
+        _CompiledView(
             view.name,
             _values(view.key),
             _values(view.order),
@@ -209,4 +209,4 @@ def _places(state: str) -> tuple[_Place, ...]:
     )
 
 
-_PLACES: Final = {state: _places(state) for state in STATES}
+_COMPILED: Final = {state: _compiled(state) for state in STATES}

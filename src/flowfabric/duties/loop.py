@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from flowfabric.duties.tally import Tally
+from flowfabric.duties.result import DutyResult
 from flowfabric.errors import FlowFabricError
 from flowfabric.telemetry.observer import NO_OBSERVER, Observer
 
@@ -22,7 +22,7 @@ class Duty(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def visit(self) -> Tally: ...
+    async def visit(self) -> DutyResult: ...
 
 
 class DutyLoop:
@@ -62,7 +62,7 @@ class DutyLoop:
     async def _cycle(self) -> None:
         started = time.perf_counter()
         try:
-            tally = await self.duty.visit()
+            result = await self.duty.visit()
         except FlowFabricError:
             self._observer.processed(self.duty.name, "error", 1)
             _log.exception("%s: a visit failed; the next one follows", self.duty.name)
@@ -70,18 +70,18 @@ class DutyLoop:
         finally:
             self.cycles += 1
             self._observer.cycled(self.duty.name, time.perf_counter() - started)
-        self._tell(tally)
-        done, failed = tally.total("processed"), tally.total("error")
+        self._tell(result)
+        done, failed = result.total("processed"), result.total("error")
         if done or failed:
             _log.info("%s: %d processed, %d failed", self.duty.name, done, failed)
 
-    def _tell(self, tally: Tally) -> None:
-        for (name, result), n in tally.counts.items():
-            self._observer.processed(name, result, n)
-        self._observer.backed_off(self.duty.name, tally.left_alone)
-        self._observer.drained(tally.drained)
-        if tally.cancels_left is not None:
-            self._observer.cancel_backlog(tally.cancels_left)
+    def _tell(self, result: DutyResult) -> None:
+        for (name, outcome), n in result.counts.items():
+            self._observer.processed(name, outcome, n)
+        self._observer.backed_off(self.duty.name, result.left_alone)
+        self._observer.drained(result.drained)
+        if result.cancels_left is not None:
+            self._observer.cancel_backlog(result.cancels_left)
 
     async def _sleep(self, seconds: float) -> bool:
         """Sleep unless stopped; whether it was stopped."""

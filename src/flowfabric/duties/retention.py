@@ -3,7 +3,7 @@
 from typing import Final
 
 from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
-from flowfabric.duties.tally import Tally
+from flowfabric.duties.result import DutyResult
 from flowfabric.engine import Engine
 
 BATCH: Final = 100
@@ -18,16 +18,16 @@ class Retention:
         self._backend = engine.deps.store.backend
         self._keys = engine.keys
 
-    async def visit(self) -> Tally:
+    async def visit(self) -> DutyResult:
         """Purge what is past its time, then forget signing keys that nobody can use any more."""
-        tally = Tally()
-        await self._purge(tally)
-        tally.processed(self.name, await self._keys.drop_stale())
-        return tally
+        result = DutyResult()
+        await self._purge(result)
+        result.processed(self.name, await self._keys.drop_stale())
+        return result
 
-    async def _purge(self, tally: Tally) -> None:
+    async def _purge(self, result: DutyResult) -> None:
         for _ in range(MOST_BATCHES):
             purged = await self._backend.purge(BATCH, only=self._only)
-            tally.processed(self.name, purged)
+            result.processed(self.name, purged)
             if not purged:
                 break

@@ -13,7 +13,7 @@ from flowfabric.core.record import Record
 from flowfabric.core.schedules import DOCUMENT, read_schedule
 from flowfabric.core.states import LIMIT_REASONS
 from flowfabric.duties.backoff import ItemBackoff
-from flowfabric.duties.tally import Tally
+from flowfabric.duties.result import DutyResult
 from flowfabric.engine import Engine
 from flowfabric.engine.firing import Due
 from flowfabric.errors import FlowFabricError
@@ -42,9 +42,9 @@ class TimerSweep:
         # else's or fails, must not hide what lies behind it.
         self._after: tuple[int, str] | None = None
 
-    async def visit(self) -> Tally:
+    async def visit(self) -> DutyResult:
         self._backoff.new_cycle()
-        tally = Tally()
+        result = DutyResult()
         begin = after = self._after
         flows: dict[str, tuple[Flow, int]] = {}
         acted = passed = 0
@@ -52,9 +52,9 @@ class TimerSweep:
             page = await self._engine.deps.store.backend.due(PAGE, after)
             is_passed = self._has_nothing_to_do(page)
             passed, acted = passed + is_passed, acted + (not is_passed)
-            await self._reset_budgets(page, tally)
-            await self._fire_schedules(page, tally)
-            await self._act(page, tally)
+            await self._reset_budgets(page, result)
+            await self._fire_schedules(page, result)
+            await self._act(page, result)
             flows |= {flow.flow_id: (flow, page.now) for flow in page.flows}
             after = page.next_after
             if after is None:
@@ -62,11 +62,11 @@ class TimerSweep:
         self._after = after
         # A large flow takes its time; what is due by the clock has had its turn.
         if begin is None and after is None:
-            tally.cancels_left = sum(bool(flow.cancelled_at) for flow, _ in flows.values())
+            result.cancels_left = sum(bool(flow.cancelled_at) for flow, _ in flows.values())
         for flow, now in flows.values():
-            await self._look_after(flow, now, tally)
-        tally.left_alone = len(self._backoff)
-        return tally
+            await self._look_after(flow, now, result)
+        result.left_alone = len(self._backoff)
+        return result
 
     def _has_nothing_to_do(self, page: DuePage) -> bool:
         """Whether the page shows nothing but work of others."""
@@ -76,12 +76,12 @@ class TimerSweep:
         owners += [(one.namespace, one.tags) for one in page.flows]
         return not any(self._only.matches(*owner) for owner in owners)
 
-    async def _act(self, page: DuePage, tally: Tally) -> None:
+    async def _act(self, page: DuePage, result: DutyResult) -> None:
         """Decide every due record of a page and apply the plans as one batch."""
         decided: list[tuple[str, Plan, Record]] = []
         looks = await self._look_at_limits(page)
         for record in page.records:
-            decision = await self._decide(record, page, looks, tally)
+            decision = await self._decide(record, page, looks, result)
             if decision is not None:
                 decided.append((*decision, record))
         if not decided:
@@ -89,7 +89,7 @@ class TimerSweep:
         answers = await self._engine.deps.store.backend.apply([plan for _, plan, _ in decided])
         waiting = []
         for (label, plan, record), answer in zip(decided, answers, strict=True):
-            self._count(label, plan, answer, tally)
+            self._count(label, plan, answer, result)
             if isinstance(answer, Applied):
                 following = self._engine.deps.follow_up(plan, answer, record)
                 # Only slots take a call to the store: those of all records at once.
@@ -111,18 +111,18 @@ class TimerSweep:
         return await self._engine.admissions.look(blocked, page.now) if blocked else {}
 
     async def _decide(
-        self, record: Record, page: DuePage, looks: _Looks, tally: Tally
+        self, record: Record, page: DuePage, looks: _Looks, result: DutyResult
     ) -> tuple[str, Plan] | None:
         if not self._only.matches(record.namespace, record.tags):
-            tally.skipped(self.name)
+            result.skipped(self.name)
             return None
         if self._backoff.skips(record.execution_id):
-            tally.skipped(self.name)
+            result.skipped(self.name)
             return None
         try:
             return on_due(record, await self._context(record, page, looks), page.now)
         except FlowFabricError as fault:
-            self._fail(self.name, record.execution_id, fault, tally)
+            self._fail(self.name, record.execution_id, fault, result)
             return None
 
     async def _context(self, record: Record, page: DuePage, looks: _Looks) -> DueContext:
@@ -146,74 +146,74 @@ class TimerSweep:
             _log.warning("%s is not held any longer: %s", record.execution_id, fault)
             return True
 
-    def _count(self, label: str, plan: Plan, answer: object, tally: Tally) -> None:
+    def _count(self, label: str, plan: Plan, answer: object, result: DutyResult) -> None:
         if isinstance(answer, Applied):
             self._backoff.worked(plan.target)
-            tally.processed(label)
+            result.processed(label)
         elif isinstance(answer, FlowFabricError):
-            self._fail(label, plan.target, answer, tally)
-        # A refusal is a lost race: the record is looked at again when it is due.
+            self._fail(label, plan.target, answer, result)
+        # A refused plan met a newer record, which is looked at again when it is due.
 
-    async def _reset_budgets(self, page: DuePage, tally: Tally) -> None:
-        """Begin the periods that are due. A budget is also due when a hold ends."""
+    async def _reset_budgets(self, page: DuePage, result: DutyResult) -> None:
+        """Begin the periods that are due. A budget is also due when a reservation ends."""
         due = [name for _, name in page.budgets if not self._backoff.skips(name)]
         if not due:
             return
         answers = await self._engine.budgets.reset_due(due)
         for budget_id, answer in zip(due, answers, strict=True):
             if isinstance(answer, FlowFabricError):
-                self._fail("budget_reset", budget_id, answer, tally)
+                self._fail("budget_reset", budget_id, answer, result)
             else:
                 self._backoff.worked(budget_id)
-                tally.processed("budget_reset" if answer else self.name)
+                result.processed("budget_reset" if answer else self.name)
 
-    async def _fire_schedules(self, page: DuePage, tally: Tally) -> None:
-        due = [one for document in page.config if (one := self._schedule(document, tally))]
+    async def _fire_schedules(self, page: DuePage, result: DutyResult) -> None:
+        due = [one for document in page.config if (one := self._schedule(document, result))]
         if not due:
             return
         answers = await self._engine.schedules.firings.fire_due(due, page.now)
         for (document, _), answer in zip(due, answers, strict=True):
             if isinstance(answer, FlowFabricError):
-                self._fail("schedules", document.name, answer, tally)
+                self._fail("schedules", document.name, answer, result)
             else:
                 self._backoff.worked(document.name)
                 if answer:
-                    tally.processed("schedules")
+                    result.processed("schedules")
 
-    def _schedule(self, document: ConfigDocument, tally: Tally) -> Due | None:
+    def _schedule(self, document: ConfigDocument, result: DutyResult) -> Due | None:
         """A due document as the schedule it is, if it is one to be fired now."""
         if not document.name.startswith(DOCUMENT) or self._backoff.skips(document.name):
             return None
         try:
             schedule = read_schedule(document.name, document.body)
         except FlowFabricError as fault:
-            self._fail("schedules", document.name, fault, tally)
+            self._fail("schedules", document.name, fault, result)
             return None
         if not self._only.matches(schedule.namespace, schedule.tags):
-            tally.skipped("schedules")
+            result.skipped("schedules")
             return None
         return document, schedule
 
-    async def _look_after(self, flow: Flow, now: int, tally: Tally) -> None:
+    async def _look_after(self, flow: Flow, now: int, result: DutyResult) -> None:
         if not self._only.matches(flow.namespace, flow.tags):
-            tally.skipped("flow_settle")
+            result.skipped("flow_settle")
         elif not self._backoff.skips(flow.flow_id):
-            await self._settle_flow(flow, now, tally)
+            await self._settle_flow(flow, now, result)
 
-    async def _settle_flow(self, flow: Flow, now: int, tally: Tally) -> None:
+    async def _settle_flow(self, flow: Flow, now: int, result: DutyResult) -> None:
         try:
             if is_abandoned(flow, now):
                 await self._engine.flow_cancels.give_up_submit(flow)
             else:
                 await self._engine.settling.settle(flow.flow_id)
         except FlowFabricError as fault:
-            self._fail("flow_settle", flow.flow_id, fault, tally)
+            self._fail("flow_settle", flow.flow_id, fault, result)
         else:
             self._backoff.worked(flow.flow_id)
-            tally.processed("flow_settle")
-            tally.drained += any(left.work == "cut" for left in flow.unsettled)
+            result.processed("flow_settle")
+            result.drained += any(left.work == "cancel_siblings" for left in flow.unsettled)
 
-    def _fail(self, label: str, subject: str, fault: FlowFabricError, tally: Tally) -> None:
+    def _fail(self, label: str, subject: str, fault: FlowFabricError, result: DutyResult) -> None:
         _log.warning("%s of %s failed: %s", label, subject, fault)
         self._backoff.failed(subject)
-        tally.failed(label)
+        result.failed(label)

@@ -24,7 +24,6 @@ from flowfabric.engine.flow_search import FlowSearches
 from flowfabric.engine.flows import Flows
 from flowfabric.engine.grants import Grants
 from flowfabric.engine.graphs import Graphs
-from flowfabric.engine.holds import Holds
 from flowfabric.engine.journals import Journals
 from flowfabric.engine.keys import Keys
 from flowfabric.engine.lanes import Lanes
@@ -34,6 +33,7 @@ from flowfabric.engine.owners import Owners
 from flowfabric.engine.quotas import Quotas
 from flowfabric.engine.reads import Reads
 from flowfabric.engine.replays import Replays
+from flowfabric.engine.reservations import Reservations
 from flowfabric.engine.resumes import Resumes
 from flowfabric.engine.schedules import Schedules
 from flowfabric.engine.scheduling import Scheduling
@@ -66,7 +66,7 @@ class Engine:
         self.outcomes = Outcomes(deps)
         self.finishing = Finishing(deps, self.outcomes, self.claims)
         self.budgets = Budgets(deps, self.outcomes)
-        self.holds = Holds(deps)
+        self.reservations = Reservations(deps)
         self.quotas = Quotas(deps)
         self.schedules = Schedules(deps, self.executions)
         self.scheduling = Scheduling(deps)

@@ -20,8 +20,8 @@ from flowfabric.engine.budget_types import (
 )
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.holding import fence_of
-from flowfabric.engine.leased import Held
+from flowfabric.engine.fences import fence_of
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.engine.outcomes import Outcomes
 from flowfabric.errors import BudgetNotFound, FlowFabricError, PartitionMismatch
 from flowfabric.operations import attempts
@@ -80,7 +80,7 @@ class Budgets:
         dimensions: Sequence[str],
         deltas: Sequence[int],
         dedup_key: str = "",
-        held: Held | None = None,
+        proof: LeaseProof | None = None,
     ) -> Usage:
         """Count what was spent, or refuse it whole. With a dedup key a repeat counts once.
 
@@ -92,17 +92,17 @@ class Budgets:
             amounts=paired(dimensions, deltas, "delta"),
             dedup_key=check_key(dedup_key, "dedup_key"),
         )
-        return await self._spend(item, held)
+        return await self._spend(item, proof)
 
     @implements(attempts.HeldAttempts.report_usages)
     async def report_usages(self, items: Sequence[UsageReport]) -> list[Usage | FlowFabricError]:
         return await asyncio.gather(*map(self._report, items))
 
     async def _report(self, item: UsageReport) -> Usage | FlowFabricError:
-        held = self._deps.leased.held(item)
+        proof = self._deps.leases.proof(item)
         try:
             return await self.record_spend(
-                item.budget_id, item.execution_id, item.dimensions, item.dedup_key, held
+                item.budget_id, item.execution_id, item.dimensions, item.dedup_key, proof
             )
         except FlowFabricError as fault:
             return fault
@@ -113,7 +113,7 @@ class Budgets:
         execution_id: str,
         deltas: Mapping[str, int],
         idempotency_key: str = "",
-        held: Held | None = None,
+        proof: LeaseProof | None = None,
     ) -> Usage:
         """Report on an execution's account, so that `release_budget` can take exactly this back."""
         item = Spend(
@@ -122,7 +122,7 @@ class Budgets:
             dedup_key=check_key(idempotency_key, "idempotency_key"),
             execution_id=parse_execution_id(execution_id, self._deps.counts),
         )
-        return await self._spend(item, held)
+        return await self._spend(item, proof)
 
     async def release_budget(self, budget_id: str, execution_id: str) -> None:
         """Take back what an execution recorded since the last reset; repeating is harmless."""
@@ -177,22 +177,22 @@ class Budgets:
         ids = await self._deps.store.backend.attached(budget_id, cursor, limit + 1)
         return ids[:limit], ids[limit - 1] if len(ids) > limit else ""
 
-    async def _spend(self, item: Spend, held: Held | None) -> Usage:
-        if held is not None:
-            await fence_of(self._deps, held, may_override=False)
+    async def _spend(self, item: Spend, proof: LeaseProof | None) -> Usage:
+        if proof is not None:
+            await fence_of(self._deps, proof, may_override=False)
         answer = await self._deps.store.spend(item)
         if not isinstance(answer, Hard):
             return usage_of(answer)
-        failed = held is not None and await self._fail(held, answer)
+        failed = proof is not None and await self._fail(proof, answer)
         return breach(answer, attempt_failed=failed)
 
-    async def _fail(self, held: Held, hard: Hard) -> bool:
+    async def _fail(self, proof: LeaseProof, hard: Hard) -> bool:
         """Fail the holder's attempt where the budget asks for it; whether that was done."""
         if hard.action != "fail":
             return False
         reason = f"budget {hard.budget_id}: {hard.dimension} {hard.used}/{hard.limit}"
         try:
-            done = await self._outcomes.fail(held, Failure(reason, "budget_exceeded"), "budget")
+            done = await self._outcomes.fail(proof, Failure(reason, "budget_exceeded"), "budget")
         except FlowFabricError:
             # The lease is gone, so there is no attempt left to fail.
             return False

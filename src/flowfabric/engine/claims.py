@@ -26,7 +26,7 @@ from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.idleness import Idleness
 from flowfabric.engine.lanes import Lanes, Route
-from flowfabric.engine.leased import Held, held_by
+from flowfabric.engine.lease_proof import LeaseProof, proof_from
 from flowfabric.engine.unclaimable import end_unclaimable
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.operations import workers as declared
@@ -52,7 +52,7 @@ MOST_LOOKS: Final = 32
 # A notification most often stands for little work, and so does the end of few: then so many are
 # asked for, and the rest only if there are as many. Every execution asked for costs two
 # identifiers, whether it comes or not.
-FEW: Final = 4
+FIRST_CLAIMS: Final = 4
 
 Leaving = asyncio.Future[Any]
 T = TypeVar("T", bound=ClaimTerms)
@@ -75,8 +75,8 @@ class Claimed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.record.execution_id
 
     @property
-    def held(self) -> Held:
-        return held_by(self.record)
+    def proof(self) -> LeaseProof:
+        return proof_from(self.record)
 
     def handle(self, backend: Backend) -> Handle:
         record = self.record
@@ -103,7 +103,7 @@ class _Found(asyncio.Future[list[Claimed]]):
     """What comes of a wait. Whoever wants to leave ends it, but stays until the look under way is
     over: its work would be leased by nobody."""
 
-    # Held here, because the loop does not hold it.
+    # Kept here, because the loop does not hold it.
     waiting: asyncio.Task[None]
 
     def __init__(self, subscription: TopicSubscription) -> None:
@@ -183,9 +183,9 @@ class Claims:
         leased: list[Offer] = []
         reserved: list[Record] = []
         for offer in answer.offers:
-            if offer.fate == "leased":
+            if offer.disposition == "leased":
                 leased.append(offer)
-            elif offer.fate == "reserved":
+            elif offer.disposition == "reserved":
                 reserved.append(offer.record)
             else:
                 await end_unclaimable(self._deps, offer)
@@ -214,7 +214,7 @@ class Claims:
         loop = asyncio.get_running_loop()
         end = loop.time() + order.wait_ms / 1000
         claimed, is_everything = await self._first_look(order)
-        few = msgspec.structs.replace(order, n=min(order.n, FEW))
+        few = msgspec.structs.replace(order, n=min(order.n, FIRST_CLAIMS))
         while not claimed and (left := end - loop.time()) > 0:
             if is_everything:
                 await subscription.wait(min(left, self._nap_s()))
@@ -242,13 +242,13 @@ class Claims:
         return self._idleness.covers((await self._route(order)).sought)
 
     async def _hand_back(self, claimed: Claimed) -> None:
-        held = claimed.held
-        fence = Fence(held.lease_id, held.lease_epoch, held.attempt_id)
-        plan = delay(held.execution_id, fence, Timer(wake_in=0), "hand_back")
+        proof = claimed.proof
+        fence = Fence(proof.lease_id, proof.lease_epoch, proof.attempt_id)
+        plan = delay(proof.execution_id, fence, Timer(wake_in=0), "hand_back")
         try:
             await self._deps.push(plan, claimed.record)
         except FlowFabricError:
-            _log.exception("%s was not handed back; its lease runs out", held.execution_id)
+            _log.exception("%s was not handed back; its lease runs out", proof.execution_id)
 
     async def _rest(self, order: ClaimOrder, first: int) -> list[Claimed]:
         rest = msgspec.structs.replace(order, n=order.n - first)
@@ -318,7 +318,7 @@ class Claims:
         except FlowFabricError:
             await self._admissions.give_back(let)
             raise
-        if isinstance(answer, Offer) and answer.fate == "leased":
+        if isinstance(answer, Offer) and answer.disposition == "leased":
             return answer
         await self._admissions.give_back(let)
         if isinstance(answer, Offer):
@@ -328,7 +328,7 @@ class Claims:
 
 def claimed_from(deps: Deps, offer: Offer) -> Claimed:
     record = offer.record
-    deps.leased.remember(record)
+    deps.leases.remember(record)
     attempt = record.attempt
     kind: HandleKind = "fresh"
     if record.attempt_type == "reclaim" and attempt and not attempt.resumed_at:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
-from flowfabric.backend.optimistic import STALE, Stale, decide
+from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.types import Seen
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.plan import Applied, Plan
@@ -12,7 +12,7 @@ from flowfabric.engine.deps import Deps
 A = TypeVar("A")
 
 
-async def decide_beside(
+async def decide_with_documents(
     deps: Deps,
     execution_id: str,
     documents: Collection[str],
@@ -25,13 +25,13 @@ async def decide_beside(
     """
     parse_execution_id(execution_id, deps.counts)
 
-    async def attempt() -> tuple[Applied | None, A] | Stale:
+    async def attempt() -> tuple[Applied | None, A] | WriteConflict:
         seen = await deps.seen(execution_id, documents=documents)
         plan, outcome = decision(seen)
         if plan is None:
             return None, outcome
         answer = await deps.apply(plan, seen.record)
-        return (answer, outcome) if isinstance(answer, Applied) else STALE
+        return (answer, outcome) if isinstance(answer, Applied) else WRITE_CONFLICT
 
     async with deps.locks.of(execution_id):
         return await decide("execution", execution_id, attempt, deps.chance)

@@ -17,7 +17,7 @@ from flowfabric.core.rules.operators import note
 from flowfabric.core.rules.signals import Target, Terms, deliver, repeat
 from flowfabric.core.suspension_documents import known_signal
 from flowfabric.core.suspensions import Signal, Waitpoint
-from flowfabric.engine.deciding import decide_beside
+from flowfabric.engine.deciding import decide_with_documents
 from flowfabric.engine.deps import Deps
 from flowfabric.errors import FlowFabricError, InvalidToken, MissingToken, TokenExpired
 from flowfabric.operations.signals import Delivered
@@ -33,10 +33,10 @@ class Delivery(msgspec.Struct, frozen=True):
     terms: Terms
     admit: Callable[[Seen], Waitpoint]
 
-    async def make(self, deps: Deps, execution_id: str) -> Delivered:
+    async def deliver_to(self, deps: Deps, execution_id: str) -> Delivered:
         """Those for one execution are decided one after the other."""
         names = tuple(self._names())
-        _, outcome = await decide_beside(deps, execution_id, names, self._decide)
+        _, outcome = await decide_with_documents(deps, execution_id, names, self._decide)
         if isinstance(outcome, FlowFabricError):
             raise outcome
         return outcome

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from flowfabric.backend.coalesce import Store
-from flowfabric.backend.optimistic import STALE, Stale, decide
+from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.types import Seen, With
 from flowfabric.core.explain import explain
 from flowfabric.core.ids import parse_execution_id
@@ -17,7 +17,7 @@ from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.plan import Answer, Applied, Plan, Refused
 from flowfabric.core.record import Record
 from flowfabric.core.repeats import proven_repeat
-from flowfabric.engine.leased import LeasedRecords
+from flowfabric.engine.lease_proof import LeaseCache
 from flowfabric.engine.locks import Locks
 from flowfabric.engine.slots import Slots
 from flowfabric.errors import ExecutionNotFound
@@ -84,18 +84,18 @@ class Deps:
         self.chance = chance
         self.locks = Locks()
         self.slots = Slots(store)
-        self.leased = LeasedRecords()
+        self.leases = LeaseCache()
         # Told of an execution, and its flow where known, whose step left its flow work to do.
         self.on_more: Callable[[str, str], None] = _leave_to_the_timer
 
     async def seen(
         self,
         execution_id: str,
-        beside: frozenset[With] = frozenset(),
+        include: frozenset[With] = frozenset(),
         documents: Collection[str] = (),
     ) -> Seen:
         """An execution with what is asked for beside its record; a missing one is an error."""
-        seen = await self.store.read(execution_id, beside, documents)
+        seen = await self.store.read(execution_id, include, documents)
         if seen is None:
             raise ExecutionNotFound(execution_id)
         return seen
@@ -136,14 +136,14 @@ class Deps:
         seen speaks against it, it is applied again."""
         answer: Answer | None = refused
 
-        async def attempt() -> Applied | Stale:
+        async def attempt() -> Applied | WriteConflict:
             nonlocal answer
             found, answer = answer or await self.apply(plan, known), None
             if isinstance(found, Applied):
                 return found
             refusal = explain(plan, found.seen, found.now)
             if refusal is None:
-                return STALE
+                return WRITE_CONFLICT
             repeat = found.seen and proven_repeat(plan, found.seen, found.now)
             if repeat:
                 return repeat
@@ -163,7 +163,7 @@ class Deps:
         async with self.locks.of(execution_id):
             record, now = await self.record(execution_id)
 
-            async def attempt() -> Applied | R | Stale:
+            async def attempt() -> Applied | R | WriteConflict:
                 nonlocal record, now
                 plan = decision(record, now)
                 if not isinstance(plan, Plan):
@@ -174,7 +174,7 @@ class Deps:
                 if answer.seen is None:
                     raise ExecutionNotFound(execution_id)
                 record, now = answer.seen, answer.now
-                return STALE
+                return WRITE_CONFLICT
 
             return await decide("execution", execution_id, attempt, self.chance)
 

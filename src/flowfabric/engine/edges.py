@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.backend.flowing import EdgeQuery
+from flowfabric.backend.flow_store import EdgeQuery
 from flowfabric.backend.types import Seen, With
 from flowfabric.core.cycles import MOST_NODES, CycleSearch
 from flowfabric.core.edge_policies import EdgePolicy, policy_of, read_edge_policy

@@ -23,7 +23,7 @@ from flowfabric.core.ids import (
 )
 from flowfabric.core.lanes import accepts_submissions, not_open
 from flowfabric.core.new_execution import NewExecution
-from flowfabric.core.policy import ExecutionPolicy, RawPolicy, decode_policy, freeze, is_brief
+from flowfabric.core.policy import ExecutionPolicy, RawPolicy, decode_policy, freeze, is_cacheable
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import clamp_priority
 from flowfabric.core.states import public_state
@@ -49,8 +49,8 @@ from flowfabric.operations.executions import (
 from flowfabric.telemetry.traces import TRACEPARENT
 
 
-class _Alike(msgspec.Struct, frozen=True, gc=False):
-    """What of a submission many others have, too."""
+class _SubmissionShape(msgspec.Struct, frozen=True, gc=False):
+    """The part of a submission that many others share."""
 
     namespace: str
     lane: str
@@ -198,7 +198,7 @@ def _check_names(asked: Submission) -> None:
 
 def _common_of(asked: Submission) -> NewExecution:
     policy = bytes(asked.policy) if isinstance(asked.policy, msgspec.Raw) else asked.policy
-    alike = _Alike(
+    shape = _SubmissionShape(
         asked.namespace,
         asked.lane,
         asked.kind,
@@ -207,16 +207,16 @@ def _common_of(asked: Submission) -> NewExecution:
         policy,
         asked.priority,
     )
-    if not is_brief(policy):
-        return _common(alike)
+    if not is_cacheable(policy):
+        return _common(shape)
     try:
-        return _common_once(alike)
+        return _common_once(shape)
     except TypeError:
         # What has no hash is no text: it is refused.
-        return _common(alike)
+        return _common(shape)
 
 
-def _common(asked: _Alike) -> NewExecution:
+def _common(asked: _SubmissionShape) -> NewExecution:
     """The new execution of a submission that has nothing of its own, not even an id."""
     policy = decode_policy(asked.policy)
     timeouts = policy.timeout_policy

@@ -12,9 +12,16 @@ from flowfabric.backend.coalesce import in_places
 from flowfabric.backend.types import Finished
 from flowfabric.core.plan import Answer, Applied, Plan
 from flowfabric.core.rules.attempts import Failure
-from flowfabric.engine.claims import FEW, Claimed, Claims, check_lease_ms, checked, claim_from
+from flowfabric.engine.claims import (
+    FIRST_CLAIMS,
+    Claimed,
+    Claims,
+    check_lease_ms,
+    checked,
+    claim_from,
+)
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.engine.outcomes import Done, Outcomes
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations import workers as declared
@@ -40,7 +47,7 @@ _AT_ONCE: Final = 32
 class Finish(msgspec.Struct, frozen=True, gc=False):
     """One attempt and how it ended."""
 
-    held: Held
+    proof: LeaseProof
     outcome: Complete | Failure
     op: str = ""
 
@@ -77,7 +84,7 @@ class Finishing:
         if not may_claim:
             order = None
         finishes = [
-            Finish(self._deps.leased.ended(one), one.outcome, one.op)
+            Finish(self._deps.leases.end(one), one.outcome, one.op)
             for one in items
             if isinstance(one.outcome, _TOGETHER)
         ]
@@ -115,15 +122,15 @@ class Finishing:
         return reply.done, reply.claimed
 
     async def _finish_alone(self, item: declared.Finish) -> Done | FlowFabricError:
-        held, outcomes, op = self._deps.leased.ended(item), self._outcomes, item.op
+        proof, outcomes, op = self._deps.leases.end(item), self._outcomes, item.op
         try:
             match item.outcome:
                 case Cancel(reason):
-                    return await outcomes.cancel(_replace(held, source=_LEASE_HOLDER), reason)
+                    return await outcomes.cancel(_replace(proof, source=_LEASE_HOLDER), reason)
                 case Delay(until, for_ms):
-                    return await outcomes.delay(held, until=until, for_ms=for_ms, op=op)
+                    return await outcomes.delay(proof, until=until, for_ms=for_ms, op=op)
                 case WaitChildren(children):
-                    return await outcomes.wait_for_children(held, children, op)
+                    return await outcomes.wait_for_children(proof, children, op)
                 case together:
                     raise AssertionError(f"{type(together).__name__} is finished with others")
         except FlowFabricError as fault:
@@ -138,7 +145,7 @@ class Finishing:
             return []
 
     async def finish(self, finishes: Sequence[Finish]) -> list[Done | FlowFabricError]:
-        """Finish attempts in as few steps as can be, each with its own answer or error."""
+        """Finish attempts in as expected steps as can be, each with its own answer or error."""
         planned = [await self._planned(finish) for finish in finishes]
         answers = await self._deps.store.apply_all(planned)
         return await self._done(finishes, planned, answers)
@@ -188,7 +195,7 @@ class Finishing:
         answers: Sequence[Answered[Answer]],
     ) -> list[Done | FlowFabricError]:
         return [
-            await self._outcomes.finished(finish.held, plan, answer)
+            await self._outcomes.finished(finish.proof, plan, answer)
             if isinstance(plan, Plan)
             else plan
             for finish, plan, answer in zip(finishes, planned, answers, strict=True)
@@ -205,9 +212,11 @@ class Finishing:
         try:
             match finish.outcome:
                 case Complete(result, encoding):
-                    return await self._outcomes.completing(finish.held, result, encoding, finish.op)
+                    return await self._outcomes.completing(
+                        finish.proof, result, encoding, finish.op
+                    )
                 case failure:
-                    return await self._outcomes.failing(finish.held, failure, finish.op)
+                    return await self._outcomes.failing(finish.proof, failure, finish.op)
         except FlowFabricError as fault:
             return fault
 
@@ -236,8 +245,8 @@ def _finished(done: Done) -> declared.Finished:
 def _first_of(order: ClaimTerms, finished: int) -> ClaimTerms:
     """As a rule there is about as much to claim as was finished, and all that is asked for costs
     identifiers, whether it comes or not."""
-    few = max(FEW, 2 * finished)
-    return order if order.n <= few else _replace(order, n=few)
+    expected = max(FIRST_CLAIMS, 2 * finished)
+    return order if order.n <= expected else _replace(order, n=expected)
 
 
 def _may_find_more(finished: Finished) -> bool:

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Final
 
-from flowfabric.backend.flowing import MemberQuery
+from flowfabric.backend.flow_store import MemberQuery
 from flowfabric.core.flow_plan import FlowApplied
-from flowfabric.core.graph import CancelPolicy, Flow, covered_states
+from flowfabric.core.graph import CancelPolicy, Flow, states_to_cancel
 from flowfabric.core.ids import check_text, parse_uuid
 from flowfabric.core.rules.flows import abandon, cancel_flow
 from flowfabric.engine.deps import Deps
@@ -91,8 +91,8 @@ class FlowCancels:
         return tuple(one.execution_id for one in await self._deps.store.backend.members(query))
 
     async def _left(self, flow: Flow) -> tuple[str, ...]:
-        """Covered members that are still live, in the order of members."""
-        states = covered_states(flow)
+        """Members to cancel that are still live, in the order of members."""
+        states = states_to_cancel(flow)
         found: list[str] = []
         after: tuple[int, str] | None = None
         while states:

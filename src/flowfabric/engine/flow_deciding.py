@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Literal, TypeVar
 
-from flowfabric.backend.optimistic import STALE, Stale, decide
+from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.core.flow_plan import FlowApplied, FlowPlan
 from flowfabric.core.graph import Flow
 from flowfabric.engine.deps import Deps
@@ -25,13 +25,13 @@ async def decide_flow(
     """Decide until the plan is applied. A decision reads for itself; one that finds nothing to do
     returns its own answer. Those on one name queue up within the process."""
 
-    async def attempt() -> FlowApplied | R | Stale:
+    async def attempt() -> FlowApplied | R | WriteConflict:
         plan = await decision()
         if not isinstance(plan, FlowPlan):
             return plan
         answer = await deps.store.apply_flow(plan)
         if not isinstance(answer, FlowApplied):
-            return STALE
+            return WRITE_CONFLICT
         if answer.more:
             deps.on_more("", plan.flow_id)
         return answer

@@ -2,9 +2,9 @@
 
 from typing import Final, Literal
 
-from flowfabric.backend.flowing import EdgeQuery, MemberQuery
+from flowfabric.backend.flow_store import EdgeQuery, MemberQuery
 from flowfabric.backend.types import With
-from flowfabric.core.cursors import Place, read_cursor, write_cursor
+from flowfabric.core.cursors import Position, read_cursor, write_cursor
 from flowfabric.core.edge_policies import policy_of
 from flowfabric.core.graph import Edge, Flow, Group, flow_state, resolved_edges
 from flowfabric.core.ids import parse_execution_id, parse_uuid
@@ -116,8 +116,8 @@ class FlowReads:
         """Who feeds a member and how they ended, by edge id; on request with the results of named
         inputs, as far as they fit one answer."""
         parse_execution_id(execution_id, self._deps.counts)
-        beside = frozenset[With]({"upstream_results" if results else "upstreams"})
-        return (await self._deps.seen(execution_id, beside)).upstreams
+        include = frozenset[With]({"upstream_results" if results else "upstreams"})
+        return (await self._deps.seen(execution_id, include)).upstreams
 
     @implements(Executions.upstreams)
     async def list_upstreams(self, execution_id: str, *, results: bool = False) -> Upstreams:
@@ -217,7 +217,7 @@ def _size(limit: int) -> int:
     return min(whole(limit, "limit"), MAX_PAGE)
 
 
-def _behind(cursor: str, flow_id: str) -> Place:
+def _behind(cursor: str, flow_id: str) -> Position:
     created_at, execution_id = read_cursor((_MEMBERS, flow_id), cursor)
     return whole(created_at, "cursor", 0, MAX_INSTANT), parse_execution_id(execution_id)
 

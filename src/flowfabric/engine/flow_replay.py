@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.backend.flowing import EdgeQuery, MemberQuery
+from flowfabric.backend.flow_store import EdgeQuery, MemberQuery
 from flowfabric.core.bounds import MAX_NAMED, check_number
 from flowfabric.core.cycles import in_order
 from flowfabric.core.flow_checks import check_editable, check_member

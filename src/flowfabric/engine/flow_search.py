@@ -4,7 +4,7 @@ from typing import Final, get_args
 
 import msgspec
 
-from flowfabric.core.cursors import CreationRange, Place, read_cursor, write_cursor
+from flowfabric.core.cursors import CreationRange, Position, read_cursor, write_cursor
 from flowfabric.core.graph import Flow, flow_state
 from flowfabric.core.ids import check_namespace, check_text, parse_uuid
 from flowfabric.core.pages import LARGEST_STRETCH, Room, flow_bytes
@@ -49,7 +49,7 @@ class FlowSearches:
         created = CreationRange(wanted.created_from, wanted.created_before, newest)
         place = _behind(query.cursor, wanted) if query.cursor else created.start()
         found: list[FoundFlow] = []
-        last: Place = (0, "")
+        last: Position = (0, "")
         scanned, room = 0, Room()
         while scanned < MOST_LOOKS:
             size = min(max(limit + 1, 100), LARGEST_STRETCH, MOST_LOOKS - scanned)
@@ -116,10 +116,10 @@ def _matches(flow: Flow, wanted: _Wanted) -> bool:
     return all(flow.tags.get(key) == value for key, value in wanted.tags)
 
 
-def _place(flow: Flow) -> Place:
+def _place(flow: Flow) -> Position:
     return flow.created_at, flow.flow_id
 
 
-def _behind(cursor: str, wanted: _Wanted) -> Place:
+def _behind(cursor: str, wanted: _Wanted) -> Position:
     created_at, flow_id = read_cursor(wanted, cursor)
     return whole(created_at, "cursor", 0, MAX_INSTANT), parse_uuid(flow_id, "cursor")

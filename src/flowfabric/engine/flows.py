@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from flowfabric.backend.flowing import GraphCreated
+from flowfabric.backend.flow_store import GraphCreated
 from flowfabric.core.flow_checks import check_editable, check_joining, check_same_flow
 from flowfabric.core.flow_plan import FlowApplied, FlowPlan
 from flowfabric.core.graph import Flow

@@ -5,7 +5,7 @@ from typing import Final, cast
 
 import msgspec
 
-from flowfabric.backend.optimistic import STALE, Stale, decide
+from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.types import ClaimRequest, NamedClaim, Offer
 from flowfabric.core.capabilities import offered_capabilities
 from flowfabric.core.checks import (
@@ -18,7 +18,7 @@ from flowfabric.core.checks import (
     check_reclaim_offer,
 )
 from flowfabric.core.flow_checks import flow_cancelled
-from flowfabric.core.graph import is_covered
+from flowfabric.core.graph import is_cancelled_by_flow
 from flowfabric.core.ids import check_text, check_worker_id, parse_execution_id, partition_of
 from flowfabric.core.lease import GrantKind, GrantTerms, is_exhausted
 from flowfabric.core.partitions import PartitionKey
@@ -110,7 +110,7 @@ class Grants:
             if not answer.offers:
                 return None
             (offer,) = answer.offers
-            if offer.fate == "reserved":
+            if offer.disposition == "reserved":
                 if await self._is_admitted(offer.record, order.lease_ms):
                     return _granted(offer.record)
             else:
@@ -124,8 +124,8 @@ class Grants:
         """Reserve one named waiting execution for a worker."""
         terms = self._terms(order)
 
-        def check(record: Record, now: int, covered: bool) -> None:
-            check_offer(record, now, covered=covered)
+        def check(record: Record, now: int, cancelled_by_flow: bool) -> None:
+            check_offer(record, now, cancelled_by_flow=cancelled_by_flow)
 
         record = await self._reserve(execution_id, order, terms, check)
         return _granted(record)
@@ -149,8 +149,8 @@ class Grants:
             assert capped.record is not None
             return ReclaimCapExceeded(execution_id, capped.record.reclaim_count)
 
-        def check(seen: Record, now: int, covered: bool) -> None:
-            check_reclaim_offer(seen, now, covered=covered)
+        def check(seen: Record, now: int, cancelled_by_flow: bool) -> None:
+            check_reclaim_offer(seen, now, cancelled_by_flow=cancelled_by_flow)
 
         try:
             return _granted(await self._reserve(execution_id, order, terms, check))
@@ -192,9 +192,9 @@ class Grants:
         whole(lease_duration_ms, "lease_duration_ms", 1, self._deps.limits.lease_ms_max)
         parse_execution_id(execution_id, self._deps.counts)
 
-        async def attempt() -> Claimed | Stale:
+        async def attempt() -> Claimed | WriteConflict:
             record, now = await self._deps.record(execution_id)
-            check_offer(record, now, covered=await self._covered(record))
+            check_offer(record, now, cancelled_by_flow=await self._is_cancelled_by_flow(record))
             named = NamedClaim(
                 execution_id=execution_id,
                 worker_id=_OPERATOR,
@@ -205,9 +205,9 @@ class Grants:
                 reason="issue_grant_and_claim",
             )
             answer = await self._deps.store.lease(named)
-            if isinstance(answer, Offer) and answer.fate == "leased":
+            if isinstance(answer, Offer) and answer.disposition == "leased":
                 return await self._claimed(answer)
-            return STALE
+            return WRITE_CONFLICT
 
         return await decide("execution", execution_id, attempt, self._deps.chance)
 
@@ -236,10 +236,10 @@ class Grants:
     ) -> Record:
         offered = offered_capabilities(order.worker_capabilities)
         record, _ = await self._deps.record(parse_execution_id(execution_id, self._deps.counts))
-        covered = await self._covered(record)
+        cancelled_by_flow = await self._is_cancelled_by_flow(record)
 
         def decision(seen: Record, now: int) -> Plan:
-            check(seen, now, covered)
+            check(seen, now, cancelled_by_flow)
             check_capable(seen, offered)
             return grant(seen, terms)
 
@@ -256,16 +256,16 @@ class Grants:
         parse_execution_id(claim.execution_id, self._deps.counts)
         worker = (claim.worker_id, claim.worker_instance_id)
 
-        async def attempt() -> Claimed | Stale:
+        async def attempt() -> Claimed | WriteConflict:
             record, now = await self._deps.record(claim.execution_id)
             check(record)
-            covered = await self._covered(record)
-            check_grant(record, claim.grant_key, worker, now, covered=covered)
+            cancelled_by_flow = await self._is_cancelled_by_flow(record)
+            check_grant(record, claim.grant_key, worker, now, cancelled_by_flow=cancelled_by_flow)
             return await self._lease(claim)
 
         return await decide("execution", claim.execution_id, attempt, self._deps.chance)
 
-    async def _lease(self, claim: GrantClaim) -> Claimed | Stale:
+    async def _lease(self, claim: GrantClaim) -> Claimed | WriteConflict:
         named = NamedClaim(
             execution_id=claim.execution_id,
             grant_id=claim.grant_key,
@@ -279,8 +279,8 @@ class Grants:
         if not isinstance(answer, Offer):
             if answer.seen is None:
                 raise ExecutionNotFound(claim.execution_id)
-            return STALE
-        match answer.fate:
+            return WRITE_CONFLICT
+        match answer.disposition:
             case "leased":
                 return await self._claimed(answer)
             case "exhausted":
@@ -297,10 +297,10 @@ class Grants:
             await self._deps.slots.extend(record, record.lease_id, record.lease_ttl_ms)
         return claimed_from(self._deps, offer)
 
-    async def _covered(self, record: Record) -> bool:
+    async def _is_cancelled_by_flow(self, record: Record) -> bool:
         if not record.flow_id:
             return False
-        return is_covered(await read_flow(self._deps, record.flow_id), record.state)
+        return is_cancelled_by_flow(await read_flow(self._deps, record.flow_id), record.state)
 
 
 def _at_cap(record: Record, _: int) -> Plan | None:

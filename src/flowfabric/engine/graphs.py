@@ -7,7 +7,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 import msgspec
 
-from flowfabric.backend.flowing import GraphRefused
+from flowfabric.backend.flow_store import GraphRefused
 from flowfabric.core.edge_policies import EdgePolicy
 from flowfabric.core.flow_checks import edge_exists
 from flowfabric.core.graph import Edge, Flow, Group

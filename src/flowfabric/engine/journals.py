@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.backend.optimistic import STALE, Stale, decide
+from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.types import JournalAppend, Journaled
 from flowfabric.core.checks import check_lease
 from flowfabric.core.ids import check_text, parse_execution_id
@@ -14,8 +14,8 @@ from flowfabric.core.journal import JournalEntry
 from flowfabric.engine.checking import body, whole
 from flowfabric.engine.claims import Claimed
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.holding import fence_of
-from flowfabric.engine.leased import Held
+from flowfabric.engine.fences import fence_of
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import (
     ExecutionNotFound,
     FlowFabricError,
@@ -39,23 +39,23 @@ class Journals:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
 
-    async def append(self, held: Held, entries: Sequence[JournalEntry]) -> list[Kept]:
+    async def append(self, proof: LeaseProof, entries: Sequence[JournalEntry]) -> list[Kept]:
         """Keep steps under the lease; one that was recorded with another digest is an error."""
         checked = checked_entries(entries)
-        fence = await fence_of(self._deps, held, may_override=False)
-        return await self._append(JournalAppend(held.execution_id, fence, checked))
+        fence = await fence_of(self._deps, proof, may_override=False)
+        return await self._append(JournalAppend(proof.execution_id, fence, checked))
 
     @implements(attempts.HeldAttempts.append_journal)
     async def append_journal(self, new: NewEntries) -> list[Kept | FlowFabricError]:
-        return await self.append_each(self._deps.leased.held(new), new.entries)
+        return await self.append_each(self._deps.leases.proof(new), new.entries)
 
     async def append_each(
-        self, held: Held, entries: Sequence[JournalEntry]
+        self, proof: LeaseProof, entries: Sequence[JournalEntry]
     ) -> list[Kept | FlowFabricError]:
         """Keep steps under the lease, each with its own answer, in one call to the store."""
         checked = checked_entries(entries)
-        fence = await fence_of(self._deps, held, may_override=False)
-        items = [JournalAppend(held.execution_id, fence, (entry,)) for entry in checked]
+        fence = await fence_of(self._deps, proof, may_override=False)
+        items = [JournalAppend(proof.execution_id, fence, (entry,)) for entry in checked]
         answers = await asyncio.gather(*map(self._append, items), return_exceptions=True)
         return [_own(answer) for answer in answers]
 
@@ -97,14 +97,14 @@ class Journals:
         )
 
     async def _append(self, item: JournalAppend) -> list[Kept]:
-        async def attempt() -> Journaled | Stale:
+        async def attempt() -> Journaled | WriteConflict:
             answer = await self._deps.store.journal(item)
             if isinstance(answer, Journaled):
                 return answer
             if answer.seen is None:
                 raise ExecutionNotFound(item.execution_id)
             check_lease(answer.seen, item.fence, answer.now)
-            return STALE
+            return WRITE_CONFLICT
 
         done = await decide("the journal of", item.execution_id, attempt, self._deps.chance)
         return [_kept(*pair) for pair in zip(item.entries, done.found, strict=True)]

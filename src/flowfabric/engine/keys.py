@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from flowfabric.backend.base import CONFIG_TOPIC, Backend
-from flowfabric.backend.optimistic import STALE, Stale, decide
+from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.types import ConfigPut
 from flowfabric.core.key_ring import (
@@ -226,7 +226,7 @@ class Keys:
     async def _change(self, decision: Callable[[KeyRing, int], tuple[KeyRing | None, A]]) -> A:
         """Decide from the stored ring and put what it becomes, until nobody came between."""
 
-        async def attempt() -> A | Stale:
+        async def attempt() -> A | WriteConflict:
             (found,) = await self._backend.config_get([DOCUMENT])
             now = await self._backend.now()
             news, answer = decision(read_ring(found.body) if found else KeyRing(), now)
@@ -234,7 +234,7 @@ class Keys:
                 return answer
             put = ConfigPut(DOCUMENT, found.version if found else 0, write_ring(news))
             if not (await self._backend.config_put([put]))[0].applied:
-                return STALE
+                return WRITE_CONFLICT
             self._keep(news)
             return answer
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from flowfabric.backend.base import CONFIG_TOPIC, Backend
-from flowfabric.backend.optimistic import STALE, Stale, decide
+from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.types import ConfigPut
 from flowfabric.core.capabilities import satisfied
@@ -291,7 +291,7 @@ class Lanes:
         except Exception:
             _log.exception("lane %s of namespace %s could not be registered", lane, namespace)
 
-    async def _add_set(self, name: Name, record: Record) -> Stale | None:
+    async def _add_set(self, name: Name, record: Record) -> WriteConflict | None:
         document = (await self._backend.config_get([_sets_document(*name)]))[0]
         sets = _sets_decoder.decode(document.body) if document else {}
         if record.req_set in sets:
@@ -301,9 +301,11 @@ class Lanes:
         sets[record.req_set] = record.required_capabilities
         expected = document.version if document else 0
         put = ConfigPut(_sets_document(*name), expected, msgspec.json.encode(sets))
-        return None if (await self._backend.config_put([put]))[0].applied else STALE
+        return None if (await self._backend.config_put([put]))[0].applied else WRITE_CONFLICT
 
-    async def _put_lane(self, name: Name, state: str | None, shards: int | None) -> Lane | Stale:
+    async def _put_lane(
+        self, name: Name, state: str | None, shards: int | None
+    ) -> Lane | WriteConflict:
         document = (await self._backend.config_get([_lane_document(*name)]))[0]
         lane = _lane_decoder.decode(document.body) if document else Lane()
         changed = Lane(state or lane.state, shards or lane.lane_shards)
@@ -311,7 +313,7 @@ class Lanes:
         put = ConfigPut(_lane_document(*name), expected, msgspec.json.encode(changed))
         applied = (await self._backend.config_put([put]))[0].applied
         self._cache.pop(name, None)
-        return changed if applied else STALE
+        return changed if applied else WRITE_CONFLICT
 
 
 def _info(namespace: str, name: str, lane: Lane) -> LaneInfo:

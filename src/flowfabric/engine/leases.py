@@ -19,8 +19,8 @@ from flowfabric.engine.audit import audit
 from flowfabric.engine.checking import whole
 from flowfabric.engine.claims import check_lease_ms
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.holding import fence_of
-from flowfabric.engine.leased import Held
+from flowfabric.engine.fences import fence_of
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.engine.workers import Workers
 from flowfabric.errors import ExecutionNotFound, FlowFabricError, NoLeaseToRevoke, StaleLease
 from flowfabric.operations import executions as declared
@@ -82,25 +82,25 @@ class Leases:
     async def _kept(
         self, item: Renewal, lease_ms: int
     ) -> declared_workers.Renewed | FlowFabricError:
-        held = self._deps.leased.held(item)
+        proof = self._deps.leases.proof(item)
         percent, message = item.progress_pct, item.progress_message
         try:
             if percent is None and message is None:
-                renewed = await self.renew(held, lease_ms)
+                renewed = await self.renew(proof, lease_ms)
             else:
-                renewed = await self._renew_with_progress(held, lease_ms, percent, message)
+                renewed = await self._renew_with_progress(proof, lease_ms, percent, message)
         except FlowFabricError as fault:
             return fault
         return declared_workers.Renewed(renewed.lease_expires_at)
 
     async def _renew_with_progress(
-        self, held: Held, lease_ms: int, percent: int | None, message: str | None
+        self, proof: LeaseProof, lease_ms: int, percent: int | None, message: str | None
     ) -> Renewed:
         """Both in one call to the store. Progress that cannot be right renews nothing."""
         _check_progress(percent, message)
         renewed, told = await asyncio.gather(
-            self.renew(held, lease_ms),
-            self.progress(held, percent, message),
+            self.renew(proof, lease_ms),
+            self.progress(proof, percent, message),
             return_exceptions=True,
         )
         for answer in (renewed, told):
@@ -109,21 +109,23 @@ class Leases:
         assert isinstance(renewed, Renewed)
         return renewed
 
-    async def renew(self, held: Held, ttl_ms: int, attempt_index: int | None = None) -> Renewed:
+    async def renew(
+        self, proof: LeaseProof, ttl_ms: int, attempt_index: int | None = None
+    ) -> Renewed:
         whole(ttl_ms, "lease_ttl_ms", 1, self._deps.limits.lease_ms_max)
-        fence = await fence_of(self._deps, held, may_override=False)
+        fence = await fence_of(self._deps, proof, may_override=False)
         if attempt_index is not None:
-            await self._check_index(held, fence, whole(attempt_index, "attempt_index"))
-        plan = renew(held.execution_id, fence, ttl_ms)
-        applied = await self._deps.push(plan, held.record)
+            await self._check_index(proof, fence, whole(attempt_index, "attempt_index"))
+        plan = renew(proof.execution_id, fence, ttl_ms)
+        applied = await self._deps.push(plan, proof.record)
         return Renewed(applied.now + ttl_ms, fence.lease_epoch)
 
     async def progress(
-        self, held: Held, percent: int | None = None, message: str | None = None
+        self, proof: LeaseProof, percent: int | None = None, message: str | None = None
     ) -> None:
         _check_progress(percent, message)
-        fence = await fence_of(self._deps, held, may_override=False)
-        await self._deps.push(progress(held.execution_id, fence, percent, message))
+        fence = await fence_of(self._deps, proof, may_override=False)
+        await self._deps.push(progress(proof.execution_id, fence, percent, message))
 
     @implements(declared.Executions.revoke_lease)
     async def revoke_lease(self, execution_id: str, caller: str = "") -> Revoked | AlreadySatisfied:
@@ -164,13 +166,13 @@ class Leases:
             return "execution_not_found"
         return "marked_expired" if isinstance(answer, Applied) else answer
 
-    async def _check_index(self, held: Held, fence: Fence, index: int) -> None:
+    async def _check_index(self, proof: LeaseProof, fence: Fence, index: int) -> None:
         """An attempt index that is not the holder's own is as stale as a wrong id; a lost lease
         comes before either."""
-        known = held.record
+        known = proof.record
         if known and known.attempt_id == fence.attempt_id and known.attempt_index == index:
             return
-        record, now = await self._deps.record(held.execution_id)
+        record, now = await self._deps.record(proof.execution_id)
         check_lease(record, fence, now)
         if record.attempt_index != index:
             raise StaleLease(f"attempt_index {index} is not the current one")

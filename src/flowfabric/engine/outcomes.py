@@ -17,8 +17,8 @@ from flowfabric.core.states import FINAL
 from flowfabric.engine.checking import MAX_INSTANT, body, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.edges import check_not_waiting_for
-from flowfabric.engine.holding import fence_of, given_fence
-from flowfabric.engine.leased import Held
+from flowfabric.engine.fences import fence_of, given_fence
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotFound,
@@ -56,36 +56,38 @@ class Outcomes:
         self._deps = deps
 
     async def complete(
-        self, held: Held, result: bytes | None = None, encoding: str = "", op: str = ""
+        self, proof: LeaseProof, result: bytes | None = None, encoding: str = "", op: str = ""
     ) -> Done:
-        plan = await self.completing(held, result, encoding, op)
-        return self._done(held, await self._deps.push(plan, held.record))
+        plan = await self.completing(proof, result, encoding, op)
+        return self._done(proof, await self._deps.push(plan, proof.record))
 
-    async def fail(self, held: Held, failure: Failure, op: str = "") -> Done:
+    async def fail(self, proof: LeaseProof, failure: Failure, op: str = "") -> Done:
         """Retry by the stored policy or end. The policy and counters are those of the claim."""
-        plan = await self.failing(held, failure, op)
-        return await self._with_next(plan, held, await self._deps.push(plan, held.record))
+        plan = await self.failing(proof, failure, op)
+        return await self._with_next(plan, proof, await self._deps.push(plan, proof.record))
 
-    async def completing(self, held: Held, result: bytes | None, encoding: str, op: str) -> Plan:
+    async def completing(
+        self, proof: LeaseProof, result: bytes | None, encoding: str, op: str
+    ) -> Plan:
         """The plan that completes an attempt, not applied yet."""
         if result is not None:
             result = body(result, "result_payload", self._deps.limits.payload_bytes)
         check_text(encoding, "result_encoding", 128)
-        fence = held.fence or await fence_of(self._deps, held, may_override=True)
-        return complete(held.execution_id, fence, result, encoding, _op(op, "complete"))
+        fence = proof.fence or await fence_of(self._deps, proof, may_override=True)
+        return complete(proof.execution_id, fence, result, encoding, _op(op, "complete"))
 
-    async def failing(self, held: Held, failure: Failure, op: str) -> Plan:
+    async def failing(self, proof: LeaseProof, failure: Failure, op: str) -> Plan:
         """The plan that fails an attempt, not applied yet."""
         check_text(failure.reason, "failure_reason", _REASON_BYTES)
         check_text(failure.category, "failure_category", 128)
-        fence = await fence_of(self._deps, held, may_override=True)
-        record = held.record
+        fence = await fence_of(self._deps, proof, may_override=True)
+        record = proof.record
         if record is None or record.lease_epoch != fence.lease_epoch:
-            record, _ = await self._deps.record(held.execution_id)
+            record, _ = await self._deps.record(proof.execution_id)
         return fail(record, fence, failure, self._deps.chance(), _op(op, "fail"))
 
     async def finished(
-        self, held: Held, plan: Plan, answer: Answer | FlowFabricError
+        self, proof: LeaseProof, plan: Plan, answer: Answer | FlowFabricError
     ) -> Done | FlowFabricError:
         """What a store's answer to a finishing plan means for its holder. A refused plan is sent
         once more by itself, and its refusal explained."""
@@ -93,30 +95,35 @@ class Outcomes:
             return answer
         try:
             if isinstance(answer, Applied):
-                await self._deps.follow_up(plan, answer, held.record)
+                await self._deps.follow_up(plan, answer, proof.record)
             else:
-                answer = await self._deps.push(plan, held.record)
-            return await self._with_next(plan, held, answer)
+                answer = await self._deps.push(plan, proof.record)
+            return await self._with_next(plan, proof, answer)
         except FlowFabricError as fault:
             return fault
 
     async def delay(
-        self, held: Held, *, until: int | None = None, for_ms: int | None = None, op: str = ""
+        self,
+        proof: LeaseProof,
+        *,
+        until: int | None = None,
+        for_ms: int | None = None,
+        op: str = "",
     ) -> Done:
         timer = _wait(until, for_ms)
-        fence = await fence_of(self._deps, held, may_override=True)
-        plan = delay(held.execution_id, fence, timer, _op(op, "delay"))
-        return self._done(held, await self._deps.push(plan, held.record))
+        fence = await fence_of(self._deps, proof, may_override=True)
+        plan = delay(proof.execution_id, fence, timer, _op(op, "delay"))
+        return self._done(proof, await self._deps.push(plan, proof.record))
 
     async def wait_for_children(
-        self, held: Held, children: tuple[str, ...] = (), op: str = ""
+        self, proof: LeaseProof, children: tuple[str, ...] = (), op: str = ""
     ) -> Done:
         """Park until the named members have ended, or until nothing inbound is open."""
-        fence = await fence_of(self._deps, held, may_override=True)
+        fence = await fence_of(self._deps, proof, may_override=True)
         check_number(children, "children", MAX_NAMED)
-        named = await self._children(held, fence, children) if children else None
-        plan = park(held.execution_id, fence, named, _op(op, "park"))
-        return self._done(held, await self._deps.push(plan, held.record))
+        named = await self._children(proof, fence, children) if children else None
+        plan = park(proof.execution_id, fence, named, _op(op, "park"))
+        return self._done(proof, await self._deps.push(plan, proof.record))
 
     @implements(declared.Executions.cancel)
     async def cancel_execution(
@@ -129,37 +136,37 @@ class Outcomes:
         lease_epoch: int = 0,
         attempt_id: str = "",
     ) -> Cancelled:
-        held = Held(execution_id, lease_id, lease_epoch, attempt_id, source)
-        return Cancelled(execution_id, (await self.cancel(held, reason)).public_state)
+        proof = LeaseProof(execution_id, lease_id, lease_epoch, attempt_id, source)
+        return Cancelled(execution_id, (await self.cancel(proof, reason)).public_state)
 
-    async def cancel(self, held: Held, reason: str) -> Done:
+    async def cancel(self, proof: LeaseProof, reason: str) -> Done:
         """Cancel from any live state. Repeating a privileged cancel is harmless."""
-        parse_execution_id(held.execution_id, self._deps.counts)
+        parse_execution_id(proof.execution_id, self._deps.counts)
         check_text(reason, "reason", _REASON_BYTES)
-        source = _SYNONYMS.get(held.source, held.source)
-        fence = None if source in PRIVILEGED else await self._cancelling_fence(held)
-        plan = cancel(held.execution_id, reason, source, fence)
+        source = _SYNONYMS.get(proof.source, proof.source)
+        fence = None if source in PRIVILEGED else await self._cancelling_fence(proof)
+        plan = cancel(proof.execution_id, reason, source, fence)
         try:
-            return self._done(held, await self._deps.push(plan, held.record))
+            return self._done(proof, await self._deps.push(plan, proof.record))
         except ExecutionNotActive as refusal:
             if source in PRIVILEGED and refusal.details["terminal_outcome"] == "cancelled":
-                return Done(held.execution_id, "cancelled", was="cancelled", replayed=True)
+                return Done(proof.execution_id, "cancelled", was="cancelled", replayed=True)
             raise
 
-    async def _cancelling_fence(self, held: Held) -> Fence | None:
+    async def _cancelling_fence(self, proof: LeaseProof) -> Fence | None:
         """The fence of a worker that cancels; an execution that ended comes before half of one."""
         try:
-            return await given_fence(self._deps, held)
+            return await given_fence(self._deps, proof)
         except PartialFenceTriple:
-            record, _ = await self._deps.record(held.execution_id)
+            record, _ = await self._deps.record(proof.execution_id)
             if record.state in FINAL:
                 raise not_active(record) from None
             raise
 
-    def _done(self, held: Held, applied: Applied) -> Done:
+    def _done(self, proof: LeaseProof, applied: Applied) -> Done:
         brief = applied.brief
         return Done(
-            held.execution_id,
+            proof.execution_id,
             brief.public_state,
             delay_until=brief.wake_at,
             was=applied.was,
@@ -167,8 +174,10 @@ class Outcomes:
             now=applied.now,
         )
 
-    async def _children(self, held: Held, fence: Fence, children: tuple[str, ...]) -> Children:
-        seen = await self._deps.seen(held.execution_id, _WITH_GROUP)
+    async def _children(
+        self, proof: LeaseProof, fence: Fence, children: tuple[str, ...]
+    ) -> Children:
+        seen = await self._deps.seen(proof.execution_id, _WITH_GROUP)
         unique = tuple(dict.fromkeys(children))
         try:
             await self._check_children(seen.record, unique)
@@ -179,16 +188,16 @@ class Outcomes:
         edges = tuple((self._deps.mint(), child) for child in unique)
         return Children(seen.record.flow_id, edges, seen.group)
 
-    async def _with_next(self, plan: Plan, held: Held, applied: Applied) -> Done:
+    async def _with_next(self, plan: Plan, proof: LeaseProof, applied: Applied) -> Done:
         """With the index of the attempt that follows, if one does."""
-        done = self._done(held, applied)
+        done = self._done(proof, applied)
         if done.public_state != "delayed":
             return done
         failed = plan.set.get("previous_attempt")
         if failed is not None:
             return msgspec.structs.replace(done, next_attempt_index=failed + 1)
         # A repeat that would end the execution by now is told of the retry the first call planned.
-        record = held.record or (await self._deps.record(held.execution_id))[0]
+        record = proof.record or (await self._deps.record(proof.execution_id))[0]
         return msgspec.structs.replace(done, next_attempt_index=record.attempt_count)
 
     async def _check_children(self, parent: Record, children: tuple[str, ...]) -> None:

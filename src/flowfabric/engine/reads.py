@@ -93,12 +93,12 @@ class Reads(Listings):
         end = start + len(page)
         return Page(items=page, next_cursor=str(end) if len(found) > end else "")
 
-    async def _seen(self, execution_id: str, beside: frozenset[With] = _NOTHING) -> Seen | None:
+    async def _seen(self, execution_id: str, include: frozenset[With] = _NOTHING) -> Seen | None:
         parse_execution_id(execution_id, self._deps.counts)
-        return await self._deps.store.read(execution_id, beside)
+        return await self._deps.store.read(execution_id, include)
 
-    async def _needed(self, execution_id: str, beside: frozenset[With]) -> Seen:
-        return await self._deps.seen(parse_execution_id(execution_id, self._deps.counts), beside)
+    async def _needed(self, execution_id: str, include: frozenset[With]) -> Seen:
+        return await self._deps.seen(parse_execution_id(execution_id, self._deps.counts), include)
 
     async def _scene(self, seen: Seen) -> Scene | None:
         """What else keeps a waiting execution from running; no other state asks for it."""

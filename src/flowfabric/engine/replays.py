@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from flowfabric.backend.optimistic import STALE, Stale, decide
+from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.types import Seen, With
 from flowfabric.core.checks import check_replay
 from flowfabric.core.flow_checks import flow_cancelled
@@ -43,7 +43,7 @@ class Replays:
             applied = await decide("execution", execution_id, attempt, self._deps.chance)
         return applied.brief.public_state
 
-    async def _try(self, execution_id: str, asked: ReplayRequest) -> Applied | Stale:
+    async def _try(self, execution_id: str, asked: ReplayRequest) -> Applied | WriteConflict:
         seen = await self._deps.seen(execution_id, _WITH_GROUP)
         check_replay(seen.record)
         flow = await self._flow(seen.record.flow_id)
@@ -51,7 +51,7 @@ class Replays:
             raise flow_cancelled(flow.flow_id)
         plan = replay(seen.record, asked, await self._reopening(seen), seen.now)
         answer = await self._deps.apply(plan, seen.record)
-        return answer if isinstance(answer, Applied) else STALE
+        return answer if isinstance(answer, Applied) else WRITE_CONFLICT
 
     async def _flow(self, flow_id: str) -> Flow | None:
         return await read_flow(self._deps, flow_id) if flow_id else None

@@ -15,7 +15,7 @@ from flowfabric.core.suspension_documents import open_suspension, suspension_in
 from flowfabric.core.suspensions import Suspension
 from flowfabric.engine.audit import audit
 from flowfabric.engine.checking import stored, whole
-from flowfabric.engine.deciding import decide_beside
+from flowfabric.engine.deciding import decide_with_documents
 from flowfabric.engine.deps import Deps
 from flowfabric.errors import ExecutionNotFound, ExecutionNotSuspended, InvalidInput
 from flowfabric.operations import executions as declared
@@ -67,7 +67,7 @@ class Resumes:
             plan = rules.resume(record, _own_suspension(seen), trigger_type, resume_delay_ms)
             return plan, None
 
-        applied, _ = await decide_beside(self._deps, execution_id, (SUSPENSION,), decision)
+        applied, _ = await decide_with_documents(self._deps, execution_id, (SUSPENSION,), decision)
         assert applied is not None
         audit("execution_resumed", execution_id=execution_id, trigger_type=trigger_type)
         return public_state(applied.brief.state, "")
@@ -88,7 +88,9 @@ class Resumes:
             return plan, TimedOut(_HAPPENED.get(behavior, behavior), public_state(state, ""))
 
         try:
-            _, outcome = await decide_beside(self._deps, execution_id, (SUSPENSION,), decision)
+            _, outcome = await decide_with_documents(
+                self._deps, execution_id, (SUSPENSION,), decision
+            )
         except ExecutionNotFound:
             return "not_found_cleaned"
         return outcome

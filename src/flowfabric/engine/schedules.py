@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from flowfabric.backend.optimistic import STALE, Stale, decide
+from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.types import ConfigDocument, ConfigPut
 from flowfabric.core.ids import check_namespace, check_schedule_id, check_text
 from flowfabric.core.pages import Room, json_bytes
@@ -129,10 +129,10 @@ class Schedules:
 
     @implements(declared.Schedules.delete_schedule)
     async def delete(self, schedule_id: str, namespace: str = "default") -> None:
-        async def attempt() -> Stale | None:
+        async def attempt() -> WriteConflict | None:
             document, _ = await self._read(namespace, schedule_id)
             put = ConfigPut(document.name, document.version, b"")
-            return None if (await self._backend.config_put([put]))[0].applied else STALE
+            return None if (await self._backend.config_put([put]))[0].applied else WRITE_CONFLICT
 
         await decide("schedule", schedule_id, attempt)
 
@@ -177,13 +177,17 @@ class Schedules:
         """Decide from the stored schedule and put what it becomes, until nobody came between."""
         name = _document(namespace, schedule_id)
 
-        async def attempt() -> ScheduleInfo | Stale:
+        async def attempt() -> ScheduleInfo | WriteConflict:
             (found,) = await self._backend.config_get([name])
             now = await self._backend.now()
             news = decision(read_schedule(name, found.body) if found else None, now)
             version = found.version if found else 0
             put = ConfigPut(name, version, write_schedule(news), news.next_at)
-            return _info(news) if (await self._backend.config_put([put]))[0].applied else STALE
+            return (
+                _info(news)
+                if (await self._backend.config_put([put]))[0].applied
+                else WRITE_CONFLICT
+            )
 
         return await decide("schedule", schedule_id, attempt)
 

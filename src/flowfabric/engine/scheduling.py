@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from flowfabric.backend.optimistic import STALE, Stale, decide
+from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.types import Seen, With
 from flowfabric.core.checks import BLOCKING, check_block, check_priority, check_unblock
 from flowfabric.core.due import expire, promote, time_out
@@ -147,13 +147,13 @@ class Scheduling:
     async def promote_blocked(self, execution_id: str) -> None:
         """Release a member whose dependencies are met but which still waits for them."""
 
-        async def attempt() -> Applied | Stale:
+        async def attempt() -> Applied | WriteConflict:
             seen = await self._seen(execution_id)
             _check_releasable(seen)
             plan = release_plan(seen.record, seen.now)
             plan = msgspec.structs.replace(plan, guard=at_version(seen.record))
             answer = await self._deps.apply(plan, seen.record)
-            return answer if isinstance(answer, Applied) else STALE
+            return answer if isinstance(answer, Applied) else WRITE_CONFLICT
 
         await decide("execution", execution_id, attempt, self._deps.chance)
 

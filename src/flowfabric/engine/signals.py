@@ -89,7 +89,7 @@ class Signals:
             assert found is not None
             return found
 
-        return await Delivery(signal, terms, admit).make(self._deps, execution_id)
+        return await Delivery(signal, terms, admit).deliver_to(self._deps, execution_id)
 
     @implements(signals.Signals.approve)
     async def approve(self, execution_id: str, waitpoint_id: str, decision: Approval) -> Delivered:
@@ -122,7 +122,9 @@ class Signals:
                 raise InvalidInput(f"lane_mismatch: the execution is on lane {seen.record.lane}")
             return found
 
-        delivered = await Delivery(signal, terms, admit).make(self._deps, request.execution_id)
+        delivered = await Delivery(signal, terms, admit).deliver_to(
+            self._deps, request.execution_id
+        )
         audit(
             "approval_delivered",
             execution_id=request.execution_id,

@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from flowfabric.backend.coalesce import Store
-from flowfabric.backend.optimistic import STALE, Stale, decide
+from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.core.limits.asks import Extend, Freed, Obtained, Vacate
 from flowfabric.core.limits.gates import Admissible, key_gate, quota_gate
 from flowfabric.core.plan import Applied, Plan, Refused
@@ -91,12 +91,12 @@ class Slots:
         await asyncio.gather(*(self._wake(one) for one in admissible))
 
     async def _wake(self, admissible: Admissible) -> None:
-        async def attempt() -> Stale | None:
+        async def attempt() -> WriteConflict | None:
             answer = await self._store.apply(unblock_plan(admissible))
             plan = ungrant_plan(admissible, answer.seen) if isinstance(answer, Refused) else None
             # One that was blocked in between is tried again.
             is_done = plan is None or isinstance(await self._store.apply(plan), Applied)
-            return None if is_done else STALE
+            return None if is_done else WRITE_CONFLICT
 
         try:
             await decide("execution", admissible.execution_id, attempt)

@@ -17,9 +17,9 @@ from flowfabric.core.record import Record
 from flowfabric.core.streams import DEFAULT_MAXLEN, explain_append
 from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
+from flowfabric.engine.fences import fence_of
 from flowfabric.engine.frames import AnyFrame, has_summary, outgoing
-from flowfabric.engine.holding import fence_of
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.engine.permits import Permits
 from flowfabric.engine.summaries import Summaries
 from flowfabric.engine.tails import MAX_INDEX, StreamReads
@@ -43,7 +43,7 @@ _REMEMBERED: Final = 4_096
 class Output(msgspec.Struct, frozen=True):
     """What one attempt puts out in one call: all of its frames are appended, or none."""
 
-    held: Held
+    proof: LeaseProof
     attempt_index: int
     frames: Sequence[AnyFrame]
 
@@ -56,18 +56,18 @@ class Streams:
         self._maxlens: OrderedDict[str, int] = OrderedDict()
 
     async def append(
-        self, held: Held, attempt_index: int, frames: Sequence[AnyFrame]
+        self, proof: LeaseProof, attempt_index: int, frames: Sequence[AnyFrame]
     ) -> attempts.Appended:
         """Append all frames or none, under the lease. The record itself is not written."""
         whole(attempt_index, "attempt_index", 0, MAX_INDEX)
         out = outgoing(frames)
-        fence = await fence_of(self._deps, held, may_override=False)
+        fence = await fence_of(self._deps, proof, may_override=False)
         item = Append(
-            execution_id=held.execution_id,
+            execution_id=proof.execution_id,
             attempt_index=attempt_index,
             fence=fence,
             frames=out.frames,
-            trims=out.trims(await self._retention(held, fence)),
+            trims=out.trims(await self._retention(proof, fence)),
             expire_ms=out.expire_ms,
         )
         if out.patches:
@@ -81,8 +81,8 @@ class Streams:
     async def append_frames(
         self, items: Sequence[attempts.Output]
     ) -> list[attempts.Appended | FlowFabricError]:
-        held = self._deps.leased.held
-        outputs = [Output(held(one), one.attempt_index, one.frames) for one in items]
+        proof = self._deps.leases.proof
+        outputs = [Output(proof(one), one.attempt_index, one.frames) for one in items]
         if len(outputs) == 1:
             return [await self._answer(outputs[0])]
         return await self.append_many(outputs)
@@ -96,7 +96,7 @@ class Streams:
             raise InvalidInput(f"outputs: expected 1..{MOST_ITEMS}, got {len(outputs)}")
         places: dict[tuple[str, int], list[int]] = {}
         for place, output in enumerate(outputs):
-            stream = (output.held.execution_id, output.attempt_index)
+            stream = (output.proof.execution_id, output.attempt_index)
             places.setdefault(stream, []).append(place)
         streams = ([outputs[place] for place in own] for own in places.values())
         answers = await asyncio.gather(*map(self._append_in_order, streams))
@@ -158,7 +158,7 @@ class Streams:
 
     async def _answer(self, output: Output) -> attempts.Appended | FlowFabricError:
         try:
-            return await self.append(output.held, output.attempt_index, output.frames)
+            return await self.append(output.proof, output.attempt_index, output.frames)
         except FlowFabricError as refusal:
             return refusal
 
@@ -171,15 +171,15 @@ class Streams:
         )
         raise reason or Bug(f"append to {item.execution_id} refused for no reason")
 
-    async def _retention(self, held: Held, fence: Fence) -> int:
+    async def _retention(self, proof: LeaseProof, fence: Fence) -> int:
         """How many durable frames to keep. The policy is frozen, so one look per attempt will do
         for callers that do not know the record from their claim."""
-        record = held.record
+        record = proof.record
         if record is not None:
             return _maxlen(record)
         known = self._maxlens.get(fence.attempt_id)
         if known is None:
-            record, _ = await self._deps.record(held.execution_id)
+            record, _ = await self._deps.record(proof.execution_id)
             known = self._maxlens[fence.attempt_id] = _maxlen(record)
             if len(self._maxlens) > _REMEMBERED:
                 self._maxlens.popitem(last=False)

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from flowfabric.backend.optimistic import STALE, Stale, decide
+from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.types import Append, Appended, StreamRefused, SummaryPut
 from flowfabric.core.merge_patch import (
     Object,
@@ -55,7 +55,7 @@ class Summaries:
             known = self._known.get(key)
             left = patches
 
-            async def attempt() -> Appended | Stale:
+            async def attempt() -> Appended | WriteConflict:
                 nonlocal known, left
                 answer, merged = await self._attempt(item, known, left)
                 if isinstance(answer, Appended):
@@ -64,7 +64,7 @@ class Summaries:
                     return answer
                 left = {at: patch for at, patch in patches.items() if at not in answer.repeated}
                 known = await self._read(item)
-                return STALE
+                return WRITE_CONFLICT
 
             return await decide("the summary of", item.execution_id, attempt, self._deps.chance)
 

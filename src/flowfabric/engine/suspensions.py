@@ -25,7 +25,6 @@ from flowfabric.core.rules.suspensions import (
     with_policy,
 )
 from flowfabric.core.rules.waitpoints import check_usable
-from flowfabric.core.step import operation_of
 from flowfabric.core.suspend_outcomes import (
     Details,
     Outcome,
@@ -43,13 +42,14 @@ from flowfabric.core.suspension_documents import (
 )
 from flowfabric.core.suspensions import NOW, Suspension, Waitpoint
 from flowfabric.core.tokens import KeyRing, Signed, mint
+from flowfabric.core.transition import operation_of
 from flowfabric.engine.checking import stored
 from flowfabric.engine.claims import backend_name
-from flowfabric.engine.deciding import decide_beside
+from flowfabric.engine.deciding import decide_with_documents
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.holding import fence_of
+from flowfabric.engine.fences import fence_of
 from flowfabric.engine.keys import Keys
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.engine.signals import Signals
 from flowfabric.engine.suspend_orders import Ready, check_extras, ready_of
 from flowfabric.errors import (
@@ -79,39 +79,41 @@ class Suspensions:
     async def suspend_attempt(
         self, order: attempts.Suspend
     ) -> attempts.Suspended | attempts.Satisfied:
-        held, ready = self._deps.leased.held(order), await self._ready(order)
-        outcome = await self._suspend(held, ready)
+        proof, ready = self._deps.leases.proof(order), await self._ready(order)
+        outcome = await self._suspend(proof, ready)
         details = outcome.details
         own, waitpoints = details.suspension_id, details.waitpoints
         if isinstance(outcome, Satisfied):
             return attempts.Satisfied(own, waitpoints, outcome.signals)
         return attempts.Suspended(own, waitpoints)
 
-    async def suspend(self, holder: Held | Handle, order: SuspendOrder) -> Suspended:
+    async def suspend(self, holder: LeaseProof | Handle, order: SuspendOrder) -> Suspended:
         """Suspend, or raise `AlreadySatisfied` when the condition was met before."""
         outcome = await self.try_suspend(holder, order)
         if isinstance(outcome, Satisfied):
             raise AlreadySatisfied(f"{len(outcome.signals)} buffered signals met the condition")
         return outcome
 
-    async def try_suspend(self, holder: Held | Handle, order: SuspendOrder) -> Outcome:
+    async def try_suspend(self, holder: LeaseProof | Handle, order: SuspendOrder) -> Outcome:
         """Suspend, or find the condition met already and go on under the same lease."""
         if isinstance(holder, Handle) and holder.kind == "suspended":
             raise AlreadySuspended(f"{holder.execution_id} was suspended under this handle")
         ready = await self._ready(order)
-        if isinstance(holder, Held):
+        if isinstance(holder, LeaseProof):
             return await self._suspend(holder, ready)
         if holder.backend != self._family:
             raise HandleFromOtherBackend(f"expected={self._family} actual={holder.backend}")
         own = (holder.execution_id, holder.lease_id, holder.lease_epoch, holder.attempt_id)
-        return await self._suspend(Held(*own), _replace(ready, attempt_index=holder.attempt_index))
+        return await self._suspend(
+            LeaseProof(*own), _replace(ready, attempt_index=holder.attempt_index)
+        )
 
     async def _ready(self, order: SuspendOrder) -> Ready:
         now = 0 if order.timeout_at is None else await self._deps.store.backend.now()
         return ready_of(order, self._deps.mint, now)
 
-    async def _suspend(self, held: Held, ready: Ready) -> Outcome:
-        own, record = held.execution_id, held.record
+    async def _suspend(self, proof: LeaseProof, ready: Ready) -> Outcome:
+        own, record = proof.execution_id, proof.record
         if record is None:
             parse_execution_id(own, self._deps.counts)
         if ready.chosen_key:
@@ -120,7 +122,7 @@ class Suspensions:
             stored = read_outcome(seen.documents.get(name), seen.now)
             if stored is not None:
                 return await self._replayed(own, stored)
-        fence = await fence_of(self._deps, held, may_override=False)
+        fence = await fence_of(self._deps, proof, may_override=False)
         if record is None or record.lease_epoch != fence.lease_epoch:
             record, _ = await self._deps.record(own)
         if ready.is_pending:
@@ -159,7 +161,9 @@ class Suspensions:
             return _decide_on_pending(seen, pause, ready)
 
         try:
-            _, outcome = await decide_beside(self._deps, pause.execution_id, names, decision)
+            _, outcome = await decide_with_documents(
+                self._deps, pause.execution_id, names, decision
+            )
         except FlowFabricError:
             done = await self._remembered(pause)
             if done is None:

@@ -16,7 +16,7 @@ async def end_unclaimable(deps: Deps, offer: Offer) -> None:
     """End a record a claim met at its reclaim cap, or one whose flow was cancelled."""
     record = offer.record
     plan = exhaust(record)
-    if offer.fate == "covered":
+    if offer.disposition == "cancelled_by_flow":
         flow = await read_flow(deps, record.flow_id)
         reason = flow.cancel_reason if flow else ""
         plan = cancel(record.execution_id, reason, "flow_cascade", None)
@@ -30,4 +30,4 @@ async def end_unclaimable(deps: Deps, offer: Offer) -> None:
 
 
 def _named(offer: Offer) -> tuple[str, str]:
-    return offer.record.execution_id, offer.fate
+    return offer.record.execution_id, offer.disposition

@@ -28,11 +28,11 @@ from flowfabric.core.suspensions import Suspension, Waitpoint, waitpoint_state
 from flowfabric.core.tokens import Signed, WaitpointToken, mint
 from flowfabric.engine.audit import audit
 from flowfabric.engine.checking import whole
-from flowfabric.engine.deciding import decide_beside
+from flowfabric.engine.deciding import decide_with_documents
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.holding import fence_of
+from flowfabric.engine.fences import fence_of
 from flowfabric.engine.keys import Keys
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import NotFound, StaleLease
 from flowfabric.operations import attempts
 from flowfabric.operations.attempts import NewWaitpoint, WaitpointIssued
@@ -66,16 +66,16 @@ class Waitpoints:
     @implements(attempts.HeldAttempts.create_waitpoint)
     async def create_waitpoint(self, new: NewWaitpoint) -> WaitpointIssued:
         request = PendingRequest(expires_in_ms=new.expires_in_ms, waitpoint_key=new.waitpoint_key)
-        made = await self.create_pending_waitpoint(self._deps.leased.held(new), request)
+        made = await self.create_pending_waitpoint(self._deps.leases.proof(new), request)
         return WaitpointIssued(made.waitpoint_id, made.waitpoint_key, made.waitpoint_token)
 
-    async def create_pending_waitpoint(self, held: Held, request: PendingRequest) -> Issued:
+    async def create_pending_waitpoint(self, proof: LeaseProof, request: PendingRequest) -> Issued:
         """An address and token for signals that may come before the suspend that waits for them."""
         whole(request.expires_in_ms, "expires_in_ms", 1, _LONGEST_MS)
         asked = self._named(request)
-        fence = await fence_of(self._deps, held, may_override=False)
+        fence = await fence_of(self._deps, proof, may_override=False)
         ring, signed_at = await self._keys.ring(), await self._deps.store.backend.now()
-        own, name = held.execution_id, waitpoint_name(asked.waitpoint_id)
+        own, name = proof.execution_id, waitpoint_name(asked.waitpoint_id)
 
         def decision(seen: Seen) -> tuple[Plan, Issued]:
             record = seen.record
@@ -95,7 +95,7 @@ class Waitpoints:
             )
             return create_pending(record, fence, fresh, seen.now), issued(fresh)
 
-        _, made = await decide_beside(self._deps, own, (name,), decision)
+        _, made = await decide_with_documents(self._deps, own, (name,), decision)
         return made
 
     async def close_waitpoint(
@@ -103,14 +103,14 @@ class Waitpoints:
         execution_id: str,
         waitpoint_id: str,
         reason: str = "proactive_close",
-        held: Held | None = None,
+        proof: LeaseProof | None = None,
     ) -> Closed:
         """Take no more signals there. A holder closes what it does not need, an operator any."""
         parse_uuid(waitpoint_id, "waitpoint_id")
         check_text(reason, "reason", 256)
         fence: Fence | None = None
-        if held is not None:
-            fence = await fence_of(self._deps, held, may_override=False)
+        if proof is not None:
+            fence = await fence_of(self._deps, proof, may_override=False)
 
         def decision(seen: Seen) -> tuple[Plan | None, Closed]:
             record = seen.record
@@ -124,7 +124,7 @@ class Waitpoints:
             others = waitpoints_in(seen.documents)
             return close(record, guard, closed(found, reason), others), "closed"
 
-        _, done = await decide_beside(self._deps, execution_id, (WAITPOINTS,), decision)
+        _, done = await decide_with_documents(self._deps, execution_id, (WAITPOINTS,), decision)
         return done
 
     @implements(Signals.list_pending_waitpoints)

@@ -33,7 +33,7 @@ class Waits:
         self._deps = deps
         self._executions = executions
 
-    async def call(self, submission: Submission, beside: frozenset[With] = frozenset()) -> Seen:
+    async def call(self, submission: Submission, include: frozenset[With] = frozenset()) -> Seen:
         """Create an execution and wait for its end. Who listens before it exists hears the end
         and need not look before."""
         new = await self._executions.prepare(submission)
@@ -43,10 +43,10 @@ class Waits:
             submitted = await self._executions.insert(new)
             if submitted.is_new:
                 await subscription.wait_before_read(_FIRST_LOOK_S)
-                return await self._ended(execution_id, None, beside, subscription)
+                return await self._ended(execution_id, None, include, subscription)
         finally:
             subscription.close()
-        return await self.until(submitted.execution_id, None, beside)
+        return await self.until(submitted.execution_id, None, include)
 
     @implements(declared.Executions.state)
     async def until_final(self, execution_id: str, wait_ms: int = 0) -> str:
@@ -57,15 +57,15 @@ class Waits:
         return stored_public_state(seen.record)
 
     async def until(
-        self, execution_id: str, seconds: float | None, beside: frozenset[With] = frozenset()
+        self, execution_id: str, seconds: float | None, include: frozenset[With] = frozenset()
     ) -> Seen:
         """The execution as soon as it has ended, or else as it is when the time is up."""
         if seconds == 0:
-            return await self._deps.seen(execution_id, beside)
+            return await self._deps.seen(execution_id, include)
         end = None if seconds is None else asyncio.get_running_loop().time() + seconds
         with closing(self._subscribe(execution_id)) as subscription:
             await subscription.wait_subscribed(_BEGUN_S)
-            return await self._ended(execution_id, end, beside, subscription)
+            return await self._ended(execution_id, end, include, subscription)
 
     def _subscribe(self, execution_id: str) -> TopicSubscription:
         return self._deps.store.backend.notifier().subscribe(end_topic(execution_id))
@@ -74,12 +74,12 @@ class Waits:
         self,
         execution_id: str,
         end: float | None,
-        beside: frozenset[With],
+        include: frozenset[With],
         subscription: TopicSubscription,
     ) -> Seen:
         loop = asyncio.get_running_loop()
         while True:
-            seen = await self._deps.seen(execution_id, beside)
+            seen = await self._deps.seen(execution_id, include)
             left = SAFETY_NET_S if end is None else end - loop.time()
             if seen.record.state in FINAL or left <= 0:
                 return seen

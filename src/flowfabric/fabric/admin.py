@@ -1,20 +1,17 @@
 """`fabric.admin` and `fabric.sync.admin`: every operation, awaited or blocking."""
 
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable
 from uuid import UUID, uuid4
 
 from flowfabric.core.ids import ExecutionId, for_flow, keyed, solo
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.fabric.blocking import Facade, LoopThread, blocking, blocking_transport
-from flowfabric.fabric.submitter import Submitter
+from flowfabric.fabric.submitter import MOST_PER_PAGE, Submitter, every
 from flowfabric.operations.declaration import SyncCalls, Transport
 from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import ExecutionContext
 from flowfabric.operations.flows import EdgeSnapshot
 from flowfabric.operations.nouns import Calls, Operations
-
-_MOST_EDGES: Final = 1_000
 
 
 class Admin(Calls):
@@ -47,13 +44,10 @@ class Admin(Calls):
 
     async def describe_edge(self, flow_id: str, edge_id: str) -> EdgeSnapshot | None:
         """One edge of a flow; None when it has no such edge."""
-        cursor = ""
-        while True:
-            page = await self.list_edges(flow_id, cursor=cursor, limit=_MOST_EDGES)
-            found = next((one for one in page.items if one.edge_id == edge_id), None)
-            cursor = page.next_cursor
-            if found is not None or not cursor:
-                return found
+        async for edge in edges_of(self, flow_id):
+            if edge.edge_id == edge_id:
+                return edge
+        return None
 
     # ---- ids
 
@@ -95,3 +89,8 @@ class SyncAdmin(SyncCalls, Facade[Admin], Operations):
     mint_for_flow = blocking(Admin.mint_for_flow)
     mint_for_lane = blocking(Admin.mint_for_lane)
     mint_for_key = blocking(Admin.mint_for_key)
+
+
+def edges_of(admin: Admin, flow_id: str) -> AsyncIterator[EdgeSnapshot]:
+    """Every edge of a flow."""
+    return every(lambda cursor: admin.list_edges(flow_id, cursor=cursor, limit=MOST_PER_PAGE))

@@ -20,18 +20,15 @@ from flowfabric.core.plan import Family
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.errors import ConfigError, FlowFabricError, InvalidInput
 from flowfabric.fabric.admin import Admin
-from flowfabric.fabric.connecting import Connect, connector, lazy
+from flowfabric.fabric.connection import Connect, LazyConnection, connector, lazy
 from flowfabric.fabric.flows import Flow
-from flowfabric.fabric.lazy_connection import LazyConnection
 from flowfabric.fabric.limits import Budget, BudgetTerms, Quota, quota_of
 from flowfabric.fabric.options import Options, names_in, prepared
 from flowfabric.fabric.runs import Run, result_of
 from flowfabric.fabric.schedules import ScheduleTerms, TaskSchedule, new_schedule
-from flowfabric.fabric.signalling import SignalCall, deliver
-from flowfabric.fabric.submitter import Submitter
+from flowfabric.fabric.submitter import MOST_PER_PAGE, SignalCall, Submitter, deliver, every
 from flowfabric.fabric.tasks import Declare, Task
 from flowfabric.operations.events import Cursor, Event, EventScope
-from flowfabric.operations.executions import Submission
 from flowfabric.operations.nouns import Calls
 from flowfabric.operations.schedules import ScheduleInfo
 from flowfabric.operations.signals import Delivered
@@ -202,24 +199,9 @@ class FlowFabric(LazyConnection):
         self, kind: str, payload: object = None, **options: Unpack[Options]
     ) -> Run[Any]:
         """Submit work by the name of its kind; the payload is bytes or anything encodable."""
-        ready = prepared(options, self.namespace)
         body, encoding = (b"", "") if payload is None else codecs.encode(payload)
-        submission = Submission(
-            kind=kind,
-            namespace=ready.namespace,
-            lane=ready.lane,
-            input=body,
-            payload_encoding=encoding,
-            priority=ready.priority,
-            idempotency_key=ready.idempotency_key,
-            tags=ready.tags or None,
-            policy=ready.policy or None,
-            delay_until=ready.delay_until,
-        )
-        call: BoundCall[Any] = BoundCall(
-            submission=submission, result_type=lambda: Any, delay_ms=ready.delay_ms
-        )
-        return await self.submit_bound(call)
+        ready = prepared(options, self.namespace)
+        return await self.submit_bound(ready.call(kind, body, encoding, lambda: Any))
 
     async def submit_bound(self, call: BoundCall[R]) -> Run[R]:
         port = await self.submitter()
@@ -315,14 +297,10 @@ class FlowFabric(LazyConnection):
 
     async def schedules(self) -> AsyncIterator[ScheduleInfo]:
         """Every schedule of the fabric's namespace, by id."""
-        port, cursor = await self.submitter(), ""
-        while True:
-            page = await port.list_schedules(self.namespace, cursor, 1_000)
-            for schedule in page.items:
-                yield schedule
-            cursor = page.next_cursor
-            if not cursor:
-                return
+        port = await self.submitter()
+        pages = every(lambda cursor: port.list_schedules(self.namespace, cursor, MOST_PER_PAGE))
+        async for schedule in pages:
+            yield schedule
 
     # ---- limits and events
 

@@ -8,7 +8,7 @@ from flowfabric.config import Settings
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.engine import engine_on
 from flowfabric.errors import ConfigError, PartitionMismatch
-from flowfabric.fabric.connecting import Connection, connection_on, connector
+from flowfabric.fabric.connection import Connection, connection_on, connector
 from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.claiming import Claimer
 from flowfabric.worker.worker_options import WorkerOptions, checked

@@ -1,7 +1,7 @@
-"""Nodes of a flow that is being built, and how several of them stand for one input."""
+"""Nodes of a flow that is being built, how several stand for one input, and how they are drawn."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -133,3 +133,50 @@ class FlowMember(msgspec.Struct, frozen=True):
     execution_id: str
     state: str
     node: str = ""
+
+
+# ---- drawing
+
+Style = Literal["text", "mermaid"]
+
+
+def drawn(nodes: Iterable[Node[Any]], style: Style) -> str:
+    match style:
+        case "text":
+            return "\n".join(_line(node) for node in nodes)
+        case "mermaid":
+            return _mermaid(list(nodes))
+        case _:
+            raise ConfigError(f"draw: expected text or mermaid, got {style!r}")
+
+
+def _line(node: Node[Any]) -> str:
+    sources = ", ".join(
+        f"{source} ({name})" if name else source for source, name in node.inputs.edges.items()
+    )
+    return f"{node.name} <- {_combined(node)}{sources}" if sources else node.name
+
+
+def _combined(node: Node[Any]) -> str:
+    policy = node.inputs.policy
+    if policy is None:
+        return ""
+    return "any of " if policy.kind == "any_of" else f"{policy.k} of "
+
+
+def _mermaid(nodes: list[Node[Any]]) -> str:
+    # Names may hold what the diagram's language has a meaning for; numbers do not.
+    numbers = {node.name: f"n{place}" for place, node in enumerate(nodes)}
+    lines = ["flowchart TD"]
+    lines += [f'    {numbers[node.name]}["{_escaped(node.name)}"]' for node in nodes]
+    for node in nodes:
+        label = _combined(node).strip()
+        for source, name in node.inputs.edges.items():
+            label_text = ", ".join(_escaped(one) for one in (label, name) if one)
+            arrow = f'-->|"{label_text}"|' if label_text else "-->"
+            lines.append(f"    {numbers[source]} {arrow} {numbers[node.name]}")
+    return "\n".join(lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("#", "#35;").replace('"', "#quot;")

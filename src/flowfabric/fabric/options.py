@@ -1,6 +1,6 @@
 """What a task may ask for, at its declaration and per call, and the policy that becomes of it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final, TypedDict
@@ -21,6 +21,8 @@ from flowfabric.core.policy_types import (
 )
 from flowfabric.core.tags import submitted_tags
 from flowfabric.errors import ConfigError, FlowFabricError
+from flowfabric.operations.executions import Submission
+from flowfabric.worker.children import BoundCall
 from flowfabric.worker.durations import Duration, instant_ms, milliseconds
 
 BackoffOption = FixedBackoff | ExponentialBackoff | Duration
@@ -71,6 +73,24 @@ class PreparedOptions(msgspec.Struct, frozen=True, kw_only=True):
     delay_until: int | None = None
     idempotency_key: str = ""
 
+    def call(
+        self, kind: str, body: bytes, encoding: str, result_type: Callable[[], Any]
+    ) -> BoundCall[Any]:
+        """A call with these options."""
+        submission = Submission(
+            kind=kind,
+            namespace=self.namespace,
+            lane=self.lane,
+            input=body,
+            payload_encoding=encoding,
+            priority=self.priority,
+            idempotency_key=self.idempotency_key,
+            tags=self.tags or None,
+            policy=self.policy or None,
+            delay_until=self.delay_until,
+        )
+        return BoundCall(submission=submission, result_type=result_type, delay_ms=self.delay_ms)
+
 
 def prepared(options: Options, namespace: str) -> PreparedOptions:
     """Checked options; anything wrong with them is told before something is sent."""
@@ -78,8 +98,7 @@ def prepared(options: Options, namespace: str) -> PreparedOptions:
     if unknown:
         raise ConfigError(f"options.{unknown[0]}: there is no such option{_meant(unknown[0])}")
     own = options.get("namespace", namespace)
-    delay = options.get("delay")
-    at = isinstance(delay, datetime)
+    delay_ms, delay_until = _delay(options.get("delay"))
     lane, tags = _checked(options, own)
     return PreparedOptions(
         lane=lane,
@@ -87,10 +106,17 @@ def prepared(options: Options, namespace: str) -> PreparedOptions:
         priority=options.get("priority"),
         tags=tags,
         policy=_policy_text(options, own),
-        delay_ms=0 if delay is None or at else milliseconds(delay, "delay"),  # type: ignore[arg-type]
-        delay_until=instant_ms(delay, "delay") if isinstance(delay, datetime) else None,
+        delay_ms=delay_ms,
+        delay_until=delay_until,
         idempotency_key=options.get("idempotency_key", ""),
     )
+
+
+def _delay(delay: Duration | datetime | None) -> tuple[int, int | None]:
+    """A length that begins with the submit, or an instant."""
+    if isinstance(delay, datetime):
+        return 0, instant_ms(delay, "delay")
+    return 0 if delay is None else milliseconds(delay, "delay"), None
 
 
 def _meant(name: str) -> str:

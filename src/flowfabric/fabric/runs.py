@@ -18,8 +18,7 @@ from flowfabric.errors import (
     ResultTimeout,
     WaitpointNotFound,
 )
-from flowfabric.fabric.signalling import SignalCall, deliver
-from flowfabric.fabric.submitter import Submitter
+from flowfabric.fabric.submitter import SignalCall, Submitter, deliver, every
 from flowfabric.operations.ends import Ended
 from flowfabric.operations.executions import Attempt, ExecutionInfo
 from flowfabric.operations.explanations import Explanation
@@ -109,14 +108,8 @@ class Run(Generic[R]):
         return (await (await self._port()).attempts(self.id)).attempts
 
     async def history(self) -> tuple[HistoryEntry, ...]:
-        port, cursor = await self._port(), ""
-        entries: list[HistoryEntry] = []
-        while True:
-            page = await port.history(self.id, cursor)
-            entries += page.items
-            cursor = page.next_cursor
-            if not cursor:
-                return tuple(entries)
+        port = await self._port()
+        return tuple([one async for one in every(lambda cursor: port.history(self.id, cursor))])
 
     async def summary(self) -> Any:
         """The rolling document of the current attempt; None before its first patch."""

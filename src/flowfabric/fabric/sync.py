@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
 from flowfabric.core.plan import Family
@@ -13,8 +12,7 @@ from flowfabric.errors import ConfigError, FlowFabricError
 from flowfabric.fabric.admin import SyncAdmin
 from flowfabric.fabric.app import FlowFabric
 from flowfabric.fabric.blocking import Facade, LoopThread, blocking
-from flowfabric.fabric.flow_runs import FlowRun
-from flowfabric.fabric.flows import Flow
+from flowfabric.fabric.flows import Flow, FlowRun
 from flowfabric.fabric.nodes import Node
 from flowfabric.fabric.options import Options
 from flowfabric.fabric.runs import Frame, Run
@@ -104,12 +102,7 @@ class SyncFabric(Facade[FlowFabric]):
         self._thread.run(self._source.open())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

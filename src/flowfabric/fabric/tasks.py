@@ -7,7 +7,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpa
 from flowfabric.errors import FlowFabricError
 from flowfabric.fabric.options import Options, PreparedOptions, prepared
 from flowfabric.fabric.runs import Run
-from flowfabric.operations.executions import Submission
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.context import Context, SyncContext
 from flowfabric.worker.handlers import TaskHandler
@@ -64,23 +63,8 @@ class Task(Generic[P, R]):
 
     def bind_payload(self, payload: Encoded) -> BoundCall[R]:
         """The task with a payload that is ready, or will be put in its place later."""
-        ready = self._prepared
-        return BoundCall(
-            submission=Submission(
-                kind=self._handler.kind,
-                namespace=ready.namespace,
-                lane=ready.lane,
-                input=payload.body,
-                payload_encoding=payload.encoding,
-                priority=ready.priority,
-                idempotency_key=ready.idempotency_key,
-                tags=ready.tags or None,
-                policy=ready.policy or None,
-                delay_until=ready.delay_until,
-            ),
-            result_type=self._result_type,
-            delay_ms=ready.delay_ms,
-        )
+        kind = self._handler.kind
+        return self._prepared.call(kind, payload.body, payload.encoding, self._result_type)
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         return await self._fabric.submit_bound(self.bind(*args, **kwargs))

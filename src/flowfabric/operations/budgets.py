@@ -107,7 +107,7 @@ class HardBreach(Outcome, frozen=True, kw_only=True):
 Usage = Ok | AlreadyApplied | SoftBreach | HardBreach
 
 
-class NewHold(Part, frozen=True, kw_only=True):
+class NewReservation(Part, frozen=True, kw_only=True):
     """What to set aside, under a name of the caller's, and for how long."""
 
     reservation_id: ReservationId
@@ -175,7 +175,7 @@ class Budgets:
 
     @operation("POST /v1/budgets/{budget_id}/reserve", WORKER, BudgetNotFound)
     async def reserve(
-        self, budget_id: BudgetId, hold: NewHold
+        self, budget_id: BudgetId, new: NewReservation
     ) -> Reserved | AlreadyApplied | HardBreach:
         """Set amounts aside before they are spent."""
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from flowfabric.core.faults import place_and_reason, place_of
+from flowfabric.core.faults import path_and_reason, path_of
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.ids import parse_uuid as parse_any_uuid
 from flowfabric.core.tokens import token_from_text
@@ -156,12 +156,12 @@ def _detail_of(message: str, value: object) -> str:
     """A text that is no id says why; everything else says what was expected."""
     for pattern, check in _ID_CHECKS.items():
         if repr(pattern)[1:-1] in message or pattern in message:
-            place = place_of(message)
+            place = path_of(message)
             try:
                 check(_value_at(value, place), place)
             except InvalidInput as fault:
                 return fault.detail
-    return place_and_reason(message, "body")
+    return path_and_reason(message, "body")
 
 
 def _value_at(value: object, place: str) -> object:
@@ -228,4 +228,4 @@ def decode_query(kind: type[Params], query_string: bytes) -> Params:
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as fault:
-        raise InvalidParameter(place_and_reason(str(fault), "query")) from None
+        raise InvalidParameter(path_and_reason(str(fault), "query")) from None

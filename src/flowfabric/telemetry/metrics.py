@@ -6,8 +6,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from flowfabric.telemetry.callback_counters import CallbackCounters
 from flowfabric.telemetry.observer import CounterTotals, Observer
-from flowfabric.telemetry.sums import CallbackCounters
 
 BUCKETS: Final = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25),
@@ -45,7 +45,9 @@ class Metrics(Observer):
         self._signals = count("ff_signals", "Signals", "effect")
         self._completions = count("ff_completion_events", "Completions logged", "outcome")
         self._groups = count("ff_edge_group_policy", "Edge groups by their policy", "policy")
-        self._drains = count("ff_sibling_cancel_reconcile", "Cuts ended by a timer", "action")
+        self._drains = count(
+            "ff_sibling_cancel_reconcile", "Cancels of siblings ended by a timer", "action"
+        )
         self._full = self._sum("ff_worker_at_capacity", "Claims that found no permit")
         self._stream_ops = gauge("ff_stream_ops_in_flight", "Stream reads and tails under way")
         self._sse = gauge("ff_sse_streams_open", "Open event streams")

@@ -10,7 +10,7 @@ class CounterTotals(msgspec.Struct, frozen=True, kw_only=True):
 
     # By (budget or quota, dimension or reason): starts that a limit held.
     hits: Mapping[tuple[str, str], int] = {}
-    # By what became of a sibling: the reason it was cut for, or why it was not.
+    # By what became of a sibling: the reason it was cancelled for, or why it was not.
     siblings: Mapping[str, int] = {}
     reconnects: int = 0
     reloads: int = 0

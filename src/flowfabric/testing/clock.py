@@ -37,10 +37,10 @@ class VirtualClock:
         await self._settle()
         while instants := await self._due(end, later=is_stuck):
             self._now = max(self._now, min(instants))
-            tally = await sweep.visit()
+            result = await sweep.visit()
             await self._settle()
             # What is due and does not move must not keep what is due later from its turn.
-            is_stuck = not tally.total("processed")
+            is_stuck = not result.total("processed")
         self._now = end
         await self._settle()
 

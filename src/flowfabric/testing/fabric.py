@@ -14,7 +14,7 @@ from flowfabric.config import Settings, parse_store_url
 from flowfabric.engine import Engine
 from flowfabric.errors import FlowFabricError
 from flowfabric.fabric.app import FlowFabric
-from flowfabric.fabric.connecting import connection_on
+from flowfabric.fabric.connection import connection_on
 from flowfabric.fabric.runs import Run
 from flowfabric.fabric.submitter import Submitter
 from flowfabric.operations.attempts import Kept, NewEntries

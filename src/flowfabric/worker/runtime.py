@@ -6,7 +6,6 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import Final
 
 from flowfabric.errors import FlowFabricError
@@ -20,7 +19,7 @@ from flowfabric.worker.renewals import Renewals
 from flowfabric.worker.reporting import MOST_FINISHED, Ending, Reporting
 from flowfabric.worker.resources import Resources
 from flowfabric.worker.session import BACKOFF, LEASE_IS_GONE, Session
-from flowfabric.worker.tracing import WorkSpans
+from flowfabric.worker.telemetry import WorkSpans
 from flowfabric.worker.worker_options import WorkerOptions, checked, registration_of
 
 _log = logging.getLogger("flowfabric.worker")
@@ -72,12 +71,7 @@ class Worker:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _: object, fault: BaseException | None, __: object) -> None:
         if fault is not None:
             # Whoever leaves by an exception, Ctrl-C among them, will not wait for what runs.
             self._hurry.set()

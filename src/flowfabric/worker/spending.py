@@ -1,7 +1,6 @@
 """Spending from a handler: report what was used, or hold it first."""
 
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Final, TypeVar
 
 import msgspec
@@ -10,7 +9,7 @@ from flowfabric.core.ids import limit_id
 from flowfabric.errors import BudgetExceeded, ConfigError
 from flowfabric.operations.answers import Answers, encode
 from flowfabric.operations.attempts import UsageReport
-from flowfabric.operations.budgets import HardBreach, NewHold, Usage
+from flowfabric.operations.budgets import HardBreach, NewReservation, Usage
 from flowfabric.worker.calls import fence_of, spend
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.session import Address, Paused, Recorded, Session, retried
@@ -48,7 +47,7 @@ class Spending:
         self, budget: str | None, ttl: Duration, amounts: Mapping[str, int]
     ) -> "Reservation":
         at = self._session.address("ff.reserve")
-        hold = NewHold(
+        hold = NewReservation(
             reservation_id=self._key(at),
             dimensions=_checked(amounts),
             ttl_ms=milliseconds(ttl, "ttl"),
@@ -72,7 +71,7 @@ class Spending:
 class Reservation:
     """Amounts set aside for as long as the block lasts, or until they are committed."""
 
-    def __init__(self, session: Session, budget_id: str, hold: NewHold, at: Address) -> None:
+    def __init__(self, session: Session, budget_id: str, hold: NewReservation, at: Address) -> None:
         self._session = session
         self._calls = session.calls
         self._budget_id = budget_id
@@ -102,12 +101,7 @@ class Reservation:
             self._committed = _usage_in(found)
         return _judged(self._committed)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _: object, fault: BaseException | None, __: object) -> None:
         # A pause keeps the hold: the block is entered again and goes on.
         if self._committed is None and not isinstance(fault, Paused):
             await self._calls.cancel_reservation(self._budget_id, self._hold.reservation_id)

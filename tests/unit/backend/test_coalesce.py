@@ -60,7 +60,7 @@ async def test_what_is_prompt_gets_its_own_error() -> None:
         await gatherer.submit_promptly(-1)
 
 
-async def test_what_has_departed_arrives_although_nobody_waits() -> None:
+async def test_a_batch_in_flight_is_sent_although_nobody_waits() -> None:
     store = Store()
     gatherer = Gatherer(store.run)
     left, stays = gatherer.submit(1), gatherer.submit(2)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from flowfabric.backend.optimistic import MOST_TRIES, STALE, Stale, decide
+from flowfabric.backend.optimistic import MOST_TRIES, WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.errors import RetryExhausted
 
 
@@ -15,10 +15,10 @@ class Rival:
         self.left = times
         self.attempts = 0
 
-    async def attempt(self) -> str | Stale:
+    async def attempt(self) -> str | WriteConflict:
         self.attempts += 1
         if self.attempts <= self.left:
-            return STALE
+            return WRITE_CONFLICT
         return "applied"
 
 
@@ -70,7 +70,7 @@ async def test_chance_spreads_the_pauses(pauses: list[float]) -> None:
 
 
 async def test_an_error_ends_the_decision(pauses: list[float]) -> None:
-    async def fails() -> Stale:
+    async def fails() -> WriteConflict:
         raise ValueError("not to be decided")
 
     with pytest.raises(ValueError, match="not to be decided"):

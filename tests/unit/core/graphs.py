@@ -18,7 +18,7 @@ from flowfabric.core.rules.attempts import Failure, complete, fail
 from flowfabric.core.rules.operators import cancel
 from flowfabric.core.settle import continue_flow
 from flowfabric.core.states import FINAL, OUTCOMES, public_state
-from flowfabric.core.step import Step
+from flowfabric.core.transition import Transition
 from tests.unit.core.records import NOW, Situation, record_in
 from tests.unit.core.rows import FakeRows
 
@@ -65,8 +65,8 @@ class Graph:
         blocked = Situation("blocked", "dependencies", "first")
         situation = blocked if inbound.sources else Situation("waiting", "", "first")
         record = record_in(situation, execution_id=member(number), flow_id=FLOW)
-        self.rows.write(Step(None, record))
-        move_member(self.rows, Step(None, record))
+        self.rows.write(Transition(None, record))
+        move_member(self.rows, Transition(None, record))
         for source in inbound.sources:
             self.rows.put_edge(
                 Edge(

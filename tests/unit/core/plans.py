@@ -34,7 +34,7 @@ from flowfabric.core.rules.operators import (
     unblock,
     ungrant,
 )
-from flowfabric.core.templates import cut_plan, release_plan, skip_plan
+from flowfabric.core.templates import cancel_sibling_plan, release_plan, skip_plan
 from tests.unit.core.records import EXECUTION, FENCE, NOW
 
 _LIVE: Final = "waiting delayed blocked active lost suspended"
@@ -117,7 +117,9 @@ RULES: Final[dict[str, Rule]] = {
     "forget the delay": Rule(forget_delay, "blocked", decided=True),
     "release": Rule(lambda r: release_plan(r, NOW), "blocked"),
     "skip": Rule(lambda r: skip_plan(EXECUTION), _LIVE),
-    "cut": Rule(lambda r: cut_plan(EXECUTION, "sibling_quorum_satisfied"), _LIVE),
+    "cancel_sibling": Rule(
+        lambda r: cancel_sibling_plan(EXECUTION, "sibling_quorum_satisfied"), _LIVE
+    ),
 }
 
 

@@ -9,7 +9,7 @@ from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.plan import Blob
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.states import State
-from flowfabric.core.step import Step
+from flowfabric.core.transition import Transition
 
 
 class FakeRows:
@@ -25,7 +25,7 @@ class FakeRows:
         self.documents: dict[tuple[str, str], bytes] = {}
         self.ended: list[tuple[str, Attempt]] = []
         self.entries: list[LogEntry] = []
-        self.writes: list[Step] = []
+        self.writes: list[Transition] = []
         self.dropped_journals: list[str] = []
         self.siblings: list[str] = []
 
@@ -60,14 +60,14 @@ class FakeRows:
     def incoming(self, target: str, after: str, limit: int) -> Sequence[Edge]:
         return _page((edge for edge in self.edges.values() if edge.target == target), after, limit)
 
-    def write(self, step: Step) -> None:
-        after = step.after
+    def write(self, transition: Transition) -> None:
+        after = transition.after
         self.records[after.execution_id] = after
-        self.writes.append(step)
-        if step.ended is not None:
-            self.ended.append((after.execution_id, step.ended))
-        if step.entry is not None:
-            self.entries.append(step.entry)
+        self.writes.append(transition)
+        if transition.ended is not None:
+            self.ended.append((after.execution_id, transition.ended))
+        if transition.entry is not None:
+            self.entries.append(transition.entry)
 
     def put_blobs(self, execution_id: str, blobs: Mapping[Blob, bytes | None]) -> None:
         for name, body in blobs.items():
@@ -106,8 +106,8 @@ class FakeRows:
     def log(self, entry: LogEntry) -> None:
         self.entries.append(entry)
 
-    def count_sibling(self, fate: str) -> None:
-        self.siblings.append(fate)
+    def count_sibling(self, disposition: str) -> None:
+        self.siblings.append(disposition)
 
 
 def _page(edges: Iterable[Edge], after: str, limit: int) -> list[Edge]:

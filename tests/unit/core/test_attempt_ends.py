@@ -3,7 +3,7 @@
 import pytest
 
 from flowfabric.core.states import HELD
-from flowfabric.core.step import step
+from flowfabric.core.transition import transition
 from tests.unit.core.plans import RULES
 from tests.unit.core.records import LIVE_SITUATIONS, NOW, Situation, record_in
 
@@ -22,7 +22,7 @@ from tests.unit.core.records import LIVE_SITUATIONS, NOW, Situation, record_in
             "attempt_cancelled",
         ),
         (
-            "cut",
+            "cancel_sibling",
             "ended_cancelled",
             "cancelled: sibling_quorum_satisfied",
             "",
@@ -38,7 +38,7 @@ def test_an_attempt_ends_as_its_rule_says_and_its_stream_closes(
     name: str, state: str, reason: str, category: str, stream: str
 ) -> None:
     before = record_in("active", policy=RULES[name].policy)
-    ended = step(before, RULES[name].make(before), NOW).ended
+    ended = transition(before, RULES[name].make(before), NOW).ended
     assert ended is not None
     assert (ended.state, ended.ended_at) == (state, NOW)
     assert (ended.failure_reason, ended.failure_category) == (reason, category)
@@ -48,7 +48,7 @@ def test_an_attempt_ends_as_its_rule_says_and_its_stream_closes(
 
 def test_at_the_reclaim_cap_the_lost_attempt_ends_as_reclaimed() -> None:
     before = record_in("lost")
-    ended = step(before, RULES["exhaust"].make(before), NOW).ended
+    ended = transition(before, RULES["exhaust"].make(before), NOW).ended
     assert ended is not None
     assert (ended.state, ended.failure_reason) == ("interrupted_reclaimed", "max_reclaims_exceeded")
     assert ended.closed_reason == "reclaimed"
@@ -61,7 +61,7 @@ def test_at_the_reclaim_cap_the_lost_attempt_ends_as_reclaimed() -> None:
         ("fail for good", "failed_terminal"),
         ("fail and retry", "failed_retry_scheduled"),
         ("cancel by an operator", "cancelled"),
-        ("cut", "cancelled"),
+        ("cancel_sibling", "cancelled"),
         ("skip", "dependency_impossible"),
         ("expire", "expired:execution_deadline"),
         ("time out", "expired:attempt_timeout"),
@@ -69,12 +69,12 @@ def test_at_the_reclaim_cap_the_lost_attempt_ends_as_reclaimed() -> None:
 )
 def test_an_ended_attempt_remembers_why_its_lease_was_released(name: str, reason: str) -> None:
     before = record_in("active", policy=RULES[name].policy)
-    ended = step(before, RULES[name].make(before), NOW).ended
+    ended = transition(before, RULES[name].make(before), NOW).ended
     assert ended is not None
     assert ended.released_reason == reason
 
 
-@pytest.mark.parametrize("name", ["cancel by an operator", "expire", "skip", "cut"])
+@pytest.mark.parametrize("name", ["cancel by an operator", "expire", "skip", "cancel_sibling"])
 @pytest.mark.parametrize(
     "situation",
     [each for each in LIVE_SITUATIONS if each.next == "resume" and each.state not in HELD],
@@ -82,7 +82,7 @@ def test_an_ended_attempt_remembers_why_its_lease_was_released(name: str, reason
 )
 def test_a_paused_attempt_ends_too_but_releases_no_lease(name: str, situation: Situation) -> None:
     before = record_in(situation)
-    done = step(before, RULES[name].make(before), NOW)
+    done = transition(before, RULES[name].make(before), NOW)
     assert done.ended is not None
     assert done.ended.ended_at == NOW
     assert done.ended.released_reason == ""
@@ -102,7 +102,7 @@ def test_a_paused_attempt_ends_too_but_releases_no_lease(name: str, situation: S
 )
 def test_a_pause_keeps_the_attempt_and_the_rest_of_its_time(name: str, suspension_id: str) -> None:
     before = record_in("active", attempt_timeout_ms=9_000, attempt_until=NOW + 4_000)
-    done = step(before, RULES[name].make(before), NOW)
+    done = transition(before, RULES[name].make(before), NOW)
     paused = done.after.attempt
     assert done.ended is None
     assert paused is not None
@@ -116,7 +116,7 @@ def test_a_pause_keeps_the_attempt_and_the_rest_of_its_time(name: str, suspensio
 @pytest.mark.parametrize(("attempt_until", "left"), [(0, 0), (NOW - 1, 0), (NOW, 0), (NOW + 1, 1)])
 def test_the_rest_of_an_attempt_is_never_negative(attempt_until: int, left: int) -> None:
     before = record_in("active", attempt_until=attempt_until)
-    after = step(before, RULES["delay for"].make(before), NOW).after
+    after = transition(before, RULES["delay for"].make(before), NOW).after
     assert after.attempt_left_ms == left
 
 
@@ -127,7 +127,7 @@ def test_a_lost_lease_closes_the_stream_of_an_attempt_that_stays_open(
     name: str, reason: str
 ) -> None:
     before = record_in("active")
-    done = step(before, RULES[name].make(before), NOW)
+    done = transition(before, RULES[name].make(before), NOW)
     assert done.ended is None
     assert done.after.attempt is not None
     assert (done.after.attempt.closed_at, done.after.attempt.closed_reason) == (NOW, reason)
@@ -136,13 +136,13 @@ def test_a_lost_lease_closes_the_stream_of_an_attempt_that_stays_open(
 
 def test_a_stream_closed_by_loss_keeps_its_instant_and_gets_the_reason_of_the_end() -> None:
     active = record_in("active")
-    lost = step(active, RULES["lose"].make(active), NOW - 50).after
-    ended = step(lost, RULES["cancel by an operator"].make(lost), NOW).ended
+    lost = transition(active, RULES["lose"].make(active), NOW - 50).after
+    ended = transition(lost, RULES["cancel by an operator"].make(lost), NOW).ended
     assert ended is not None
     assert (ended.closed_at, ended.closed_reason) == (NOW - 50, "attempt_cancelled")
 
 
 def test_without_an_attempt_there_is_nothing_to_end() -> None:
     before = record_in(Situation("waiting", "", "first"))
-    done = step(before, RULES["cancel by an operator"].make(before), NOW)
+    done = transition(before, RULES["cancel by an operator"].make(before), NOW)
     assert (done.ended, done.after.attempt) == (None, None)

@@ -152,16 +152,16 @@ def test_a_grant_is_refused_for_state_then_reservation_then_cancelled_flow(
     elsewhere: type[FlowFabricError],
 ) -> None:
     for until in (0, NOW, NOW + 1):
-        for covered in (False, True):
+        for cancelled_by_flow in (False, True):
             record = record_in(situation, grant_until=until)
             expected: Refusal = None
             if situation.state != state:
                 expected = elsewhere
             elif until > NOW:
                 expected = GrantAlreadyExists
-            elif covered:
+            elif cancelled_by_flow:
                 expected = FlowAlreadyTerminal
-            assert refusal_of(check, record, NOW, covered=covered) is expected
+            assert refusal_of(check, record, NOW, cancelled_by_flow=cancelled_by_flow) is expected
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_paused_attempt_goes_on_from_waiting_only(situation: Situation) -> Non
 
 
 @pytest.mark.parametrize(
-    ("fields", "grant_id", "covered", "expected"),
+    ("fields", "grant_id", "cancelled_by_flow", "expected"),
     [
         ({}, "grant-1", False, None),
         ({}, "grant-1", True, FlowAlreadyTerminal),
@@ -236,7 +236,10 @@ def test_a_paused_attempt_goes_on_from_waiting_only(situation: Situation) -> Non
     ],
 )
 def test_a_grant_must_be_the_callers_then_alive_then_of_a_live_flow(
-    fields: dict[str, Any], grant_id: str, covered: bool, expected: Refusal
+    fields: dict[str, Any], grant_id: str, cancelled_by_flow: bool, expected: Refusal
 ) -> None:
     record: Record = record_in("waiting", **(GRANTED | fields))
-    assert refusal_of(check_grant, record, grant_id, WORKER, NOW, covered=covered) is expected
+    assert (
+        refusal_of(check_grant, record, grant_id, WORKER, NOW, cancelled_by_flow=cancelled_by_flow)
+        is expected
+    )

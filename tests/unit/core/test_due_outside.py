@@ -14,9 +14,9 @@ from flowfabric.core.facets import is_legal
 from flowfabric.core.plan import Plan
 from flowfabric.core.record import INSTANTS, Record
 from flowfabric.core.states import is_move
-from flowfabric.core.step import fits, step
 from flowfabric.core.suspension_documents import read_waitpoint, write_document
 from flowfabric.core.suspensions import Suspension, Waitpoint
+from flowfabric.core.transition import fits, transition
 from tests.unit.core.records import LIVE_SITUATIONS, NOW, Situation, changed, record_in
 
 Documents = Mapping[str, Document]
@@ -66,7 +66,7 @@ def act(record: Record, documents: Documents) -> tuple[str, Plan, Record]:
     assert decided is not None
     duty, plan = decided
     assert fits(plan, record, NOW)
-    after = step(record, plan, NOW).after
+    after = transition(record, plan, NOW).after
     assert is_move(plan.rule, record.state, after.state)
     assert is_legal(after)
     return duty, plan, after

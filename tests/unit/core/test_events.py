@@ -16,8 +16,8 @@ from flowfabric.core.record import NO_ATTEMPT, Attempt, Record
 from flowfabric.core.rules.attempts import Failure, complete, delay, fail, park
 from flowfabric.core.rules.operators import ReplayRequest, cancel, exhaust, replay, revoke
 from flowfabric.core.states import CLAIMABLE, FINAL, HELD
-from flowfabric.core.step import Step, step
 from flowfabric.core.templates import release_plan, skip_plan
+from flowfabric.core.transition import Transition, transition
 from tests.unit.core.plans import RETRYING
 from tests.unit.core.records import EXECUTION, NOW, SITUATIONS, Situation, record_in
 
@@ -32,7 +32,7 @@ class Life:
         self.kept: list[LogEntry] = []
         self.told: list[LogEntry] = []
 
-    def keep(self, done: Step) -> None:
+    def keep(self, done: Transition) -> None:
         self.record = done.after
         if done.ended is not None:
             self.ended.append(done.ended)
@@ -49,7 +49,7 @@ class Life:
         self.keep(lease(self.record, terms, self.now))
 
     def do(self, plan: Plan) -> None:
-        self.keep(step(self.record, plan, self.now))
+        self.keep(transition(self.record, plan, self.now))
 
     @property
     def fence(self) -> Fence:

@@ -13,7 +13,7 @@ from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure, complete, delay, fail, park, progress, renew
 from flowfabric.core.rules.operators import Block, block, cancel, unblock
 from flowfabric.core.states import FINAL, HELD
-from flowfabric.core.step import fits
+from flowfabric.core.transition import fits
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotEligible,

@@ -25,12 +25,12 @@ from flowfabric.core.graph import (
     GraphEdit,
     Group,
     Unsettled,
-    covered_members,
     flow_due_at,
     flow_state,
     has_work,
     is_abandoned,
     is_over,
+    members_to_cancel,
 )
 from flowfabric.core.members import keep_flow
 from flowfabric.core.plan import Applied, Guard, Plan
@@ -363,7 +363,7 @@ def test_each_policy_spares_whom_it_does_not_cover(policy: Any, left: list[int])
     )
     done(graph, cancel_flow(FLOW, policy, "enough"))
     assert graph.live() == left
-    assert covered_members(graph.flow()) == 0
+    assert members_to_cancel(graph.flow()) == 0
     assert graph.flow().due_at == 0
 
 
@@ -381,7 +381,7 @@ def test_a_large_cancel_goes_on_in_steps_until_nobody_is_left() -> None:
     assert [entry.kind for entry in graph.rows.entries].count("released") == 25
 
 
-def test_a_member_covered_only_later_wakes_the_flows_timer() -> None:
+def test_a_member_to_cancel_only_later_wakes_the_flows_timer() -> None:
     graph = Graph((ROOT,))
     fence = graph.claim(0)
     done(graph, cancel_flow(FLOW, "cancel_pending", "enough"))

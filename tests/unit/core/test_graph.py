@@ -16,7 +16,7 @@ from flowfabric.core.graph import (
     count_outcome,
     end_counts,
     flow_state,
-    is_covered,
+    is_cancelled_by_flow,
     judge,
     live_members,
     reopen,
@@ -207,13 +207,13 @@ def test_live_members_are_those_that_have_not_ended() -> None:
 @pytest.mark.parametrize("policy", ["", "cancel_all", "cancel_pending", "flow_only"])
 def test_a_cancel_covers_the_members_its_policy_names(state: State, policy: CancelPolicy) -> None:
     cancelled = flow(cancelled_at=NOW, cancel_policy=policy)
-    covered = {
+    cancelled_by_flow = {
         "cancel_all": state not in FINAL,
         "cancel_pending": state not in FINAL and state not in ("active", "lost"),
     }
-    assert is_covered(cancelled, state) == covered.get(policy, False)
-    assert not is_covered(flow(cancel_policy=policy), state)
-    assert not is_covered(None, record_in(state).state)
+    assert is_cancelled_by_flow(cancelled, state) == cancelled_by_flow.get(policy, False)
+    assert not is_cancelled_by_flow(flow(cancel_policy=policy), state)
+    assert not is_cancelled_by_flow(None, record_in(state).state)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from flowfabric.core.record import (
 )
 from flowfabric.core.rules.operators import grant
 from flowfabric.core.states import AttemptType, State
-from flowfabric.core.step import step
+from flowfabric.core.transition import transition
 from tests.unit.core.records import (
     EXECUTION,
     NOW,
@@ -258,7 +258,7 @@ def test_the_log_tells_of_a_reclaim_with_the_old_epoch_and_the_new_owner() -> No
 def test_a_reservation_names_its_worker_and_changes_nothing_else(situation: Situation) -> None:
     before = record_in(situation)
     terms = GrantTerms("crew", "crew-9", "grant-2", 5_000, "audit")
-    after = step(before, grant(before, terms), NOW).after
+    after = transition(before, grant(before, terms), NOW).after
     kinds = {"resume": "resume", "reclaim": "reclaim"}
     assert after == changed(
         before,

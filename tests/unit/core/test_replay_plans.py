@@ -8,7 +8,7 @@ from flowfabric.core.graph import GraphEdit, Group
 from flowfabric.core.plan import Plan
 from flowfabric.core.record import NO_ATTEMPT, Record
 from flowfabric.core.rules.operators import Reopening, ReplayRequest, replay
-from flowfabric.core.step import step
+from flowfabric.core.transition import transition
 from tests.unit.core.records import FINAL_SITUATIONS, NOW, Situation, record_in
 
 ASKED = ReplayRequest("once more", "ada")
@@ -26,7 +26,7 @@ OUTCOME: dict[str, Any] = {
 
 def replayed(record: Record, reopened: Reopening | None = None) -> tuple[Plan, Record]:
     plan = replay(record, ASKED, reopened, NOW)
-    return plan, step(record, plan, NOW).after
+    return plan, transition(record, plan, NOW).after
 
 
 @pytest.mark.parametrize("situation", FINAL_SITUATIONS, ids=str)

@@ -8,7 +8,7 @@ from flowfabric.core.due import time_out
 from flowfabric.core.facets import blocking_detail
 from flowfabric.core.plan import EndAttempt, Plan, Timer
 from flowfabric.core.rules.attempts import Failure, fail
-from flowfabric.core.step import step
+from flowfabric.core.transition import transition
 from tests.unit.core.records import EXECUTION, FENCE, NOW, record_in
 
 FIXED: Final = '{"retry_policy":{"max_retries":2,"backoff":{"type":"fixed","delay_ms":700}}}'
@@ -105,7 +105,7 @@ def test_a_retry_ends_the_attempt_and_says_what_the_next_one_is_for() -> None:
 def test_the_backoff_is_told_to_people() -> None:
     record = record_in("active", policy=FIXED, attempt_index=2)
     plan = fail(record, FENCE, Failure("no answer", "transient"), 0.5, "op-1")
-    after = step(record, plan, NOW).after
+    after = transition(record, plan, NOW).after
     expected = f"retry backoff until {NOW + 700} (attempt 2 failed: no answer)"
     assert blocking_detail(after) == expected
 
@@ -128,7 +128,7 @@ def test_a_failure_for_good_keeps_what_proves_it() -> None:
 def test_a_deadline_survives_a_retry() -> None:
     record = record_in("active", policy=FIXED, deadline_at=NOW + 100)
     plan = fail(record, FENCE, Failure("it broke", ""), 0.5, "op-1")
-    after = step(record, plan, NOW).after
+    after = transition(record, plan, NOW).after
     assert (after.deadline_at, after.due_at) == (NOW + 100, NOW + 100)
 
 

@@ -1,4 +1,4 @@
-"""Releases, skips, cuts, data passing, parking and replay, one small graph at a time."""
+"""Releases, skips, cancelled siblings, data passing, parking and replay, one small graph a time."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,7 +12,7 @@ from flowfabric.core.graph import FINISHED, Edge, Group, OnSatisfied, reopen
 from flowfabric.core.plan import Applied
 from flowfabric.core.rules.attempts import Children, park
 from flowfabric.core.rules.operators import Reopening, ReplayRequest, cancel, replay, set_tags
-from flowfabric.core.step import Step
+from flowfabric.core.transition import Transition
 from tests.unit.core.graphs import FLOW, Graph, Inbound, Outcome, edge_id, member
 from tests.unit.core.records import NOW, changed
 from tests.unit.core.rows import FakeRows
@@ -76,8 +76,8 @@ def test_three_of_five(outcomes: list[Outcome], state: str, on_satisfied: OnSati
     for number, outcome in enumerate(outcomes):
         graph.end(number, outcome)
     assert group_of(graph, target).state == state
-    fates = {"pending": "blocked", "satisfied": "waiting", "impossible": "skipped"}
-    assert graph.state(target) == fates[state]
+    states = {"pending": "blocked", "satisfied": "waiting", "impossible": "skipped"}
+    assert graph.state(target) == states[state]
     left = [graph.state(i) for i in range(len(outcomes), 5)]
     cut = state != "pending" and on_satisfied == "cancel_remaining"
     assert left == ["cancelled" if cut else "waiting"] * len(left)
@@ -299,9 +299,9 @@ class _Touched(FakeRows):
         self.touched += 1
         super().put_group(group)
 
-    def write(self, step: Step) -> None:
+    def write(self, transition: Transition) -> None:
         self.touched += 1
-        super().write(step)
+        super().write(transition)
 
 
 def _fan(width: int, on_satisfied: OnSatisfied) -> Graph:
@@ -349,7 +349,7 @@ class _Looked(FakeRows):
 def test_a_wide_source_that_comes_last_needs_no_look_while_nothing_has_ended() -> None:
     graph = _fan(20 * settle.EDGES_PER_STEP, "cancel_remaining")
     rows = _Looked(graph.rows)
-    assert not settle.cut_late(rows, FLOW, [member(0)])
+    assert not settle.cancel_late_siblings(rows, FLOW, [member(0)])
     assert rows.looked == 0
 
 

@@ -22,7 +22,6 @@ from flowfabric.core.record import Record
 from flowfabric.core.rules.resumes import TIMEOUT_BEHAVIORS, resume
 from flowfabric.core.rules.waitpoints import next_expiry
 from flowfabric.core.states import FINAL, LIVE, STATES, State, is_move
-from flowfabric.core.step import fits, step
 from flowfabric.core.suspend_outcomes import Details, StoredOutcome, read_outcome, write_outcome
 from flowfabric.core.suspension_documents import (
     known_signal,
@@ -42,6 +41,7 @@ from flowfabric.core.suspensions import (
     how_ended,
     waitpoint_state,
 )
+from flowfabric.core.transition import fits, transition
 from flowfabric.errors import Corruption
 from tests.unit.core.records import EXECUTION, ONE_PER_STATE, Situation, record_in
 from tests.unit.core.records import NOW as TODAY
@@ -85,7 +85,7 @@ def applied(record: Record, plan: Plan, now: int = TODAY) -> Record:
     check_plan(plan)
     assert fits(plan, record, now)
     assert is_move(plan.rule, record.state, plan.set.get("state", record.state))
-    after = step(record, plan, now).after
+    after = transition(record, plan, now).after
     facets(after, strict=True)
     return after
 

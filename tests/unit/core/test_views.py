@@ -7,7 +7,7 @@ import pytest
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import progress, renew
 from flowfabric.core.states import FINAL, STATES, State
-from flowfabric.core.step import step
+from flowfabric.core.transition import transition
 from flowfabric.core.views import (
     BY_NAME,
     COLUMNS,
@@ -161,10 +161,10 @@ def test_every_record_is_found_by_creation_partition_and_flow(situation: Situati
 
 def test_a_renewal_moves_a_record_in_no_view_but_timers() -> None:
     before = record_in("active", flow_id="flow-1")
-    renewed = step(before, renew(EXECUTION, FENCE, 60_000), NOW).after
+    renewed = transition(before, renew(EXECUTION, FENCE, 60_000), NOW).after
     moved = set(entries(before)) ^ set(entries(renewed))
     assert {entry.view for entry in moved} == {"timers"}
-    reported = step(before, progress(EXECUTION, FENCE, 50, "half"), NOW).after
+    reported = transition(before, progress(EXECUTION, FENCE, 50, "half"), NOW).after
     assert set(entries(reported)) == set(entries(before))
 
 

@@ -8,7 +8,7 @@ import pytest
 from flowfabric.backend.types import Trim
 from flowfabric.core.bounds import MAX_FRAMES
 from flowfabric.engine.frames import AnyFrame, outgoing
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.engine.streams import Streams
 from flowfabric.errors import (
     FlowFabricError,
@@ -119,7 +119,7 @@ async def test_frames_are_refused_before_the_store_is_asked(
 ) -> None:
     streams = Streams(deps_without_store())
     with pytest.raises(error, match=match):
-        await streams.append(Held(_ID, "lease", 3, "attempt"), 0, frames)
+        await streams.append(LeaseProof(_ID, "lease", 3, "attempt"), 0, frames)
 
 
 def fields(frame: Frame) -> dict[str, object]:

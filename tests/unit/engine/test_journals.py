@@ -6,12 +6,12 @@ import pytest
 
 from flowfabric.core.journal import JournalEntry
 from flowfabric.engine.journals import Journals, checked_entries
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import FlowFabricError, InvalidInput, PayloadTooLarge
 from tests.unit.engine.nostore import deps_without_store
 
 ID = "{fp:7}:00000000-0000-4000-8000-000000000001"
-HELD = Held(ID, "lease", 3, "attempt")
+HELD = LeaseProof(ID, "lease", 3, "attempt")
 
 
 @pytest.mark.parametrize(

@@ -44,28 +44,28 @@ def patch(payload: bytes) -> Frame:
 async def test_an_append_is_one_trip(store: Recorder, engine: Engine) -> None:
     (claimed,) = await started(engine)
     store.take()
-    await engine.streams.append(claimed.held, 0, [frame()])
-    await engine.streams.append(claimed.held, 0, [frame(mode="best_effort"), frame(seq=1)])
+    await engine.streams.append(claimed.proof, 0, [frame()])
+    await engine.streams.append(claimed.proof, 0, [frame(mode="best_effort"), frame(seq=1)])
     assert store.take() == ["append"] * 2
 
 
 async def test_appends_of_one_turn_are_one_trip(store: Recorder, engine: Engine) -> None:
     claims = await started(engine, 20)
     store.take()
-    await asyncio.gather(*(engine.streams.append(each.held, 0, [frame()]) for each in claims))
+    await asyncio.gather(*(engine.streams.append(each.proof, 0, [frame()]) for each in claims))
     assert store.take() == ["append"]
-    outputs = [Output(each.held, 0, [frame(), frame()]) for each in claims]
+    outputs = [Output(each.proof, 0, [frame(), frame()]) for each in claims]
     await engine.streams.append_many(outputs)
     assert store.take() == ["append"]
 
 
 async def test_who_knows_nothing_of_the_claim_looks_once(store: Recorder, engine: Engine) -> None:
     (claimed,) = await started(engine)
-    held = type(claimed.held)(
+    held = type(claimed.proof)(
         claimed.execution_id,
-        claimed.held.lease_id,
-        claimed.held.lease_epoch,
-        claimed.held.attempt_id,
+        claimed.proof.lease_id,
+        claimed.proof.lease_epoch,
+        claimed.proof.attempt_id,
     )
     store.take()
     for _ in range(3):
@@ -77,11 +77,11 @@ async def test_a_patch_is_one_trip(store: Recorder, engine: Engine) -> None:
     (claimed,) = await started(engine)
     store.take()
     for n in range(3):
-        await engine.streams.append(claimed.held, 0, [patch(b'{"n":%d}' % n), frame()])
+        await engine.streams.append(claimed.proof, 0, [patch(b'{"n":%d}' % n), frame()])
     assert store.take() == ["append"] * 3
     neighbour = engine_on(store.as_backend())
-    await neighbour.streams.append(claimed.held, 0, [patch(b'{"m":1}')])
-    await neighbour.streams.append(claimed.held, 0, [patch(b'{"m":2}')])
+    await neighbour.streams.append(claimed.proof, 0, [patch(b'{"m":1}')])
+    await neighbour.streams.append(claimed.proof, 0, [patch(b'{"m":2}')])
     assert store.take() == ["append", "summary", "append", "append"]
 
 
@@ -92,7 +92,7 @@ async def test_a_document_that_was_forgotten_is_read_again(
     claims = await started(engine, 2)
     store.take()
     for each in (*claims, claims[1], claims[0]):
-        await engine.streams.append(each.held, 0, [patch(b'{"text":"0123456"}')])
+        await engine.streams.append(each.proof, 0, [patch(b'{"text":"0123456"}')])
     assert store.take() == ["append"] * 4 + ["summary", "append"]
     for each in claims:
         found = await engine.streams.read_summary(each.execution_id, 0)
@@ -109,7 +109,7 @@ async def test_tails_that_wake_together_look_together(
         tails = [group.create_task(engine.streams.tail_stream(own, 0, asked)) for _ in range(500)]
         await waits.reach(500)
         store.take()
-        await engine.streams.append(claimed.held, 0, [frame()])
+        await engine.streams.append(claimed.proof, 0, [frame()])
     assert all(len(task.result().frames) == 1 for task in tails)
     # A hundred at a time.
     assert store.take() == ["append"] + ["frames"] * 5

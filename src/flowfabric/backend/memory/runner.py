@@ -6,10 +6,10 @@ from collections.abc import Callable
 from threading import Lock
 from typing import TypeVar
 
+from flowfabric.backend.counters import StoreCounters
 from flowfabric.backend.reference.memory_tables import MemoryTables
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import Work, perform
-from flowfabric.backend.tallies import Tallies
 from flowfabric.errors import FlowFabricError
 
 I = TypeVar("I")  # noqa: E741
@@ -46,7 +46,7 @@ class MemoryRunner:
         self.tables = tables
         self.clock = clock or WallClock()
         self._on_commit = on_commit
-        self.tallies = Tallies()
+        self.counters = StoreCounters()
         self._lock = Lock()
 
     async def write(self, work: Work[I, A]) -> list[A | FlowFabricError]:
@@ -63,7 +63,7 @@ class MemoryRunner:
             tx = self._begin()
             answers = perform(tx, work)
             tx.flush()
-            self.tallies.siblings.update(tx.siblings)
+            self.counters.siblings.update(tx.siblings)
         if tx.topics:
             self._on_commit(tx.topics)
         return answers

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from flowfabric.backend.reference.claiming import Queues, claim
+from flowfabric.backend.reference.claims import Queues, claim
 from flowfabric.backend.reference.tables import RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import attempt

@@ -5,25 +5,25 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from flowfabric.backend.base import Answered, Notifier
+from flowfabric.backend.counters import StoreCounters
 from flowfabric.backend.reference import (
     appending,
     applying,
-    claiming,
+    claims,
     config,
-    creating,
+    creation,
     feed,
-    journaling,
+    journal,
     output,
     presence,
-    purging,
-    reading,
-    searching,
-    verifying,
+    purge,
+    reads,
+    search,
+    verification,
 )
-from flowfabric.backend.reference.flowing import FlowMechanisms
-from flowfabric.backend.reference.limiting import LimitMechanisms
+from flowfabric.backend.reference.flow_store import ReferenceFlows
+from flowfabric.backend.reference.limit_store import ReferenceLimits
 from flowfabric.backend.reference.work import Runner, Work, attempt
-from flowfabric.backend.tallies import Tallies
 from flowfabric.backend.types import (
     NO_DOCUMENTS,
     Append,
@@ -66,7 +66,7 @@ from flowfabric.operations.streams import FramePage
 T = TypeVar("T")
 
 
-class ReferenceBackend(FlowMechanisms, LimitMechanisms):
+class ReferenceBackend(ReferenceFlows, ReferenceLimits):
     """The protocol of a store over a place that runs transactions."""
 
     def __init__(self, runner: Runner, notifier: Notifier, description: Description) -> None:
@@ -77,8 +77,8 @@ class ReferenceBackend(FlowMechanisms, LimitMechanisms):
     def describe(self) -> Description:
         return self._description
 
-    def tallies(self) -> Tallies:
-        return self._runner.tallies
+    def counters(self) -> StoreCounters:
+        return self._runner.counters
 
     def notifier(self) -> Notifier:
         return self._notifier
@@ -98,16 +98,16 @@ class ReferenceBackend(FlowMechanisms, LimitMechanisms):
     # ---- changes
 
     async def create(self, items: Sequence[NewExecution]) -> list[Answered[CreateAnswer]]:
-        return await self._runner.write(Work("create", creating.start_create, items))
+        return await self._runner.write(Work("create", creation.start_create, items))
 
     async def apply(self, plans: Sequence[Plan]) -> list[Answered[Answer]]:
         return await self._runner.write(Work("apply", applying.start_apply, plans))
 
     async def claim(self, requests: Sequence[ClaimRequest]) -> list[Answered[ClaimAnswer]]:
-        return await self._runner.write(Work("claim", claiming.start_claim, requests))
+        return await self._runner.write(Work("claim", claims.start_claim, requests))
 
-    async def lease(self, claims: Sequence[NamedClaim]) -> list[Answered[Offer | Refused]]:
-        return await self._runner.write(Work("lease", claiming.start_lease, claims))
+    async def lease(self, requests: Sequence[NamedClaim]) -> list[Answered[Offer | Refused]]:
+        return await self._runner.write(Work("lease", claims.start_lease, requests))
 
     async def finish(self, plans: Sequence[Plan], claim: ClaimRequest) -> Finished:
         work = Work("finish", applying.start_finish, [(plans, claim)])
@@ -117,7 +117,7 @@ class ReferenceBackend(FlowMechanisms, LimitMechanisms):
         return await self._runner.write(Work("append", appending.start_append, items))
 
     async def journal(self, items: Sequence[JournalAppend]) -> list[Answered[Journaled | Refused]]:
-        return await self._runner.write(Work("journal", journaling.start_journal, items))
+        return await self._runner.write(Work("journal", journal.start_journal, items))
 
     async def purge(
         self,
@@ -125,8 +125,8 @@ class ReferenceBackend(FlowMechanisms, LimitMechanisms):
         partitions: frozenset[int] = frozenset(),
         only: DutyFilter = EVERYBODY,
     ) -> int:
-        order = purging.PurgeOrder(limit, partitions, only)
-        work = Work("purge", purging.start_purge, [order])
+        order = purge.PurgeOrder(limit, partitions, only)
+        work = Work("purge", purge.start_purge, [order])
         return _only(await self._runner.write(work))
 
     # ---- time
@@ -137,7 +137,7 @@ class ReferenceBackend(FlowMechanisms, LimitMechanisms):
         after: tuple[int, str] | None = None,
         partitions: frozenset[int] = frozenset(),
     ) -> DuePage:
-        return await self._runner.read(lambda tx: reading.due(tx, limit, after, partitions))
+        return await self._runner.read(lambda tx: reads.due(tx, limit, after, partitions))
 
     # ---- presence and config
 
@@ -165,18 +165,18 @@ class ReferenceBackend(FlowMechanisms, LimitMechanisms):
     # ---- reads
 
     async def read(
-        self, ids: Sequence[str], beside: frozenset[With], documents: Named = NO_DOCUMENTS
+        self, ids: Sequence[str], include: frozenset[With], documents: Named = NO_DOCUMENTS
     ) -> list[Seen | None]:
-        return await self._runner.read(lambda tx: reading.read(tx, ids, beside, documents))
+        return await self._runner.read(lambda tx: reads.read(tx, ids, include, documents))
 
     async def search(self, request: ListRequest) -> Page:
-        return await self._runner.read(lambda tx: searching.search(tx, request))
+        return await self._runner.read(lambda tx: search.search(tx, request))
 
     async def count(self, namespace: str, lane: str) -> dict[str, int]:
-        return await self._runner.read(lambda tx: reading.count(tx, namespace, lane))
+        return await self._runner.read(lambda tx: reads.count(tx, namespace, lane))
 
     async def queues(self, namespace: str, lane: str) -> list[Queue]:
-        return await self._runner.read(lambda tx: reading.queues(tx, namespace, lane))
+        return await self._runner.read(lambda tx: reads.queues(tx, namespace, lane))
 
     async def frames(self, ranges: Sequence[FrameRange]) -> list[Answered[FramePage]]:
         return await self._runner.read(
@@ -190,7 +190,7 @@ class ReferenceBackend(FlowMechanisms, LimitMechanisms):
 
     async def journal_read(self, execution_id: str, after: int, limit: int) -> JournalPage:
         return await self._runner.read(
-            lambda tx: journaling.read_journal(tx, execution_id, after, limit)
+            lambda tx: journal.read_journal(tx, execution_id, after, limit)
         )
 
     async def events(self, cursor: bytes, wanted: EventFilter, limit: int) -> EventPage:
@@ -202,7 +202,7 @@ class ReferenceBackend(FlowMechanisms, LimitMechanisms):
         return await self._runner.read(lambda tx: feed.cursor_at(tx, tag, position))
 
     async def verify(self) -> list[Discrepancy]:
-        return await self._runner.read(verifying.verify)
+        return await self._runner.read(verification.verify)
 
 
 def _all(answers: list[Answered[T]]) -> list[T]:

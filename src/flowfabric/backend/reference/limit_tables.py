@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from flowfabric.backend.reference.tables import Order, Table, by_instant
-from flowfabric.core.limits.asks import Hold
+from flowfabric.core.limits.asks import Reservation
 from flowfabric.core.limits.budgets import Budget
 from flowfabric.core.limits.gates import Entry, Gate, Slot, Waiter
 from flowfabric.core.limits.ledgers import Ledger
@@ -16,7 +16,7 @@ BUDGETS: Final = Table[str, Budget]("budget")
 # (execution, budget): the ledgers of an execution lie together and go with it.
 LEDGERS: Final = Table[Pair, Ledger]("ledger")
 # By budget and reservation.
-HOLDS: Final = Table[Pair, Hold]("hold")
+RESERVATIONS: Final = Table[Pair, Reservation]("hold")
 # (budget, dedup key) -> until when a repeat is recognised.
 MARKS: Final = Table[Pair, int]("dedup_mark")
 # (budget, execution) -> when the execution was created.
@@ -42,7 +42,7 @@ TIMERS: Final = Order(
 # Holds of a whole tree by their end: an expired one counts at levels its own budget shares.
 HOLD_ENDS: Final = Order(
     "hold_ends",
-    HOLDS,
+    RESERVATIONS,
     lambda key, hold: ((hold.root_id,), (hold.until, *key)),
     by_instant,
 )

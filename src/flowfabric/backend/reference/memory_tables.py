@@ -7,8 +7,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+from flowfabric.backend.reference.buckets import Rows, Shelves
 from flowfabric.backend.reference.limit_tables import ORDERS
-from flowfabric.backend.reference.shelves import Rows, Shelves
 from flowfabric.backend.reference.tables import (
     CONFIG,
     CONFIG_TIMERS,

@@ -28,7 +28,7 @@ from flowfabric.core.graph import Edge, Flow, Group, edge_key
 from flowfabric.core.plan import Blob
 from flowfabric.core.record import Record
 from flowfabric.core.states import FINAL, State
-from flowfabric.core.step import Step
+from flowfabric.core.transition import Transition
 from flowfabric.core.views import Key, is_offered
 
 K = TypeVar("K")
@@ -49,7 +49,7 @@ class Transaction:
         self.searchable = searchable
         self.topics: set[str] = set()
         self.rows_written = 0
-        # What became of siblings that were to be cut.
+        # What became of siblings that were to be cancelled.
         self.siblings: list[str] = []
         self._seen: dict[Table[Any, Any], dict[Any, Any]] = {}
         self._dirty: dict[Table[Any, Any], dict[Any, Any]] = {}
@@ -223,22 +223,22 @@ class Transaction:
                 merged[edge.edge_id] = edge
         return [merged[edge_id] for edge_id in sorted(merged)][:limit]
 
-    def write(self, step: Step) -> None:
-        after = step.after
+    def write(self, transition: Transition) -> None:
+        after = transition.after
         self.put(RECORDS, after.execution_id, after)
-        if step.ended is not None:
-            self.put(ATTEMPTS, (after.execution_id, step.ended.index), step.ended)
-        if step.entry is not None:
-            self.log(step.entry)
-            if is_kept(step.entry):
-                self.put(KEPT, (after.execution_id, after.version), step.entry)
-        self._ring_for(step)
+        if transition.ended is not None:
+            self.put(ATTEMPTS, (after.execution_id, transition.ended.index), transition.ended)
+        if transition.entry is not None:
+            self.log(transition.entry)
+            if is_kept(transition.entry):
+                self.put(KEPT, (after.execution_id, after.version), transition.entry)
+        self._ring_for(transition)
 
-    def _ring_for(self, step: Step) -> None:
-        before, after = step.before, step.after
+    def _ring_for(self, transition: Transition) -> None:
+        before, after = transition.before, transition.after
         if is_offered(after) and not (before and is_offered(before)):
             self.topics.add(lane_topic(after.namespace, after.lane))
-        attempt = step.ended or after.attempt
+        attempt = transition.ended or after.attempt
         if attempt is not None and attempt.closed_at == self.now:
             self.topics.add(stream_topic(after.execution_id, attempt.index))
         if after.state in FINAL and not (before and before.state in FINAL):
@@ -298,5 +298,5 @@ class Transaction:
         self.rows_written += 1
         self.topics.add(LOG_TOPIC)
 
-    def count_sibling(self, fate: str) -> None:
-        self.siblings.append(fate)
+    def count_sibling(self, disposition: str) -> None:
+        self.siblings.append(disposition)

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from flowfabric.backend.counters import StoreCounters
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.tallies import Tallies
 from flowfabric.errors import Bug, FlowFabricError
 
 I = TypeVar("I")  # noqa: E741
@@ -76,7 +76,7 @@ class Runner(Protocol):
     def clock(self) -> Callable[[], int]: ...
 
     @property
-    def tallies(self) -> Tallies: ...
+    def counters(self) -> StoreCounters: ...
 
     async def prepare(self) -> None: ...
 

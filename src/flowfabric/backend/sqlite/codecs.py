@@ -9,7 +9,7 @@ from flowfabric.backend.reference.tables import JournalRow, StreamMeta
 from flowfabric.backend.types import StoredSummary, Worker
 from flowfabric.core.events import LogEntry
 from flowfabric.core.graph import Edge, Flow, Group
-from flowfabric.core.limits.asks import Hold
+from flowfabric.core.limits.asks import Reservation
 from flowfabric.core.limits.budgets import Budget
 from flowfabric.core.limits.gates import Gate
 from flowfabric.core.limits.ledgers import Ledger
@@ -47,5 +47,5 @@ decode_group: Final = _decoder(Group)
 decode_worker: Final = _decoder(Worker)
 decode_budget: Final = _decoder(Budget)
 decode_ledger: Final = _decoder(Ledger)
-decode_hold: Final = _decoder(Hold)
+decode_hold: Final = _decoder(Reservation)
 decode_gate: Final = _decoder(Gate)

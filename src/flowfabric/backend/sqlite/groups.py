@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from flowfabric.backend.counters import StoreCounters
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import MOST_ROWS, AnyWork, perform
 from flowfabric.backend.sqlite.faults import error_for, kind_of
-from flowfabric.backend.sqlite.mail import Call
 from flowfabric.backend.sqlite.tables import SqliteTables
-from flowfabric.backend.tallies import Tallies
+from flowfabric.backend.sqlite.thread_queue import Call
 from flowfabric.core.backoff import Backoff
 
 Caller = Call[AnyWork]
@@ -36,7 +36,7 @@ class Committer:
         path: str,
         clock: Callable[[], int],
         searchable: frozenset[str],
-        tallies: Tallies,
+        counters: StoreCounters,
     ) -> None:
         # Once the file is damaged nothing more is written to it.
         self.broken: Exception | None = None
@@ -44,7 +44,7 @@ class Committer:
         self._path = path
         self._clock = clock
         self._searchable = searchable
-        self._tallies = tallies
+        self._counters = counters
         self._tables = SqliteTables(connection, searchable)
 
     def run(self, calls: Sequence[Caller]) -> set[str]:
@@ -103,7 +103,7 @@ class Committer:
                 execute("ROLLBACK")
             raise
         topics |= tx.topics
-        self._tallies.siblings.update(tx.siblings)
+        self._counters.siblings.update(tx.siblings)
         left = shares[len(answers) :]
         for share, answered in zip(shares, answers, strict=False):
             share.call.result += answered

@@ -10,7 +10,7 @@ from flowfabric.backend.types import ConfigDocument
 from flowfabric.core.documents import Document
 from flowfabric.core.graph import Edge, Flow
 from flowfabric.core.idempotency import KeyEntry
-from flowfabric.core.limits.asks import Hold
+from flowfabric.core.limits.asks import Reservation
 from flowfabric.core.limits.budgets import Budget
 from flowfabric.core.limits.gates import Entry, Gate, Slot, Waiter
 from flowfabric.core.retention import flow_purge_at
@@ -149,7 +149,7 @@ def _pack_budget(budget: Budget) -> Row:
     return codecs.encode(budget), budget.due_at
 
 
-def _pack_hold(hold: Hold) -> Row:
+def _pack_hold(hold: Reservation) -> Row:
     return codecs.encode(hold), hold.root_id, hold.until
 
 
@@ -237,7 +237,7 @@ _PLACES: Final[dict[Table[Any, Any], tuple[tuple[str, ...], Values]]] = {
         ),
     ),
     limit_tables.LEDGERS: (("execution_id", "budget_id"), _packed(codecs.decode_ledger)),
-    limit_tables.HOLDS: (
+    limit_tables.RESERVATIONS: (
         ("budget_id", "reservation_id"),
         Values(
             ("body", "root_id", "until"),

@@ -7,8 +7,8 @@ from typing import Any
 
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.sqlite.faults import error_for
-from flowfabric.backend.sqlite.mail import Call, Inbox, deliver
 from flowfabric.backend.sqlite.tables import SqliteTables
+from flowfabric.backend.sqlite.thread_queue import Call, ThreadQueue, deliver
 
 Read = Callable[[Transaction], Any]
 
@@ -20,12 +20,12 @@ class Readers:
         self._searchable = searchable
 
     def start(
-        self, inbox: Inbox[Read], connections: Sequence[sqlite3.Connection]
+        self, queue: ThreadQueue[Read], connections: Sequence[sqlite3.Connection]
     ) -> list[threading.Thread]:
         threads = [
             threading.Thread(
                 target=self._run,
-                args=(inbox, connection),
+                args=(queue, connection),
                 name=f"flowfabric-sqlite-reader-{number}",
                 daemon=True,
             )
@@ -35,13 +35,13 @@ class Readers:
             thread.start()
         return threads
 
-    def _run(self, inbox: Inbox[Read], connection: sqlite3.Connection) -> None:
+    def _run(self, queue: ThreadQueue[Read], connection: sqlite3.Connection) -> None:
         tables = SqliteTables(connection, self._searchable)
-        call: Call[Any] = inbox.get()
+        call: Call[Any] = queue.get()
         while call.task is not None:
             self._serve(connection, tables, call)
             deliver([call])
-            call = inbox.get()
+            call = queue.get()
         connection.close()
         deliver([call])
 

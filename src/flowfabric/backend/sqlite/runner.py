@@ -7,16 +7,16 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TypeVar
 
+from flowfabric.backend.counters import StoreCounters
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import AnyWork, Work
 from flowfabric.backend.sqlite import places
 from flowfabric.backend.sqlite.groups import Committer
-from flowfabric.backend.sqlite.mail import Inbox, in_thread
 from flowfabric.backend.sqlite.opening import Opened, Opening, open_file
 from flowfabric.backend.sqlite.readers import Read, Readers
+from flowfabric.backend.sqlite.thread_queue import ThreadQueue, in_thread
 from flowfabric.backend.sqlite.upkeep import Upkeep
-from flowfabric.backend.sqlite.writer import Hearers, Writer
-from flowfabric.backend.tallies import Tallies
+from flowfabric.backend.sqlite.writer import CommitListeners, Writer
 from flowfabric.errors import FlowFabricError
 
 I = TypeVar("I")  # noqa: E741
@@ -38,13 +38,13 @@ class SqliteRunner:
         on_foreign_change: Callable[[], None],
     ) -> None:
         self._opening = opening
-        self._hearers = Hearers(on_commit, on_foreign_change)
-        self._works = Inbox[AnyWork](opening.path)
-        self._reads = Inbox[Read](opening.path)
+        self._listeners = CommitListeners(on_commit, on_foreign_change)
+        self._works = ThreadQueue[AnyWork](opening.path)
+        self._reads = ThreadQueue[Read](opening.path)
         self._writing: list[threading.Thread] = []
         self._reading: list[threading.Thread] = []
         self._preparing = asyncio.Lock()
-        self.tallies = Tallies()
+        self.counters = StoreCounters()
 
     @property
     def clock(self) -> Callable[[], int]:
@@ -61,9 +61,9 @@ class SqliteRunner:
 
     def _start(self, opened: Opened) -> None:
         path, clock, searchable = self._opening.path, self._opening.clock, self._opening.searchable
-        committer = Committer(opened.writing, path, clock, searchable, self.tallies)
+        committer = Committer(opened.writing, path, clock, searchable, self.counters)
         upkeep = Upkeep(opened.tending, path)
-        writer = Writer(opened.writing, committer, opened.token, self._hearers, upkeep)
+        writer = Writer(opened.writing, committer, opened.token, self._listeners, upkeep)
         upkeep.start()
         self._works.open()
         self._reads.open()
@@ -72,18 +72,18 @@ class SqliteRunner:
 
     def write(self, work: Work[I, A]) -> Awaitable[list[A | FlowFabricError]]:
         """Do the work in the next transaction. It is done even if the caller is cancelled."""
-        self._hearers.loop = asyncio.get_running_loop()
+        self._listeners.loop = asyncio.get_running_loop()
         return self._works.put(work)
 
     def read(self, read: Callable[[Transaction], T]) -> Awaitable[T]:
-        self._hearers.loop = asyncio.get_running_loop()
+        self._listeners.loop = asyncio.get_running_loop()
         return self._reads.put(read)
 
     async def close(self) -> None:
         """Finish what waits, then let go of the file; no thread remains."""
         # The writer's connection goes last, and so merges the write-ahead log into the file.
-        for inbox, threads in ((self._reads, self._reading), (self._works, self._writing)):
-            for ended in inbox.close(len(threads)):
+        for queue, threads in ((self._reads, self._reading), (self._works, self._writing)):
+            for ended in queue.close(len(threads)):
                 await ended
             for thread in threads:
                 thread.join()

@@ -2,17 +2,17 @@
 
 import asyncio
 import logging
-import queue
 import sqlite3
 import threading
 from collections.abc import Callable
 from functools import partial
+from queue import Empty
 from typing import Any, Final
 
 from flowfabric.backend.reference.work import AnyWork
 from flowfabric.backend.sqlite import presence
 from flowfabric.backend.sqlite.groups import Committer
-from flowfabric.backend.sqlite.mail import Call, Inbox, deliver, post
+from flowfabric.backend.sqlite.thread_queue import Call, ThreadQueue, deliver, post
 from flowfabric.backend.sqlite.upkeep import Upkeep
 from flowfabric.backend.sqlite.watch import Watch
 from flowfabric.errors import Bug
@@ -22,7 +22,7 @@ MOST_ITEMS: Final = 200
 _log = logging.getLogger("flowfabric.backend")
 
 
-class Hearers:
+class CommitListeners:
     """Who wants to know of commits; told in the event loop that used the store last."""
 
     def __init__(
@@ -42,49 +42,49 @@ class Writer:
         connection: sqlite3.Connection,
         committer: Committer,
         token: str,
-        hearers: Hearers,
+        listeners: CommitListeners,
         upkeep: Upkeep,
     ) -> None:
         self._connection = connection
         self._committer = committer
         self._token = token
-        self._hearers = hearers
+        self._subscribers = listeners
         self._upkeep = upkeep
         self._watch = Watch(connection)
         self._is_blind = False
         self._last: Call[None] | None = None
 
-    def start(self, inbox: Inbox[AnyWork]) -> threading.Thread:
+    def start(self, queue: ThreadQueue[AnyWork]) -> threading.Thread:
         # A daemon, because an application that forgets to close must still be able to end.
         thread = threading.Thread(
-            target=self._run, args=(inbox,), name="flowfabric-sqlite-writer", daemon=True
+            target=self._run, args=(queue,), name="flowfabric-sqlite-writer", daemon=True
         )
         thread.start()
         return thread
 
-    def _run(self, inbox: Inbox[AnyWork]) -> None:
+    def _run(self, queue: ThreadQueue[AnyWork]) -> None:
         while self._last is None:
-            group = self._gather(inbox)
+            group = self._gather(queue)
             if group:
                 self._serve(group)
             self._look_around()
         self._shut()
         deliver([self._last])
 
-    def _gather(self, inbox: Inbox[AnyWork]) -> list[Call[AnyWork]]:
+    def _gather(self, queue: ThreadQueue[AnyWork]) -> list[Call[AnyWork]]:
         """Everything that waits, up to a limit; waits itself until it is time to look around."""
         group: list[Call[Any]] = []
         size = 0
         try:
-            call = inbox.get(self._watch.pause)
+            call = queue.get(self._watch.pause)
             while call.task is not None:
                 group.append(call)
                 size += len(call.task.items)
                 if size >= MOST_ITEMS:
                     return group
-                call = inbox.get_nowait()
+                call = queue.get_nowait()
             self._last = call
-        except queue.Empty:
+        except Empty:
             pass
         return group
 
@@ -97,7 +97,7 @@ class Writer:
             for call in group:
                 call.error = Bug(f"sqlite: {type(fault).__name__}")
         self._upkeep.note_commit()
-        deliver(group, partial(self._hearers.on_commit, topics) if topics else None)
+        deliver(group, partial(self._subscribers.on_commit, topics) if topics else None)
 
     def _look_around(self) -> None:
         try:
@@ -108,8 +108,8 @@ class Writer:
             self._is_blind = True
             return
         self._is_blind = False
-        if changed and self._hearers.loop is not None:
-            post(self._hearers.loop, self._hearers.on_foreign_change)
+        if changed and self._subscribers.loop is not None:
+            post(self._subscribers.loop, self._subscribers.on_foreign_change)
 
     def _shut(self) -> None:
         self._upkeep.stop()

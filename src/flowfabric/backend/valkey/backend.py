@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from flowfabric.backend.base import Notifier
-from flowfabric.backend.tallies import Tallies
+from flowfabric.backend.counters import StoreCounters
 from flowfabric.backend.types import CLUSTER_SLOTS, ClaimRequest, Description, Finished
 from flowfabric.backend.valkey.applying import ApplyMechanism
 from flowfabric.backend.valkey.boot import Demands, Waits, check_servers
@@ -60,7 +60,7 @@ def standalone(node: Node, opening: Opening) -> "ValkeyBackend":
     topology = Watched(node) if isinstance(node, WatchedNode) else Standalone(node)
     functions = functions_of(topology, opening)
     calls = Calls(functions, opening.counts, opening.clock, opening.searchable)
-    return ValkeyBackend(calls, ValkeyNotifier(node, calls.tallies), opening)
+    return ValkeyBackend(calls, ValkeyNotifier(node, calls.counters), opening)
 
 
 class ValkeyBackend(
@@ -100,8 +100,8 @@ class ValkeyBackend(
             together=32,
         )
 
-    def tallies(self) -> Tallies:
-        return self._calls.tallies
+    def counters(self) -> StoreCounters:
+        return self._calls.counters
 
     def notifier(self) -> Notifier:
         return self._notifier

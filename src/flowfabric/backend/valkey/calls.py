@@ -63,7 +63,7 @@ class Calls:
         self.functions = functions
         self.counts = counts
         self.searchable = searchable
-        self.tallies = functions.tallies
+        self.counters = functions.counters
         self._clock = clock
 
     @property
@@ -107,7 +107,7 @@ class Calls:
     def note(self, head: list[Any]) -> None:
         """Keep what a function has counted beside its answer, and tell what it found damaged."""
         if len(head) > _SIBLINGS:
-            self.tallies.siblings.update(head[_SIBLINGS])
+            self.counters.siblings.update(head[_SIBLINGS])
         if len(head) > _DAMAGES:
             _log.error("the store is damaged, `flowfabric verify` tells where: %s", head[_DAMAGES])
 

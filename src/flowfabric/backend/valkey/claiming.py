@@ -57,8 +57,8 @@ class ClaimMechanism:
                 answers += found
         return answers
 
-    async def lease(self, claims: Sequence[NamedClaim]) -> list[Answered[Offer | Refused]]:
-        return [*await self._calls.batches("lease", claims, _named_key, _pack_named, _read_named)]
+    async def lease(self, requests: Sequence[NamedClaim]) -> list[Answered[Offer | Refused]]:
+        return [*await self._calls.batches("lease", requests, _named_key, _pack_named, _read_named)]
 
 
 def _portion(request: ClaimRequest) -> ClaimRequest:
@@ -174,10 +174,13 @@ def _offer(answer: Any, reply: Reply) -> Offer:
     if isinstance(answer, int):
         row = abs(answer)
         body = bodies[row + 2] if answer > 0 else None
-        return Offer(fate="leased", record=record_from(bodies[row], bodies[row + 1]), input=body)
-    fate, row, static, body, deferred, journal_length, suspension_id, suspension, upstreams = answer
+        return Offer(
+            disposition="leased", record=record_from(bodies[row], bodies[row + 1]), input=body
+        )
+    disposition, row, static, body, deferred, *resumed = answer
+    journal_length, suspension_id, suspension, upstreams = resumed
     return Offer(
-        fate=fate,
+        disposition=disposition,
         record=record_from(bodies[row], bodies[static]),
         input=reply.body(body),
         input_deferred=deferred,

@@ -29,7 +29,7 @@ class ClusterBackend(ValkeyBackend):
     def __init__(self, cluster: Cluster, opening: Opening) -> None:
         functions = functions_of(cluster, opening)
         calls = ClusterCalls(functions, opening.counts, opening.clock, opening.searchable)
-        notifier = ClusterNotifier(cluster, opening.counts, calls.tallies)
+        notifier = ClusterNotifier(cluster, opening.counts, calls.counters)
         super().__init__(calls, notifier, opening)
         self._claims = SpreadClaims(calls, notifier)
         self._retelling: asyncio.Task[None] | None = None

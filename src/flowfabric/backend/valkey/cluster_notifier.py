@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import libvalkey
 
+from flowfabric.backend.counters import StoreCounters
 from flowfabric.backend.notifier import LocalNotifier, LocalSubscription
-from flowfabric.backend.tallies import Tallies
 from flowfabric.backend.valkey.cluster import Cluster
 from flowfabric.backend.valkey.keys import CHANNEL, key_of
 from flowfabric.backend.valkey.node import Node
@@ -27,9 +27,9 @@ _LANE: Final = "lane:"
 class ClusterNotifier:
     """Notifications from every process that uses the cluster. Use from one event loop."""
 
-    def __init__(self, cluster: Cluster, counts: PartitionCounts, tallies: Tallies) -> None:
+    def __init__(self, cluster: Cluster, counts: PartitionCounts, counters: StoreCounters) -> None:
         self._cluster = cluster
-        self._tallies = tallies
+        self._counters = counters
         self._tags = ("{cfg}", *(f"{{fp:{number}}}" for number in range(counts.flow)))
         self._local = LocalNotifier()
         self._notified: dict[str, set[str]] = {}
@@ -104,7 +104,7 @@ class ClusterNotifier:
                 self._cluster.doubt()
                 await asyncio.sleep(RECONNECT_S)
                 continue
-            self._tallies.reconnects += is_again
+            self._counters.reconnects += is_again
             is_again = True
             try:
                 channels = self._channels_of(node)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from flowfabric.backend.optimistic import STALE, Stale, decide
+from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.reference.tables import Tables
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import Work, perform
@@ -105,14 +105,14 @@ class Commits:
     def _commit(self, work: Work[I, A], place: Place) -> Awaitable[list[A | FlowFabricError]]:
         snapshot = Snapshot()
 
-        async def attempt() -> list[A | FlowFabricError] | Stale:
+        async def attempt() -> list[A | FlowFabricError] | WriteConflict:
             nonlocal snapshot
             decided = await self._decide(work, place, snapshot)
             found = await self._write(place, decided)
             if found is None:
                 return decided.answers
             snapshot = found
-            return STALE
+            return WRITE_CONFLICT
 
         return decide(place.kind, place.name, attempt, tries=_MOST_TRIES)
 
@@ -151,7 +151,7 @@ class Commits:
         reply = await self._calls.run(function, place.key, request, args)
         if not reply.head[0]:
             return snapshot.renewed(reply.head[1], reply)
-        self._calls.tallies.siblings.update(Counter(decided.tx.siblings))
+        self._calls.counters.siblings.update(Counter(decided.tx.siblings))
         return None
 
 

@@ -23,7 +23,7 @@ from flowfabric.errors import Bug
 class _Shape(msgspec.Struct, frozen=True):
     """What new executions have in common, and most of their static text."""
 
-    # Held, because its identity names the shape.
+    # Kept, because its identity names the shape.
     record: Record
     packed: bytes
     static: str

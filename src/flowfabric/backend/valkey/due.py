@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from flowfabric.backend.reference.reading import due_documents
+from flowfabric.backend.reference.reads import due_documents
 from flowfabric.backend.types import DuePage
 from flowfabric.backend.valkey.calls import Reply
 from flowfabric.backend.valkey.config import ConfigMechanism

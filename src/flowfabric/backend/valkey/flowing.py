@@ -3,16 +3,16 @@
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
-from flowfabric.backend.flowing import (
+from flowfabric.backend.flow_store import (
     EdgeQuery,
     GraphCreated,
     GraphRefused,
     MemberPlace,
     MemberQuery,
 )
-from flowfabric.backend.limiting import Answered
-from flowfabric.backend.reference.flowing import start_apply_flows
-from flowfabric.backend.reference.growing import start_create_graph
+from flowfabric.backend.limit_store import Answered
+from flowfabric.backend.reference.create_graph import start_create_graph
+from flowfabric.backend.reference.flow_store import start_apply_flows
 from flowfabric.backend.reference.work import Work
 from flowfabric.backend.valkey.calls import Read, Reply, side_by_side
 from flowfabric.backend.valkey.committing import Commits, Place

@@ -12,7 +12,7 @@ from flowfabric.core.plan import Plan
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import cancel
 from flowfabric.core.states import OUTCOMES, PUBLIC_BLOCKED, PUBLIC_STATES
-from flowfabric.core.templates import cut_plan, release_plan, skip_plan
+from flowfabric.core.templates import cancel_sibling_plan, release_plan, skip_plan
 
 # `@f.name` in a file is the place of a field of a flow, and so on.
 GRAPH_PLACES: Final = {
@@ -48,7 +48,7 @@ def graph_tables() -> dict[str, Any]:
         "RELEASE_NOW": _template(release_plan(waiting, 1)),
         "RELEASE_LATER": _template(release_plan(waiting, -1)),
         "SKIP": _template(skip_plan("")),
-        "CUT": _template(cut_plan("", _MARK)),
+        "CANCEL_SIBLING": _template(cancel_sibling_plan("", _MARK)),
         "CANCEL": _template(cancel("", _MARK, "flow_cascade", None)),
         "OUTCOMES": OUTCOMES,
         "PUBLIC_BLOCKED": PUBLIC_BLOCKED,
@@ -56,5 +56,5 @@ def graph_tables() -> dict[str, Any]:
         "FLOW_RANGES": FLOW_RANGES,
         "LIVE_PLACES": _places(graph.LIVE_PUBLIC),
         "UNHAPPY_PLACES": _places(graph.UNHAPPY),
-        "COVERED": graph.COVERED,
+        "CANCELLED_BY_POLICY": graph.CANCELLED_BY_POLICY,
     }

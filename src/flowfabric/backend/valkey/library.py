@@ -43,13 +43,13 @@ FILES: Final = (
     "topics",
     "hints",
     "views",
-    "step",
+    "transition",
     "alike",
     "edges",
     "graph",
     "members",
     "walk",
-    "cut",
+    "cancel_siblings",
     "settle",
     "foresight",
     "settle_plan",
@@ -78,17 +78,17 @@ FILES: Final = (
     "version",
 )
 
-# After so many seconds of processor a call leaves further items, the rest of a claim behind them,
-# and the rest of a walk through a flow to another one; so many are done in any case. What is looked
-# at before a walk is part of it, and the losers of a race of fifty are cut in one step. Far below
-# what a call may take: it still has to write what it gathered, and may have to share its core.
-LONG: Final = {
+# Seconds of processor time after which a call leaves the rest (further items, the rest of a claim,
+# of a walk through a flow) to another call, and how many it does in any case. What is looked at
+# before a walk is part of it, and the losers of a race of fifty are cancelled in one step. Far
+# below what a call may take: it still has to write what it gathered and may share its core.
+CPU_LIMITS: Final = {
     "items": (0.001, 2),
     "claim": (0.0015, 4),
     "flows": (0.001, 1),
     "foresight": (0.0005, 16),
     "walk": (0.0015, 16),
-    "cut": (0.0015, 50),
+    "cancel_siblings": (0.0015, 50),
 }
 # A decision that is older when it arrives is made again, by a newer clock.
 DECISION_MS: Final = 1_000
@@ -96,7 +96,7 @@ DECISION_MS: Final = 1_000
 
 def library(*, test_mode: bool) -> tuple[str, str]:
     """The text to load and its version."""
-    return _library(tuple(constants().items()), tuple(LONG.items()), test_mode=test_mode)
+    return _library(tuple(constants().items()), tuple(CPU_LIMITS.items()), test_mode=test_mode)
 
 
 def constants() -> dict[str, Constant]:
@@ -112,7 +112,7 @@ def _library(
     test_mode: bool,
 ) -> tuple[str, str]:
     blocks = "\n".join(blocks_with({}))
-    body = f"{_tables(test_mode=test_mode)}\nlocal LONG = {lua(dict(long))}\n{blocks}"
+    body = f"{_tables(test_mode=test_mode)}\nlocal CPU_LIMITS = {lua(dict(long))}\n{blocks}"
     digest = sha256(body.encode()).hexdigest()[:16]
     version = f"{VERSION} {digest}"
     return f"#!lua name={NAME}\nlocal LIBRARY_VERSION = {lua(version)}\n{body}", version

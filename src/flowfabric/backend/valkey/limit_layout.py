@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from flowfabric.core.limits.asks import Hold
+from flowfabric.core.limits.asks import Reservation
 from flowfabric.core.limits.budgets import Budget
 from flowfabric.core.limits.gates import Quota, Waiter
 
@@ -69,9 +69,9 @@ def quota_of(quota_policy_id: str, row: list[Any]) -> Quota:
     return Quota(quota_policy_id=quota_policy_id, **dict(zip(QUOTA, row, strict=True)))
 
 
-def hold_of(row: list[Any]) -> Hold:
+def hold_of(row: list[Any]) -> Reservation:
     root_id, amounts, until, execution_id, state = row
-    return Hold(
+    return Reservation(
         root_id=root_id,
         # The functions' packer cannot tell an empty map from an empty list.
         amounts=amounts or {},

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from flowfabric.backend.base import Answered
-from flowfabric.backend.reference.budgeting import read_budgets
-from flowfabric.backend.reference.defining import start_define
-from flowfabric.backend.reference.gating import read_gates
+from flowfabric.backend.reference.budgets import read_budgets
+from flowfabric.backend.reference.definitions import start_define
+from flowfabric.backend.reference.gates import read_gates
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import Work
 from flowfabric.backend.valkey.admitting import SpreadAdmission

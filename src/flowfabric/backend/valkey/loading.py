@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 
 import libvalkey
 
+from flowfabric.backend.counters import StoreCounters
 from flowfabric.backend.single_flight import SingleFlight
-from flowfabric.backend.tallies import Tallies
 from flowfabric.backend.valkey.connection import REQUEST_S, Late
 from flowfabric.backend.valkey.faults import (
     fault_of,
@@ -63,7 +63,7 @@ class Functions:
         self._text, self.version = library(test_mode=test_mode)
         self._loads_when = loads
         self._replication = replication
-        self.tallies = Tallies()
+        self.counters = StoreCounters()
         self.patience_s = PATIENCE_S
         self._reloading = SingleFlight("loading the library", self._reload)
 
@@ -151,7 +151,7 @@ class Functions:
         _log.warning("%s: functions are missing, loading the library", node)
         # Callers are waiting; each has patience of its own.
         await self.load(node, tries=1)
-        self.tallies.reloads += 1
+        self.counters.reloads += 1
 
     async def load(self, node: Node, tries: int = _LOAD_TRIES) -> None:
         await self._check_number(node)

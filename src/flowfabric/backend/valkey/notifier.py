@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol
 import libvalkey
 
 from flowfabric.backend.base import END_TOPICS, STREAM_TOPICS, Notifier
+from flowfabric.backend.counters import StoreCounters
 from flowfabric.backend.notifier import LocalNotifier, LocalSubscription
-from flowfabric.backend.tallies import Tallies
 from flowfabric.backend.valkey.connection import Connection
 from flowfabric.backend.valkey.keys import CHANNEL, WATCHED
 from flowfabric.backend.valkey.node import Node
@@ -38,9 +38,9 @@ class StoreNotifier(Notifier, Protocol):
 class ValkeyNotifier:
     """Notifications from every process that uses the server. Use from one event loop."""
 
-    def __init__(self, node: Node, tallies: Tallies) -> None:
+    def __init__(self, node: Node, counters: StoreCounters) -> None:
         self._node = node
-        self._tallies = tallies
+        self._counters = counters
         self._local = LocalNotifier()
         # By channel; done as soon as the server has confirmed it.
         self._channels: dict[str, asyncio.Future[None]] = {}
@@ -136,7 +136,7 @@ class ValkeyNotifier:
                 _log.info("notifications: %s; trying again", fault)
                 await asyncio.sleep(RECONNECT_S)
                 continue
-            self._tallies.reconnects += is_again
+            self._counters.reconnects += is_again
             is_again = True
             self._connection = connection
             try:

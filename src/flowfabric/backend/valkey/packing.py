@@ -29,7 +29,7 @@ from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry
 from flowfabric.core.plan import Blob, EndAttempt, Event, PauseAttempt, Plan, Timer
 from flowfabric.core.record import Attempt, Record
-from flowfabric.core.step import NAMED, TIMERS, op_key
+from flowfabric.core.transition import NAMED, TIMERS, op_key
 from flowfabric.errors import Corruption
 
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from flowfabric.backend.reference.purging import MOST_LOOKS, start_purge_flows
+from flowfabric.backend.reference.purge import MOST_LOOKS, start_purge_flows
 from flowfabric.backend.reference.work import Work
 from flowfabric.backend.valkey.calls import Read, Reply, side_by_side
 from flowfabric.backend.valkey.committing import Commits, Place, all_answered
@@ -63,9 +63,11 @@ class PurgeMechanism(FlowMechanism):
             ids = [own for own in found if not partitions or partition_of(own) in partitions]
             if only.is_set:
                 ids = await self._matching(ids, only)
-            fates = await self._purge(ids)
-            gone = [own for own, (fate, _) in zip(ids, fates, strict=True) if fate == "purged"]
-            await forget(self._calls, gone, (record for _, record in fates if record))
+            results = await self._purge(ids)
+            gone = [
+                own for own, (result, _) in zip(ids, results, strict=True) if result == "purged"
+            ]
+            await forget(self._calls, gone, (record for _, record in results if record))
             purged += len(gone)
             looks += len(spots)
             if len(spots) < size:
@@ -80,7 +82,7 @@ class PurgeMechanism(FlowMechanism):
         return [one.execution_id for one in own]
 
     async def _purge(self, ids: Sequence[str]) -> list[_Purged]:
-        answers = await self._calls.batches("purge", ids, execution_partition_key, _same, _fate)
+        answers = await self._calls.batches("purge", ids, execution_partition_key, _same, _result)
         return [_raised(answer) for answer in answers]
 
     async def _purge_flows(self, limit: int, only: DutyFilter) -> None:
@@ -144,7 +146,7 @@ def _same(item: Any, args: Args) -> Any:
     return item
 
 
-def _fate(_: Any, answer: Any, reply: Reply) -> _Purged:
+def _result(_: Any, answer: Any, reply: Reply) -> _Purged:
     if answer[0] != "purged" or not answer[1]:
         return answer[0], None
     return answer[0], record_from(reply.bodies[answer[1]], reply.bodies[answer[2]])

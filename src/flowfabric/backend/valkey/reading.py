@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from flowfabric.backend.reference.reading import HISTORY
+from flowfabric.backend.reference.reads import HISTORY
 from flowfabric.backend.types import (
     NO_DOCUMENTS,
     Named,
@@ -79,7 +79,7 @@ class _Found(NamedTuple):
 
 class ReadMechanism(SearchMechanism):
     async def read(
-        self, ids: Sequence[str], beside: frozenset[With], documents: Named = NO_DOCUMENTS
+        self, ids: Sequence[str], include: frozenset[With], documents: Named = NO_DOCUMENTS
     ) -> list[Seen | None]:
         asked = [(own, documents.get(own, ())) for own in ids]
         fetched = await fetch(
@@ -87,23 +87,23 @@ class ReadMechanism(SearchMechanism):
             [
                 (read, execution_partition_key(own))
                 for own, names in asked
-                for read in _reads(own, beside, names)
+                for read in _reads(own, include, names)
             ],
         )
         replies = iter(fetched.checked())
-        rows = [_found(replies, beside, names) for _, names in asked]
+        rows = [_found(replies, include, names) for _, names in asked]
         found = [row for row in rows if row is not None]
-        ended = await self._ended(found) if beside & _ATTEMPTS else {}
-        results = "upstream_results" in beside
-        upstreams = await self._upstreams(found, results) if beside & _UPSTREAMS else {}
+        ended = await self._ended(found) if include & _ATTEMPTS else {}
+        results = "upstream_results" in include
+        upstreams = await self._upstreams(found, results) if include & _UPSTREAMS else {}
         return [
             Seen(
                 record=row.record,
                 now=fetched.now,
                 input=row.fields.get("input"),
                 result=row.fields.get("result"),
-                attempts=_attempts(row, ended) if "attempts" in beside else (),
-                history=_history(row, ended) if "history" in beside else (),
+                attempts=_attempts(row, ended) if "attempts" in include else (),
+                history=_history(row, ended) if "history" in include else (),
                 documents=row.documents,
                 upstreams=upstreams.get(row.id, ()),
                 group=row.group,
@@ -207,13 +207,13 @@ class ReadMechanism(SearchMechanism):
         ]
 
 
-def _reads(own: str, beside: frozenset[With], names: Collection[str]) -> list[Read]:
-    fields = (FIELDS[name] for name in _FIELDS if name in beside)
+def _reads(own: str, include: frozenset[With], names: Collection[str]) -> list[Read]:
+    fields = (FIELDS[name] for name in _FIELDS if name in include)
     execution = stored_key("execution", own)
     reads: list[Read] = [("HMGET", execution, FIELDS["record"], FIELDS["static"], *fields)]
-    if "history" in beside:
+    if "history" in include:
         reads.append(("LRANGE", stored_key("history", own), "0", "-1"))
-    if "group" in beside:
+    if "group" in include:
         reads.append(("incoming", own))
     if names:
         key = stored_key("documents", own)
@@ -223,17 +223,17 @@ def _reads(own: str, beside: frozenset[With], names: Collection[str]) -> list[Re
 
 
 def _found(
-    replies: Iterator[Any], beside: frozenset[With], names: Collection[str]
+    replies: Iterator[Any], include: frozenset[With], names: Collection[str]
 ) -> _Found | None:
     """The replies to `_reads`; None when there is no such execution."""
     row, static, *fields = next(replies)
-    kept = next(replies) if "history" in beside else []
-    incoming = next(replies) if "group" in beside else []
+    kept = next(replies) if "history" in include else []
+    incoming = next(replies) if "group" in include else []
     documents = _documents(next(replies), names) if names else {}
     if row is None:
         return None
     record = record_from(row, static)
-    named = zip((name for name in _FIELDS if name in beside), fields, strict=True)
+    named = zip((name for name in _FIELDS if name in include), fields, strict=True)
     return _Found(
         record,
         {name: body for name, body in named if body is not None},

@@ -30,7 +30,7 @@ _UNKNOWN: Final = float("inf")
 # How many partitions are looked into when hints were too good.
 _WIDE: Final = 64
 # Records shown like this stay where they are, and would be shown again.
-_KEPT: Final = frozenset({"covered", "exhausted"})
+_KEPT: Final = frozenset({"cancelled_by_flow", "exhausted"})
 
 # Partitions of a lane by their tags, with the rank of the best record in each.
 Heads = dict[str, float]
@@ -196,7 +196,7 @@ class SpreadClaims:
         if isinstance(claimed, FlowFabricError):
             raise claimed
         search.took(share, claimed)
-        if not any(offer.fate in _KEPT for offer in claimed.offers):
+        if not any(offer.disposition in _KEPT for offer in claimed.offers):
             heads.update(_heads_in(reply, lane, search.request))
         return claimed.offers  # type: ignore[no-any-return]
 

@@ -9,7 +9,7 @@ from flowfabric.backend.reference.limit_tables import (
     ENTRIES,
     GATES,
     HOLD_ENDS,
-    HOLDS,
+    RESERVATIONS,
     SLOT_ENDS,
     SLOTS,
     WAITER_RANKS,
@@ -49,7 +49,7 @@ class StoredLimits:
             snapshot,
             {
                 BUDGETS: Stored(self._budget_reads, _budget, _put_budget),
-                HOLDS: Stored(self._hold_reads, _hold, _drop_hold),
+                RESERVATIONS: Stored(self._hold_reads, _hold, _drop_hold),
                 GATES: Stored(self._gate_reads, _gate, _put_gate),
                 SLOTS: Stored(lambda key: self._standing_reads("slots", key), _slot, _drop_slot),
                 ENTRIES: Stored(

@@ -95,20 +95,20 @@ class Freed(msgspec.Struct, frozen=True):
     next_reset_at: int = 0
 
 
-# ---- holds
+# ---- reservations
 
 
-HoldState = Literal["open", "committed", "cancelled"]
+ReservationState = Literal["open", "committed", "cancelled"]
 
 
-class Hold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Reservation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An amount set aside. A finished one stays for a day, so that a repeat is recognised."""
 
     root_id: str
     amounts: dict[str, int]
     until: int
     execution_id: str = ""
-    state: HoldState = "open"
+    state: ReservationState = "open"
 
 
 class Reserve(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ class Reserved(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """Turn a hold into what was really spent."""
+    """Turn a reservation into what was really spent."""
 
     budget_id: str
     reservation_id: str
@@ -132,7 +132,7 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """Drop a hold."""
+    """Drop a reservation."""
 
     budget_id: str
     reservation_id: str

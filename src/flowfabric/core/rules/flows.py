@@ -60,14 +60,14 @@ def link(
     )
     waits = after.state == "pending"
     unresolved = after.n - resolved_edges(after)
-    hold = _hold(downstream, f"{unresolved} dep(s) unresolved incl {edge.edge_id}")
+    waiting = _await_edge(downstream, f"{unresolved} dep(s) unresolved incl {edge.edge_id}")
     counted = _replace(edge, state="open", round=before.round)
     return FlowPlan(
         flow_id=edge.flow_id,
         rule="link",
         guard=FlowGuard(graph_revision=revision),
         requires=() if waits else (Require(edge.target, at_version(downstream)),),
-        members=(hold,) if waits else (),
+        members=(waiting,) if waits else (),
         graph=GraphEdit(edges=(counted,), groups=(after,), seen={edge.target: group}),
     )
 
@@ -79,12 +79,14 @@ def _rearmed(group: Group) -> Group:
     return _replace(group, state="pending", fired_at=0, cancel_reason="")
 
 
-def _hold(record: Record, detail: str) -> Plan:
+def _await_edge(record: Record, detail: str) -> Plan:
     changes: dict[str, Any] = {"state": "blocked", "reason": "dependencies", "detail": detail}
     if record.reason in LIMIT_REASONS or record.reason == "route":
         # That instant is when to look at the limit again, not a delay to remember.
         changes["wake_at"] = 0
-    return Plan(target=record.execution_id, rule="hold", guard=at_version(record), set=changes)
+    return Plan(
+        target=record.execution_id, rule="await_edge", guard=at_version(record), set=changes
+    )
 
 
 def combine(flow_id: str, target: str, group: Group | None, policy: EdgePolicy) -> FlowPlan:

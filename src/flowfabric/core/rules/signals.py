@@ -70,12 +70,12 @@ class Duplicate(msgspec.Struct, frozen=True, tag_field="outcome", tag="duplicate
     existing_signal_id: str
 
 
-class Delivered(NamedTuple):
+class DeliveryDecision(NamedTuple):
     plan: Plan
     answer: Accepted | Duplicate
 
 
-def repeat(record: Record, signal: Signal, existing_signal_id: str) -> Delivered:
+def repeat(record: Record, signal: Signal, existing_signal_id: str) -> DeliveryDecision:
     """Nothing changes but the log."""
     plan = Plan(
         target=record.execution_id,
@@ -83,10 +83,10 @@ def repeat(record: Record, signal: Signal, existing_signal_id: str) -> Delivered
         guard=Guard(frozenset[str](STATES)),
         event=_event(_replace(signal, signal_id=existing_signal_id), DEDUPED),
     )
-    return Delivered(plan, Duplicate(existing_signal_id))
+    return DeliveryDecision(plan, Duplicate(existing_signal_id))
 
 
-def deliver(target: Target, signal: Signal, terms: Terms) -> Delivered:
+def deliver(target: Target, signal: Signal, terms: Terms) -> DeliveryDecision:
     """Accept a signal that is new and authenticated."""
     is_pending = _check_target(target)
     _check_limit(target.record, terms.max_signals)
@@ -119,7 +119,7 @@ def _check_limit(record: Record, lower: int) -> None:
         raise SignalLimitExceeded(f"{record.execution_id} has received {limit} signals")
 
 
-def _buffer(target: Target, signal: Signal, terms: Terms) -> Delivered:
+def _buffer(target: Target, signal: Signal, terms: Terms) -> DeliveryDecision:
     """Keep a signal for the suspend that will use its waitpoint."""
     record = target.record
     plan = Plan(
@@ -130,10 +130,10 @@ def _buffer(target: Target, signal: Signal, terms: Terms) -> Delivered:
         documents=_documents(target.waitpoint, signal, terms),
         event=_event(signal, signal.observed_effect),
     )
-    return Delivered(plan, Accepted(signal.signal_id, signal.observed_effect))
+    return DeliveryDecision(plan, Accepted(signal.signal_id, signal.observed_effect))
 
 
-def _count(target: Target, signal: Signal, terms: Terms) -> Delivered:
+def _count(target: Target, signal: Signal, terms: Terms) -> DeliveryDecision:
     """Let the condition look at the signal, and resume if that was what it waited for."""
     record = target.record
     suspension = open_suspension(record, target.documents)
@@ -159,7 +159,7 @@ def _count(target: Target, signal: Signal, terms: Terms) -> Delivered:
         },
         event=_event(signal, verdict.effect),
     )
-    return Delivered(plan, Accepted(signal.signal_id, verdict.effect))
+    return DeliveryDecision(plan, Accepted(signal.signal_id, verdict.effect))
 
 
 def _documents(waitpoint: Waitpoint, signal: Signal, terms: Terms) -> dict[str, bytes]:

@@ -46,5 +46,5 @@ def _reply(order: ClaimOrder, found: Sequence[Claimed]) -> Reply:
 
 
 async def _hand_back(call: Call[Any, None], found: Sequence[Claimed]) -> None:
-    delays = (call.engine.outcomes.delay(one.held, for_ms=0) for one in found)
+    delays = (call.engine.outcomes.delay(one.proof, for_ms=0) for one in found)
     await asyncio.gather(*delays, return_exceptions=True)

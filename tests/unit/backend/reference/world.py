@@ -6,12 +6,12 @@ from uuid import UUID
 
 from flowfabric.backend.memory import MemoryTables
 from flowfabric.backend.reference.applying import start_apply
-from flowfabric.backend.reference.claiming import start_claim
-from flowfabric.backend.reference.creating import start_create
-from flowfabric.backend.reference.growing import start_create_graph
+from flowfabric.backend.reference.claims import start_claim
+from flowfabric.backend.reference.create_graph import start_create_graph
+from flowfabric.backend.reference.creation import start_create
 from flowfabric.backend.reference.tables import RECORDS, Changes
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.verifying import verify
+from flowfabric.backend.reference.verification import verify
 from flowfabric.backend.reference.work import Work, perform
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, Discrepancy
 from flowfabric.core.fence import Fence
@@ -88,10 +88,10 @@ class World:
 
     def new_execution(self, partition: int = 0, **fields: Any) -> NewExecution:
         self._made += 1
-        beside = {name: fields.pop(name) for name in tuple(fields) if name in _BESIDE}
+        extra = {name: fields.pop(name) for name in tuple(fields) if name in _EXTRA}
         names = {"namespace": "default", "lane": "main"} | fields
         record = Record(execution_id="", **names)
-        return NewExecution(execution_id=id_of(self._made, partition), record=record, **beside)
+        return NewExecution(execution_id=id_of(self._made, partition), record=record, **extra)
 
     def create(self, partition: int = 0, **fields: Any) -> str:
         new = self.new_execution(partition, **fields)
@@ -157,6 +157,6 @@ class World:
         return self.complete(self.started(**fields))
 
 
-_BESIDE = frozenset(
+_EXTRA = frozenset(
     {"input", "dedup_window_ms", "delay_until", "deadline_at", "deadline_in", "has_dependencies"}
 )

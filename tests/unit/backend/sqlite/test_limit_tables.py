@@ -13,10 +13,10 @@ from flowfabric.backend.reference.limit_tables import (
     BUDGETS,
     ENTRIES,
     GATES,
-    HOLDS,
     LEDGERS,
     MARKS,
     ORDERS,
+    RESERVATIONS,
     SLOTS,
     WAITERS,
 )
@@ -31,7 +31,7 @@ from flowfabric.backend.reference.tables import (
 from flowfabric.backend.sqlite.orders import COLUMNS
 from flowfabric.backend.sqlite.tables import SqliteTables
 from flowfabric.backend.types import ConfigDocument
-from flowfabric.core.limits.asks import Hold
+from flowfabric.core.limits.asks import Reservation
 from flowfabric.core.limits.budgets import MAX_AMOUNT, Budget
 from flowfabric.core.limits.gates import Entry, Gate, Quota, Slot, Waiter
 from flowfabric.core.limits.ledgers import Ledger, Share
@@ -53,7 +53,10 @@ SAMPLES: dict[Table[Any, Any], tuple[Any, Any]] = {
         ),
     ),
     LEDGERS: ((TEXT, TEXT), Ledger((Share(TEXT, 3, {TEXT: MAX_AMOUNT}),))),
-    HOLDS: ((TEXT, TEXT), Hold(root_id=TEXT, amounts={TEXT: 1}, until=NOW, state="cancelled")),
+    RESERVATIONS: (
+        (TEXT, TEXT),
+        Reservation(root_id=TEXT, amounts={TEXT: 1}, until=NOW, state="cancelled"),
+    ),
     MARKS: ((TEXT, TEXT), NOW),
     ATTACHED: ((TEXT, TEXT), NOW),
     GATES: (TEXT, Gate(quota=Quota(quota_policy_id=TEXT), slots=2, entries=3, ends_at=NOW)),
@@ -99,7 +102,10 @@ def _some_row(chance: random.Random, table: Table[Any, Any]) -> tuple[Any, Any]:
     rows: dict[Table[Any, Any], tuple[Any, Any]] = {
         CONFIG: (other, ConfigDocument(other, 1, b"x", at)),
         BUDGETS: (other, Budget(budget_id=other, next_reset_at=at)),
-        HOLDS: ((name, other), Hold(root_id=chance.choice("ab"), amounts={}, until=at)),
+        RESERVATIONS: (
+            (name, other),
+            Reservation(root_id=chance.choice("ab"), amounts={}, until=at),
+        ),
         MARKS: ((name, other), at),
         GATES: (other, Gate(ends_at=at)),
         SLOTS: ((name, other), Slot("h", at)),

@@ -213,7 +213,7 @@ async def test_an_edge_from_a_member_that_ends_meanwhile_is_settled(
     await flow.add("source")
     source = await flow.take("source")
     edge = flow.new_edge("source", "target")
-    meanwhile.happens(lambda: driver.engine.outcomes.complete(source.held))
+    meanwhile.happens(lambda: driver.engine.outcomes.complete(source.proof))
     await flow.put(edge, await flow.revision(), apply=True)
     assert (await flow.states()) == {"source": "completed", "target": "delayed"}
     group = await flow.group("target")
@@ -227,7 +227,7 @@ async def test_members_that_end_while_a_graph_is_edited_all_count(driver: Driver
     held = {name: await flow.take(name) for name in names}
 
     async def end(name: str) -> None:
-        await driver.engine.outcomes.complete(held[name].held)
+        await driver.engine.outcomes.complete(held[name].proof)
 
     async def tag(number: int) -> None:
         await driver.engine.flows.set_flow_tag(flow.flow_id, f"app.t{number}", "x")

@@ -9,7 +9,7 @@ import pytest
 from flowfabric.backend.valkey.node import Node
 from flowfabric.core.journal import JournalEntry
 from flowfabric.duties.sweep import TimerSweep
-from flowfabric.engine.leased import Held
+from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import FlowFabricError
 from tests.chaos.valkey_load import engine_at, settings_for
 from tests.clock import VirtualClock
@@ -38,10 +38,12 @@ class Stage:
 
     async def set(self) -> None:
         driver = self.driver
-        self.held: Held = (await driver.started(policy=RETRIES, tags={"app.team": "red"})).held
+        self.held: LeaseProof = (
+            await driver.started(policy=RETRIES, tags={"app.team": "red"})
+        ).proof
         await driver.submit()
         self.flow: FlowUnderTest = await driver.graph(chain("a", "b", "c"))
-        self.member: Held = (await self.flow.take("a")).held
+        self.member: LeaseProof = (await self.flow.take("a")).proof
         await self.engine.streams.append(self.held, 0, [frame(b"x")])
         await self.engine.journals.append(self.held, [JournalEntry("step", 0, "d", b"x")])
         self.budget = await new_budget(self.engine, hard={"tokens": 1_000})

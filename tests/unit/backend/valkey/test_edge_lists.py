@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from flowfabric.backend.flowing import EdgeQuery
+from flowfabric.backend.flow_store import EdgeQuery
 from flowfabric.core.ids import uuid_of
 from tests.conformance.driver import Driver
 from tests.conformance.editing import EditedFlow

@@ -22,7 +22,7 @@ ORDER = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("default",), 
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """By name, the functions that were called."""
-    monkeypatch.setattr(library, "LONG", dict.fromkeys(library.LONG, (0.0, 1)))
+    monkeypatch.setattr(library, "CPU_LIMITS", dict.fromkeys(library.CPU_LIMITS, (0.0, 1)))
     counted: Counter[str] = Counter()
     run = Calls.run
 
@@ -65,7 +65,7 @@ async def test_every_finish_is_answered_and_the_claim_behind_them(
     held = await driver.engine.claims.claim(ORDER)
     (then,) = await submitted(driver, 1)
     answer = await driver.engine.finishing.finish_and_claim(
-        [Finish(one.held, Complete(one.execution_id.encode())) for one in held], ORDER
+        [Finish(one.proof, Complete(one.execution_id.encode())) for one in held], ORDER
     )
     assert [one.execution_id for one in answer.claimed] == [then]
     assert asked["apply"] == MANY
@@ -74,7 +74,7 @@ async def test_every_finish_is_answered_and_the_claim_behind_them(
 
 async def test_each_call_claims_what_it_released(driver: Driver, asked: Counter[str]) -> None:
     flows = [await driver.graph(chain("a", "b")) for _ in range(MANY)]
-    held = [(await flow.take("a")).held for flow in flows]
+    held = [(await flow.take("a")).proof for flow in flows]
     asked.clear()
     answer = await driver.engine.finishing.finish_and_claim(
         [Finish(one, Complete()) for one in held], ORDER
@@ -100,7 +100,7 @@ async def test_what_was_leased_is_not_lost_with_a_later_call(
 
     monkeypatch.setattr(Calls, "run", failing)
     answer = await driver.engine.finishing.finish_and_claim(
-        [Finish(one.held, Complete()) for one in held], ORDER
+        [Finish(one.proof, Complete()) for one in held], ORDER
     )
     assert [one.execution_id for one in answer.claimed] == [then]
     kinds = [type(one) for one in answer.done]
@@ -111,7 +111,7 @@ async def test_changes_of_one_execution_stay_in_their_order(driver: Driver) -> N
     await submitted(driver, 1)
     (one,) = await driver.engine.claims.claim(ORDER)
     leases, outcomes = driver.engine.leases, driver.engine.outcomes
-    await asyncio.gather(leases.progress(one.held, 50, "half"), outcomes.complete(one.held))
+    await asyncio.gather(leases.progress(one.proof, 50, "half"), outcomes.complete(one.proof))
     record = await driver.record(one.execution_id)
     assert (record.state, record.progress_pct) == ("completed", 50)
 

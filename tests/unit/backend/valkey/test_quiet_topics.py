@@ -24,7 +24,7 @@ def published(server: ValkeyServer) -> int:
 async def rung_by_a_finish(driver: Driver, server: ValkeyServer, lane: str) -> tuple[int, int]:
     """Messages of a finish that released one member, and how much it claimed from the lane."""
     flow = await driver.graph(chain("a", "b"))
-    held = (await flow.take("a")).held
+    held = (await flow.take("a")).proof
     before = published(server)
     order = msgspec.structs.replace(ORDER, lanes=(lane,))
     answer = await driver.engine.finishing.finish_and_claim([Finish(held, Complete())], order)
@@ -43,7 +43,7 @@ async def test_what_a_call_has_taken_itself_is_not_notified(
 
 
 async def rung_by_an_end(driver: Driver, server: ValkeyServer) -> int:
-    held = (await driver.started()).held
+    held = (await driver.started()).proof
     before = published(server)
     await driver.engine.outcomes.complete(held)
     return published(server) - before
@@ -61,7 +61,7 @@ async def test_the_end_of_one_execution_rings_for_those_who_listen_to_any(
     subscription = notifier.subscribe(end_topic(own.execution_id))
     await subscription.wait_subscribed(SOON_S)
     before = published(server)
-    await driver.engine.outcomes.complete(own.held)
+    await driver.engine.outcomes.complete(own.proof)
     assert await subscription.wait(SOON_S)
     assert not other.take()
     # Its end and its stream, and the log.

@@ -35,7 +35,7 @@ OWN_NUMBERS: Final = frozenset(
         ("record", "0xdc"),
         ("record", "1000"),
         ("admit", "1000"),
-        ("step", "100"),
+        ("transition", "100"),
         ("views", "128"),
         ("views", "1000"),
         ("views", "10000"),

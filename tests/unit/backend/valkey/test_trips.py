@@ -90,5 +90,5 @@ async def test_an_empty_claim_is_one_trip(spread: Driver, asked: Asked) -> None:
 async def test_a_completion_is_one_trip(spread: Driver, asked: Asked) -> None:
     claimed = await spread.started()
     asked.clear()
-    await spread.engine.outcomes.complete(claimed.held)
+    await spread.engine.outcomes.complete(claimed.proof)
     assert asked == {"apply": 1}

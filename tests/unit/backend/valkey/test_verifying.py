@@ -16,7 +16,7 @@ ID = "{fp:9}:0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b"
 async def filled(driver: Driver) -> Driver:
     """One execution of a bit of everything, and another that waits."""
     await driver.submit(execution_id=ID, tags={"app.team": "red"}, lane="any")
-    held = (await driver.take(ID)).held
+    held = (await driver.take(ID)).proof
     await append(driver, held, frame(b"a", seq=1), live(b"b"), patch(b"{}"))
     await driver.engine.journals.append(held, [JournalEntry("step", 0, "d", b"x")])
     await driver.submit()

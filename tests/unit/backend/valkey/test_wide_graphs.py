@@ -6,7 +6,7 @@ from tests.valkey_server import ValkeyServer
 
 WIDTH = 2_998
 MEMBERS, EDGES = WIDTH + 2, 2 * WIDTH
-FEW = 100
+OTHER_LOOKS = 100
 
 
 def looks(server: ValkeyServer) -> int:
@@ -24,9 +24,9 @@ async def test_a_source_of_many_edges_that_comes_last_looks_at_none_of_them(
     graph = await driver.engine.graphs.submit_graph(fan(WIDTH, "wide"))
     # Each member, its group and each edge are asked for once, because they might have come already,
     # and once more by the commit, because they might have come meanwhile.
-    assert looks(server) - before <= 2 * (2 * MEMBERS + EDGES) + FEW
+    assert looks(server) - before <= 2 * (2 * MEMBERS + EDGES) + OTHER_LOOKS
     (first,) = await driver.claim_all(lanes=("wide",), n=2)
-    await driver.engine.outcomes.complete(first.held)
+    await driver.engine.outcomes.complete(first.proof)
     await driver.engine.settling.drain()
     snapshot = await driver.engine.flow_reads.describe_flow(graph.flow_id)
     assert snapshot is not None

@@ -78,7 +78,7 @@ function ff.bad_move(plan, r)
 end
 
 -- Apply a plan by the rules.
--- mirrors core.apply.apply, core.step.is_repeat
+-- mirrors core.apply.apply, core.transition.is_repeat
 local function decide(c, id, plan, row, values, at)
   local before, op = ff.decode(row), plan[@p.op]
   -- A flow's member is alike no other.
@@ -142,7 +142,7 @@ ff.register('apply', function(_, args)
   for at = 0, #values - 1, STRIDE do
     local ok, answer = pcall(apply, c, values, at)
     answers[#answers + 1] = ok and answer or ff.bug(answer)
-    if ff.is_long(c, LONG.items, #answers) then break end
+    if ff.is_long(c, CPU_LIMITS.items, #answers) then break end
   end
   local claimed = false
   if claim then

@@ -1,6 +1,6 @@
 -- ff1_claim: the best waiting records of some lanes, leased or reserved in the same step.
 -- request: {@claim, ...}; an @order is packed in an argument of its own
--- answers: {offers, more}; an offer is {fate, row, static, input, deferred, journal length,
+-- answers: {offers, more}; an offer is {disposition, row, static, input, deferred, journal length,
 --   suspension id, suspension, upstreams}, where row, static, input and suspension are numbers of
 --   raw elements, 0 when there is none. A lease with nothing else to tell is the number of its row, the static
 --   text and the input being the next two elements; of a record without input the negative number.
@@ -194,7 +194,7 @@ local function leased(c, id, before, terms, found, deferred, upstreams)
   if after[@lease_epoch] == 1 and not deferred and not is_joined then
     return input ~= 0 and number or -number
   end
-  local offer = { $fate.leased, number, static, input, deferred, 0, '', 0, false }
+  local offer = { $disposition.leased, number, static, input, deferred, 0, '', 0, false }
   if after[@lease_epoch] > 1 then offer[6] = ff.journal_length(id) end
   local suspension = paused_by(before)
   if suspension ~= '' then
@@ -206,8 +206,8 @@ local function leased(c, id, before, terms, found, deferred, upstreams)
   return offer
 end
 
-local function seen(c, fate, row, static)
-  return { fate, ff.attach(c, row), ff.attach(c, static), 0, false, 0, '', 0, false }
+local function seen(c, disposition, row, static)
+  return { disposition, ff.attach(c, row), ff.attach(c, static), 0, false, 0, '', 0, false }
 end
 
 -- The packed record, its static text, and its input if that is wanted.
@@ -228,10 +228,10 @@ local function read(order, shelf, id)
   return found, rest, op_id, change, not change and ff.decode(found[1])
 end
 
--- The fate of a record that is not to be leased; nil for all others.
+-- The disposition of a record that is not to be leased; nil for all others.
 local function kept_by(c, id, r)
-  if r[@flow_id] ~= '' and ff.is_covered(c, ff.tag_of(id), r) then return $fate.covered end
-  return is_exhausted(r) and $fate.exhausted or nil
+  if r[@flow_id] ~= '' and ff.is_cancelled_by_flow(c, ff.tag_of(id), r) then return $disposition.cancelled_by_flow end
+  return is_exhausted(r) and $disposition.exhausted or nil
 end
 
 -- Lease a record and trace it for those that are alike.
@@ -274,16 +274,16 @@ local function take(c, order, ids, reply, queue, id)
     return lease_alike(c, order, queue, id, change, op_id, found)
   end
   r = r or ff.decode(found[1])
-  local fate = kept_by(c, id, r)
-  if fate then
+  local disposition = kept_by(c, id, r)
+  if disposition then
     queue.kept = queue.kept + 1
     if ff.held[id] then found[1] = pack(r) end
-    return seen(c, fate, found[1], found[2])
+    return seen(c, disposition, found[1], found[2])
   end
   if order[@order.reserve] or r[@gated] then
     local length = order[@order.reserve] and order[@order.lease_for] or $lease.RESERVATION_MS
     local row = ff.reserve(c, id, r, order[@order.worker_id], order[@order.instance_id], ids[at + 1], length)
-    return seen(c, $fate.reserved, row, found[2])
+    return seen(c, $disposition.reserved, row, found[2])
   end
   if input and not deferred then reply.room = reply.room - #input end
   return lease_first(c, order, id, r, rest, found, deferred)
@@ -327,7 +327,7 @@ function ff.claim(c, request)
     while #offers < asked and looks > 0 do
       looks = looks - 1
       -- In a cluster a claim has divided what it wants among partitions, by rank.
-      if not c.cluster and ff.is_long(c, LONG.claim, #offers) then break end
+      if not c.cluster and ff.is_long(c, CPU_LIMITS.claim, #offers) then break end
       local queue = next_queue(c, order, at)
       if not queue or bound and queue.best > bound then break end
       local id = queue.id
@@ -348,7 +348,7 @@ end
 ff.register('claim', function(_, args)
   local c = ff.open(args)
   ff.open_claims(c, c.request)
-  return ff.close(c, ff.each(c, c.request, ff.claim, LONG.items))
+  return ff.close(c, ff.each(c, c.request, ff.claim, CPU_LIMITS.items))
 end)
 
 -- mirrors core.lease.may_lease, core.lease.has_live_grant
@@ -367,8 +367,8 @@ local function lease_named(c, named)
   if not may_lease(r, c.now, named) then
     return { 'refused', ff.attach(c, found[1]), ff.attach(c, found[2]) }
   end
-  local fate = kept_by(c, id, r)
-  if fate then return seen(c, fate, found[1], found[2]) end
+  local disposition = kept_by(c, id, r)
+  if disposition then return seen(c, disposition, found[1], found[2]) end
   local terms = { named[@named.worker_id], named[@named.instance_id], named[@named.lease_id], named[@named.attempt_id], named[@named.lease_for], named[@named.reason] }
   return leased(c, id, r, terms, found, false, named[@named.upstreams])
 end

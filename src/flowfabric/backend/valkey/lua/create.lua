@@ -120,13 +120,12 @@ local function create(c, new)
   return true
 end
 
--- Records asked for in one command.
-local MANY = 1000
+local KEYS_PER_COMMAND = 1000
 
 -- Whether any of these keys is there: as a rule none is.
 function ff.has_any(keys)
-  for from = 1, #keys, MANY do
-    local last = from + MANY - 1
+  for from = 1, #keys, KEYS_PER_COMMAND do
+    local last = from + KEYS_PER_COMMAND - 1
     if call('EXISTS', unpack(keys, from, last < #keys and last or #keys)) > 0 then return true end
   end
   return false
@@ -141,5 +140,5 @@ end
 ff.register('create', function(_, args)
   local c = ff.open(args)
   c.created, c.has_old, c.is_single = {}, has_old(c.request), #c.request == 1
-  return ff.close(c, ff.each(c, c.request, create, LONG.items))
+  return ff.close(c, ff.each(c, c.request, create, CPU_LIMITS.items))
 end)

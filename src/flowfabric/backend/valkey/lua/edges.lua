@@ -9,12 +9,11 @@
 -- must not have them written over and over again.
 
 local ID = $ids.UUID_LENGTH
--- A list of so many edges is still short.
-local FEW = 64
+-- A list of at most so many edges is kept in one field.
+local SHORT_LIST_EDGES = 64
 -- Behind every edge id.
 local LAST_ID = 'g'
--- Fields per command.
-local MANY = 2000
+local FIELDS_PER_COMMAND = 2000
 -- Edges per look, where all are wanted.
 local PAGE = 1000
 
@@ -103,7 +102,7 @@ local function put_ids(list, text, news, late)
   end
   if #fresh == 0 then return nil end
   local has_more = sub(text, -1) == $edge_lists.MORE
-  if not has_more and #text + ID * #fresh <= ID * FEW then
+  if not has_more and #text + ID * #fresh <= ID * SHORT_LIST_EDGES then
     return concat(merged(ids_of(text, '', #text), fresh, #text + #news))
   end
   for i = 1, #fresh do late[#late + 1], late[#late + 2] = 0, list .. fresh[i] end
@@ -112,13 +111,13 @@ end
 
 -- Send a command with many words in parts, each with an even number of them.
 local function send(command, key, words)
-  ff.in_parts(words, MANY, function(from, last) call(command, key, unpack(words, from, last)) end)
+  ff.in_parts(words, FIELDS_PER_COMMAND, function(from, last) call(command, key, unpack(words, from, last)) end)
 end
 
 local function texts_of(key, lists)
   local names, found = {}, {}
   for i = 1, #lists, 2 do names[#names + 1] = lists[i] end
-  ff.in_parts(names, MANY, function(from, last)
+  ff.in_parts(names, FIELDS_PER_COMMAND, function(from, last)
     local part = call('HMGET', key, unpack(names, from, last))
     for i = 1, #part do found[from + i - 1] = part[i] end
   end)

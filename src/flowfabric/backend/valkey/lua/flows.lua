@@ -38,7 +38,7 @@ local function cancel_in(c, tag, flow_id, state, most, plan)
     local places = ff.members_behind(tag, flow_id, state, after_at, after, most - ended)
     for i = 1, #places, 2 do
       ended = ended + cancel_member(c, tag, places[i], state, plan)
-      if ff.is_full(c, LONG.walk, ended) then return ended, true end
+      if ff.is_full(c, CPU_LIMITS.walk, ended) then return ended, true end
     end
     if ended >= most or #places == 0 then break end
     after, after_at = places[#places - 1], places[#places]
@@ -46,11 +46,11 @@ local function cancel_in(c, tag, flow_id, state, most, plan)
   return ended, ended >= most
 end
 
--- End covered members without settling their edges; how many it was.
--- mirrors core.flow_cancel.cancel_covered
-local function cancel_covered(c, tag, flow_id)
+-- End members by the flow's cancel policy, without settling their edges; how many it was.
+-- mirrors core.flow_cancel.cancel_members
+local function cancel_members(c, tag, flow_id)
   local flow = ff.flow(c, tag, flow_id)
-  local states = flow and ff.covered_states(flow)
+  local states = flow and ff.states_to_cancel(flow)
   if not states then return 0 end
   local plan, ended, most = ff.filled(CANCEL, flow[@f.cancel_reason]), 0, $flow_cancel.MEMBERS_PER_STEP
   for i = 1, #states do
@@ -81,14 +81,14 @@ local function cancel_flow(c, request)
   flow[@f.cancel_policy], flow[@f.cancel_reason], flow[@f.cancelled_at] = request[@cancel_flow.policy], request[@cancel_flow.reason], c.now
   ff.keep_flow(c, tag, flow_id, flow)
   ff.tell_flow(c, tag, flow_id, flow, request[@cancel_flow.event])
-  local cancelled = cancel_covered(c, tag, flow_id)
+  local cancelled = cancel_members(c, tag, flow_id)
   local more = ff.end_flow_step(c, tag, flow_id)
   return { 'applied', ff.copied(flow), cancelled, more }
 end
 
 ff.register('cancel_flow', function(_, args)
   local c = ff.open(args)
-  return ff.close(c, ff.each(c, c.request, cancel_flow, LONG.flows))
+  return ff.close(c, ff.each(c, c.request, cancel_flow, CPU_LIMITS.flows))
 end)
 
 -- One more bounded step of what a flow has left to do. A cancel comes first: what it ends, nothing
@@ -99,7 +99,7 @@ local function go_on(c, item)
   local tag, flow_id = item[@flow.tag], item[@flow.flow_id]
   local flow = ff.flow(c, tag, flow_id)
   if not flow then return { 'settled', false } end
-  if ff.covered_members(flow) > 0 and cancel_covered(c, tag, flow_id) > 0 then
+  if ff.members_to_cancel(flow) > 0 and cancel_members(c, tag, flow_id) > 0 then
     return { 'settled', ff.end_flow_step(c, tag, flow_id) }
   end
   if not ff.has_work(flow) and flow[@f.due_at] ~= ff.flow_due_at(flow, c.now) then
@@ -112,5 +112,5 @@ end
 
 ff.register('settle', function(_, args)
   local c = ff.open(args)
-  return ff.close(c, ff.each(c, c.request, go_on, LONG.flows))
+  return ff.close(c, ff.each(c, c.request, go_on, CPU_LIMITS.flows))
 end)

@@ -38,7 +38,7 @@ local function look_ahead(c, tag, flow_id, ends, edges)
       _, edges = ff.first_edges(tag, flow_id, source)
     end
     for i = 1, #edges do
-      if ff.is_full(c, LONG.foresight, looked) then return looked end
+      if ff.is_full(c, CPU_LIMITS.foresight, looked) then return looked end
       looked = looked + 1
       local edge = edges[i]
       local counts = edge[@e.state] == $edge.open and ff.outcome_counts(edge, outcome, replays)

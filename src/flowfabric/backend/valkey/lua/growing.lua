@@ -42,5 +42,5 @@ end
 
 ff.register('graph', function(_, args)
   local c = ff.open(args)
-  return ff.close(c, ff.each(c, c.request, create_graph, LONG.flows))
+  return ff.close(c, ff.each(c, c.request, create_graph, CPU_LIMITS.flows))
 end)

@@ -15,25 +15,25 @@ local function live_members(flow)
   return live
 end
 
--- mirrors core.graph.covered_states
-local function covered_states(flow)
-  return flow[@f.cancelled_at] ~= 0 and COVERED[flow[@f.cancel_policy]] or nil
+-- mirrors core.graph.states_to_cancel
+local function states_to_cancel(flow)
+  return flow[@f.cancelled_at] ~= 0 and CANCELLED_BY_POLICY[flow[@f.cancel_policy]] or nil
 end
-ff.covered_states = covered_states
+ff.states_to_cancel = states_to_cancel
 
 -- How many members the flow's cancellation still has to end, by its counters.
--- mirrors core.graph.covered_members
-local function covered_members(flow)
-  if not covered_states(flow) then return 0 end
+-- mirrors core.graph.members_to_cancel
+local function members_to_cancel(flow)
+  if not states_to_cancel(flow) then return 0 end
   local spared = flow[@f.cancel_policy] == $policy.cancel_pending and flow[COUNT_PLACES.active] or 0
   return live_members(flow) - spared
 end
-ff.covered_members = covered_members
+ff.members_to_cancel = members_to_cancel
 
 -- Whether a bounded step left something over that the flow's timer would go on with.
 -- mirrors core.graph.has_work
 local function has_work(flow)
-  return #flow[@f.unsettled] > 0 or covered_members(flow) > 0
+  return #flow[@f.unsettled] > 0 or members_to_cancel(flow) > 0
 end
 ff.has_work = has_work
 
@@ -144,10 +144,10 @@ function ff.join_flow(c, tag, r)
 end
 
 -- Whether the cancellation of its flow ends the record.
--- mirrors core.graph.is_covered
-function ff.is_covered(c, tag, r)
+-- mirrors core.graph.is_cancelled_by_flow
+function ff.is_cancelled_by_flow(c, tag, r)
   local flow = ff.flow(c, tag, r[@flow_id])
-  local states = flow and covered_states(flow)
+  local states = flow and states_to_cancel(flow)
   if not states then return false end
   for i = 1, #states do
     if states[i] == r[@state] then return true end

@@ -159,10 +159,10 @@ function ff.close(c, head)
   return c.out
 end
 
--- Count what became of a sibling that was to be cut; told beside the answer, if there was one.
-function ff.count_sibling(c, fate)
+-- Count what became of a sibling that was to be cancelled; told beside the answer, if there was one.
+function ff.count_sibling(c, disposition)
   local siblings = c.siblings or {}
-  siblings[fate] = (siblings[fate] or 0) + 1
+  siblings[disposition] = (siblings[disposition] or 0) + 1
   c.siblings = siblings
 end
 

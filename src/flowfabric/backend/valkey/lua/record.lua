@@ -112,7 +112,7 @@ function ff.put_attempt(attempt, place, value)
 end
 
 -- What follows from the other fields: version, the instant of the change, the timer, the rank.
--- mirrors core.step.settled_record
+-- mirrors core.transition.changed_record
 function ff.derive(before, after, now)
   after[@version] = before[@version] + 1
   after[@changed_at] = now

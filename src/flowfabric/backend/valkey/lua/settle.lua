@@ -1,5 +1,5 @@
 -- Settling: what the end of a member does to the graph behind it, in the same step. Edges are settled first, breadth
--- first, and siblings are cut when no edge is left.
+-- first, and siblings are cancelled when no edge is left.
 
 -- Release a member. As many as may be claimed by the same call are held back for it.
 -- mirrors core.templates.release_plan
@@ -7,7 +7,7 @@ local function release(c, w, id, row, before)
   local plan = before[@wake_at] > c.now and RELEASE_LATER or RELEASE_NOW
   if plan ~= RELEASE_NOW or not c.claims or c.claims < 1 then return ff.write_member(c, w, id, row, before, plan) end
   c.claims = c.claims - 1
-  local group, after = ff.take_group(c, id), ff.step(before, plan, c.now)
+  local group, after = ff.take_group(c, id), ff.transition(before, plan, c.now)
   ff.hold(c, id, before, after, group and { $field.group, group })
   if plan[@p.event] then ff.tell(c, id, plan[@p.event], before, after) end
   if after[@flow_id] ~= '' then ff.member_moved(c, w.tag, id, before, after) end
@@ -41,7 +41,7 @@ local function fire(c, w, target, group)
   if group[@g.on_satisfied] == $policy.cancel_remaining then
     local reason = $settle.SIBLING_QUORUM .. group[@g.state]
     group[@g.cancel_reason] = reason
-    w.cuts[#w.cuts + 1] = ff.work_of($work.cut, target, reason)
+    w.cancels[#w.cancels + 1] = ff.work_of($work.cancel_siblings, target, reason)
   end
   ff.put_group(c, target, group)
   local r, row = ff.read_once(c, ff.member_row(c, target))
@@ -119,7 +119,7 @@ local function settle_member(c, w, work)
   local ids, edges, size = outgoing_page(c, w, work)
   local after, changed = work[@u.after], {}
   for i = 1, size do
-    if not ff.has_room(c, w, LONG.walk) then break end
+    if not ff.has_room(c, w, CPU_LIMITS.walk) then break end
     w.looks = w.looks - 1
     after = ids[i]
     local edge = edges[i]
@@ -157,11 +157,11 @@ end
 
 -- mirrors core.settle._Walk._gather, core.settle._Walk._release_replayed
 local function gather(c, w, work)
-  local replayed = work[@u.note] == $settle.REPLAYED
+  local replayed = work[@u.reason] == $settle.REPLAYED
   local ids, edges, size = ff.page_of(w, ff.incoming(work[@u.execution_id]), work, w.looks)
   local after, changed = work[@u.after], {}
   for i = 1, size do
-    if not ff.has_room(c, w, LONG.walk) then break end
+    if not ff.has_room(c, w, CPU_LIMITS.walk) then break end
     w.looks = w.looks - 1
     after = ids[i]
     if gather_edge(c, w, edges[i], replayed) then
@@ -200,14 +200,14 @@ local function run(c, w)
   local flow = ff.flow(c, w.tag, w.flow_id)
   if not flow then return false end
   -- Siblings wait for all edges, also for those that other steps have left over.
-  local may_cut = true
+  local may_cancel = true
   local unsettled = flow[@f.unsettled]
-  for i = 1, #unsettled do may_cut = may_cut and unsettled[i][@u.work] == $work.cut end
-  while ff.has_room(c, w, LONG.walk) do
+  for i = 1, #unsettled do may_cancel = may_cancel and unsettled[i][@u.work] == $work.cancel_siblings end
+  while ff.has_room(c, w, CPU_LIMITS.walk) do
     if #w.left > 0 or w.first <= #w.fresh then
       settle_next(c, w)
-    elseif #w.cuts > 0 and may_cut then
-      ff.cut_next(c, w)
+    elseif #w.cancels > 0 and may_cancel then
+      ff.cancel_next(c, w)
     else
       break
     end

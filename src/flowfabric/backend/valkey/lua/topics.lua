@@ -33,14 +33,14 @@ local function ring_own(c)
 end
 
 -- Of many topics only those with a subscriber are worth a command each.
-local FEW, MANY = 3, 1000
+local UNCHECKED_TOPICS, TOPICS_PER_COMMAND = 3, 1000
 
 local function ring_those(names)
   for i = 1, #names do call('PUBLISH', names[i], '') end
 end
 
 local function ring_heard(names)
-  ff.in_parts(names, MANY, function(from, last)
+  ff.in_parts(names, TOPICS_PER_COMMAND, function(from, last)
     local heard = call('PUBSUB', 'NUMSUB', unpack(names, from, last))
     for i = 1, #heard, 2 do
       if heard[i + 1] > 0 then call('PUBLISH', heard[i], '') end
@@ -58,5 +58,5 @@ function ff.publish_topics(c)
   end
   local channels = {}
   for topic in pairs(c.topics) do channels[#channels + 1] = $keys.CHANNEL .. topic end
-  if #channels <= FEW then ring_those(channels) else ring_heard(channels) end
+  if #channels <= UNCHECKED_TOPICS then ring_those(channels) else ring_heard(channels) end
 end

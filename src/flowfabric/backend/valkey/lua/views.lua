@@ -4,8 +4,7 @@
 -- look at what is due put them right.
 -- ff.reindex mirrors core.views.entries, core.views.bucket_of
 
--- Members per command at most.
-local MANY = 1000
+local MEMBERS_PER_COMMAND = 1000
 -- So long a list of changes is kept for the next call.
 local SHORT = 128
 
@@ -57,8 +56,8 @@ end
 local function write_set(_, _, set)
   local come, left = set.come, set.left
   set.serial = 0
-  if left > 0 then send('ZREM', set.key, set.gone, left, MANY) end
-  if come > 0 then send('ZADD', set.key, set.came, come, 2 * MANY) end
+  if left > 0 then send('ZREM', set.key, set.gone, left, MEMBERS_PER_COMMAND) end
+  if come > 0 then send('ZADD', set.key, set.came, come, 2 * MEMBERS_PER_COMMAND) end
   if come + left > SHORT then set.came, set.gone = {}, {} end
 end
 

@@ -1,13 +1,13 @@
--- A walk through a flow: the work that settling and cutting have to do, one step after the other. A step does so
+-- A walk through a flow: edges to settle and siblings to cancel, one step after the other. A step does so
 -- many edges, copies so many bytes, takes so many looks and lasts so long; what is left over is remembered on the
 -- flow and taken up again newest first.
 
-function ff.work_of(kind, member, note)
-  return { kind, member, '', note or '', '' }
+function ff.work_of(kind, member, reason)
+  return { kind, member, '', reason or '', '' }
 end
 
 function ff.gone_on(work, after, within)
-  return { work[@u.work], work[@u.execution_id], after, work[@u.note], within or work[@u.within] }
+  return { work[@u.work], work[@u.execution_id], after, work[@u.reason], within or work[@u.within] }
 end
 
 -- Perform one of the plans that settling writes by itself.
@@ -36,8 +36,8 @@ end
 function ff.remember(c, w)
   local flow = ff.flow(c, w.tag, w.flow_id)
   local before = flow[@f.unsettled]
-  if #w.left + #w.fresh - w.first + 1 + #w.cuts == 0 then return #before > 0 end
-  local left = w.cuts
+  if #w.left + #w.fresh - w.first + 1 + #w.cancels == 0 then return #before > 0 end
+  local left = w.cancels
   for i = 1, #before do left[#left + 1] = before[i] end
   for i = 1, #w.left do left[#left + 1] = w.left[i] end
   for i = w.first, #w.fresh do left[#left + 1] = w.fresh[i] end
@@ -47,16 +47,16 @@ function ff.remember(c, w)
 end
 
 -- `left` holds what earlier steps left, the newest last; `fresh` what this one came upon, in the
--- order of breadth; `ended` who has ended in it; `cuts` whose sources are to be cut once neither has anything.
+-- order of breadth; `ended` who has ended in it; `cancels` whose sources are cancelled once neither has anything.
 -- mirrors core.settle._Walk.add
 function ff.begin_walk(tag, flow_id, work, most)
   most = most or $settle.EDGES_PER_STEP
   local w = {
-    tag = tag, flow_id = flow_id, left = {}, fresh = {}, first = 1, cuts = {}, ended = {},
+    tag = tag, flow_id = flow_id, left = {}, fresh = {}, first = 1, cancels = {}, ended = {},
     most = most, edges = most, bytes = $settle.BYTES_PER_STEP, looks = $settle.LOOKS_PER_STEP,
   }
   for i = 1, #work do
-    local list = work[i][@u.work] == $work.cut and w.cuts or w.left
+    local list = work[i][@u.work] == $work.cancel_siblings and w.cancels or w.left
     list[#list + 1] = work[i]
   end
   return w

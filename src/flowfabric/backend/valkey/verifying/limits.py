@@ -7,8 +7,8 @@ from flowfabric.backend.reference.limit_tables import (
     BUDGETS,
     ENTRIES,
     GATES,
-    HOLDS,
     LEDGERS,
+    RESERVATIONS,
     SLOTS,
     WAITERS,
 )
@@ -65,7 +65,7 @@ def _budgets(rows: Rows, dumped: Dump, expected: dict[str, _Sets]) -> None:
         tag, budget_id = _parted(rest)
         for name, body in fields.items():
             hold = hold_of(decode(body))
-            rows.put(HOLDS, (budget_id, name.decode()), hold)
+            rows.put(RESERVATIONS, (budget_id, name.decode()), hold)
             expected["be"][f"{tag}:{hold.root_id}"][budget_id + name.decode()] = hold.until
     for rest, fields in dumped["bl"].items():
         _, execution_id = _parted(rest)

@@ -6,7 +6,7 @@ from typing import Final
 
 from flowfabric.backend.reference.memory_tables import MemoryTables
 from flowfabric.backend.reference.tables import RECORDS
-from flowfabric.backend.reference.verifying.walking import rows_of
+from flowfabric.backend.reference.verification.walking import rows_of
 from flowfabric.backend.types import Discrepancy
 from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.keys import (

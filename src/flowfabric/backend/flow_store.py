@@ -1,0 +1,97 @@
+"""The part of the protocol that is about flows: whole graphs, edits, settling, and their reads."""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from flowfabric.backend.limit_store import Answered
+from flowfabric.core.flow_plan import FlowAnswer, FlowPlan
+from flowfabric.core.graph import Edge, Flow, Group
+from flowfabric.core.new_execution import NewGraph
+from flowfabric.core.record import Record
+from flowfabric.core.states import State
+
+
+class GraphCreated(msgspec.Struct, frozen=True):
+    """The flow after the call: whether this call wrote its header, whether it was whole already
+    and so was left as it is, and whether it has more to do."""
+
+    flow: Flow
+    is_new: bool
+    was_whole: bool = False
+    more: bool = False
+
+
+class GraphRefused(msgspec.Struct, frozen=True):
+    """Nothing was written: the flow is cancelled or has another graph, or an id is taken by the
+    record or edge that is shown."""
+
+    flow: Flow | None
+    record: Record | None = None
+    edge: Edge | None = None
+
+
+class MemberPlace(msgspec.Struct, frozen=True):
+    """A member of a flow in the order of creation, as a listing shows it."""
+
+    created_at: int
+    execution_id: str
+    public_state: str
+
+
+class MemberQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Members of a flow behind `after`, in these states only if any are named."""
+
+    flow_id: str
+    after: tuple[int, str] | None = None
+    states: tuple[State, ...] = ()
+    limit: int = 1_000
+
+
+class EdgeQuery(msgspec.Struct, frozen=True):
+    """Edges of a flow by id, behind `after`: all, those that leave or reach the member `id`, or
+    the one edge `id`."""
+
+    flow_id: str
+    of: Literal["source", "target", "flow", "edge"]
+    id: str = ""
+    after: str = ""
+    limit: int = 1_000
+
+
+class FlowStore(Protocol):
+    """A flow lives in one partition, so that each item is one step, however many rows it changes.
+    What a step may not do for its bound is remembered on the flow and done by `settle`."""
+
+    async def create_graph(
+        self, items: Sequence[NewGraph]
+    ) -> list[Answered[GraphCreated | GraphRefused]]:
+        """Write a whole graph, or one chunk of it; what is there already stays."""
+        ...
+
+    async def apply_flows(self, plans: Sequence[FlowPlan]) -> list[Answered[FlowAnswer]]: ...
+
+    async def settle(self, flow_ids: Sequence[str]) -> list[Answered[bool]]:
+        """Go on with what bounded steps left over on these flows, cancels included; whether
+        another such step would do more."""
+        ...
+
+    async def flows(self, ids: Sequence[str]) -> list[Flow | None]: ...
+
+    async def flows_in(self, partition: int, after: str, limit: int) -> list[Flow]:
+        """Flows of a partition by id, behind `after`."""
+        ...
+
+    async def flows_by_age(
+        self, after: tuple[int, str] | None, limit: int, *, newest: bool = True
+    ) -> list[Flow]:
+        """Flows of all partitions by (created_at, flow id), backwards unless the oldest are to come
+        first, strictly behind `after`."""
+        ...
+
+    async def members(self, query: MemberQuery) -> list[MemberPlace]: ...
+
+    async def edges(self, queries: Sequence[EdgeQuery]) -> list[tuple[Edge, ...]]: ...
+
+    async def groups(self, targets: Sequence[str]) -> list[Group | None]: ...

@@ -1,0 +1,157 @@
+"""Mechanism `purge`: what is past its retention goes, whole, and the record last."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from flowfabric.backend.reference import feed
+from flowfabric.backend.reference.limit_upkeep import drop_ended, forget_spending
+from flowfabric.backend.reference.presence import ends_at
+from flowfabric.backend.reference.tables import (
+    EDGES,
+    FAIRNESS,
+    FLOWS,
+    GROUPS,
+    RECORDS,
+    WORKERS,
+    Table,
+    owned_keys,
+)
+from flowfabric.backend.reference.transaction import Transaction
+from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
+from flowfabric.core.graph import edge_key
+from flowfabric.core.ids import partition_of
+from flowfabric.core.new_execution import rank_shift_of
+from flowfabric.core.record import Record
+from flowfabric.core.retention import (
+    LOG_ENTRIES,
+    LOG_MS,
+    count_purged,
+    flow_purge_at,
+    judge_purge,
+    put_off,
+)
+from flowfabric.core.transition import Transition
+
+# What one call looks at or drops at most, of each kind of thing.
+MOST_LOOKS: Final = 10_000
+MOST_ROWS: Final = 20_000
+_PAGE: Final = 500
+_EDGES_AT_ONCE: Final = 1_000
+
+
+class PurgeOrder(msgspec.Struct, frozen=True):
+    """How many executions to purge, of which partitions (all, if none is named) and whose, and how
+    much of the log to keep."""
+
+    limit: int
+    partitions: frozenset[int] = frozenset()
+    only: DutyFilter = EVERYBODY
+    keep_log_ms: int = LOG_MS
+    keep_log: int = LOG_ENTRIES
+
+
+def start_purge(tx: Transaction, orders: Sequence[PurgeOrder]) -> Callable[[PurgeOrder], int]:
+    # What is past its retention is found in views.
+    tx.flush()
+
+    def purge(order: PurgeOrder) -> int:
+        purged = _purge_executions(tx, order)
+        # A flow whose last member went just now is found by this.
+        tx.flush()
+        _purge_flows(tx, order)
+        tx.tables.drop_expired_keys(tx.now, MOST_LOOKS)
+        feed.trim(tx, order.keep_log_ms, order.keep_log)
+        _drop(tx, WORKERS, lambda worker: ends_at(worker) <= tx.now)
+        _drop(tx, FAIRNESS, lambda last: not rank_shift_of(last, tx.now))
+        drop_ended(tx)
+        return purged
+
+    return purge
+
+
+def _purge_executions(tx: Transaction, order: PurgeOrder) -> int:
+    """Fewer than asked for when they own very much: the next call goes on."""
+    purged = rows = 0
+    for record in _past_retention(tx):
+        if purged >= order.limit or rows >= MOST_ROWS:
+            break
+        if order.partitions and partition_of(record.execution_id) not in order.partitions:
+            continue
+        if not order.only.matches(record.namespace, record.tags):
+            continue
+        flow = tx.flow(record.flow_id) if record.flow_id else None
+        if judge_purge(record, flow, tx.now) == "put off":
+            tx.write(Transition(record, put_off(record, tx.now)))
+            continue
+        rows += _purge(tx, record)
+        if flow is not None:
+            tx.put_flow(count_purged(flow, tx.now))
+        purged += 1
+    return purged
+
+
+def _past_retention(tx: Transaction) -> Iterator[Record]:
+    after: tuple[int, str] | None = None
+    for _ in range(MOST_LOOKS // _PAGE):
+        records = tx.tables.view("final", (), after, _PAGE)
+        tx.notice(records)
+        for record in records:
+            if judge_purge(record, None, tx.now) == "kept":
+                return
+            yield record
+        if len(records) < _PAGE:
+            return
+        after = (records[-1].purge_at, records[-1].execution_id)
+
+
+def _purge(tx: Transaction, record: Record) -> int:
+    """Drop an execution; how many rows it owned. Its idempotency key stays until its own window
+    ends, and edges stay with the flow."""
+    rows = 0
+    for table, key in owned_keys(tx.tables, record.execution_id):
+        tx.put(table, key, None)
+        rows += 1
+    if record.flow_id:
+        tx.put(GROUPS, record.execution_id, None)
+    forget_spending(tx, record)
+    tx.put(RECORDS, record.execution_id, None)
+    return rows
+
+
+def _purge_flows(tx: Transaction, order: PurgeOrder) -> None:
+    """Flows whose members are gone, and with them what told the partition. One with many edges
+    goes over several calls, itself last."""
+    looks = MOST_LOOKS if order.only.is_set else order.limit
+    found = tx.tables.purgeable_flows(tx.now, looks)
+    own = (flow for flow in found if order.only.matches(flow.namespace, flow.tags))
+    for flow in islice(own, order.limit):
+        edges = tx.tables.flow_edges(flow.flow_id, "", _EDGES_AT_ONCE)
+        for edge in edges:
+            tx.put(EDGES, edge_key(edge), None)
+        if len(edges) < _EDGES_AT_ONCE:
+            tx.put(FLOWS, flow.flow_id, None)
+
+
+def start_purge_flows(tx: Transaction, flow_ids: Sequence[str]) -> Callable[[str], bool]:
+    """The same for flows that were found to be past their retention, in a store that drops the
+    edges of a flow together with it."""
+    tx.fetch(FLOWS, flow_ids)
+
+    def purge(flow_id: str) -> bool:
+        flow = tx.flow(flow_id)
+        is_over = flow is not None and 0 < flow_purge_at(flow) <= tx.now
+        if is_over:
+            tx.put(FLOWS, flow_id, None)
+        return is_over
+
+    return purge
+
+
+def _drop(tx: Transaction, table: Table[Any, Any], is_over: Callable[[Any], bool]) -> None:
+    """Drop rows that mean nothing any more from a table that stays small."""
+    for key, value in tx.tables.scan(table, None, MOST_LOOKS):
+        if is_over(value):
+            tx.put(table, key, None)

@@ -1,0 +1,245 @@
+"""Reads of records and of what lies beside them: by id, by due time, counted."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+from flowfabric.backend.reference.limit_tables import TIMERS
+from flowfabric.backend.reference.placement import is_flow_among
+from flowfabric.backend.reference.tables import (
+    ATTEMPTS,
+    BLOBS,
+    CONFIG_TIMERS,
+    DOCUMENTS,
+    KEPT,
+    RECORDS,
+    Table,
+)
+from flowfabric.backend.reference.transaction import Transaction
+from flowfabric.backend.reference.upstreams import incoming_edges, upstreams_of
+from flowfabric.backend.types import NO_DOCUMENTS, ConfigDocument, DuePage, Named, Queue, Seen, With
+from flowfabric.core.documents import SUSPENSION, WAITPOINTS, Document
+from flowfabric.core.events import HistoryEntry, history_of
+from flowfabric.core.graph import Flow
+from flowfabric.core.ids import partition_of
+from flowfabric.core.record import Attempt, Record
+from flowfabric.core.upstreams import Upstream
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+# How much of a long history is shown.
+HISTORY: Final = 1_000
+# A search for due things of some partitions looks at no more than this many of all.
+MOST_LOOKS: Final = 10_000
+_ROWS: Final = 10_000
+_PAGE: Final = 1_000
+
+Moment = tuple[int, str]
+
+
+def read(
+    tx: Transaction,
+    ids: Sequence[str],
+    include: frozenset[With],
+    documents: Named = NO_DOCUMENTS,
+) -> list[Seen | None]:
+    tx.fetch(RECORDS, ids)
+    records = [tx.record(execution_id) for execution_id in ids]
+    return [
+        _seen(tx, record, include, documents.get(record.execution_id, ())) if record else None
+        for record in records
+    ]
+
+
+def _seen(
+    tx: Transaction, record: Record, include: frozenset[With], names: Collection[str]
+) -> Seen:
+    own = record.execution_id
+    with_group = "group" in include
+    return Seen(
+        record=record,
+        now=tx.now,
+        input=tx.get(BLOBS, (own, "input")) if "input" in include else None,
+        result=tx.get(BLOBS, (own, "result")) if "result" in include else None,
+        attempts=_attempts(tx, record) if "attempts" in include else (),
+        history=_history(tx, record) if "history" in include else (),
+        documents=documents_of(tx, own, names),
+        upstreams=_upstreams(tx, own, include),
+        group=tx.group(own) if with_group else None,
+        incoming=tuple(incoming_edges(tx, own)) if with_group else (),
+    )
+
+
+def _rows(tx: Transaction, table: Table[Any, V], execution_id: str) -> list[tuple[Any, V]]:
+    return tx.tables.range(table, (execution_id,), None, _ROWS)
+
+
+def _attempts(tx: Transaction, record: Record) -> tuple[Attempt, ...]:
+    """All of them by index; the open one is in the record."""
+    ended = [attempt for _, attempt in _rows(tx, ATTEMPTS, record.execution_id)]
+    return (*ended, record.attempt) if record.attempt else tuple(ended)
+
+
+def _history(tx: Transaction, record: Record) -> tuple[HistoryEntry, ...]:
+    ended = (attempt for _, attempt in _rows(tx, ATTEMPTS, record.execution_id))
+    kept = (entry for _, entry in _rows(tx, KEPT, record.execution_id))
+    return tuple(history_of(record, ended, kept)[-HISTORY:])
+
+
+def documents_of(tx: Transaction, execution_id: str, names: Collection[str]) -> dict[str, Document]:
+    """The documents with these names, or with names that begin with one that ends in `*`."""
+    found: dict[str, Document] = {}
+    for name in names:
+        if name.endswith("*"):
+            found.update(_under(tx, execution_id, name[:-1]))
+            continue
+        document = tx.get(DOCUMENTS, (execution_id, name))
+        if document is not None:
+            found[name] = document
+    return found
+
+
+def _under(tx: Transaction, execution_id: str, prefix: str) -> Iterator[tuple[str, Document]]:
+    after = (execution_id, prefix)
+    while rows := tx.tables.range(DOCUMENTS, (execution_id,), after, _PAGE):
+        for (_, name), document in rows:
+            if not name.startswith(prefix):
+                return
+            yield name, document
+        after = rows[-1][0]
+
+
+def _upstreams(
+    tx: Transaction, execution_id: str, include: frozenset[With]
+) -> tuple[Upstream, ...]:
+    if not include & {"upstreams", "upstream_results"}:
+        return ()
+    return upstreams_of(tx, execution_id, results="upstream_results" in include)
+
+
+def due(
+    tx: Transaction,
+    limit: int,
+    after: Moment | None = None,
+    partitions: frozenset[int] = frozenset(),
+) -> DuePage:
+    """Records, flows, budgets and config documents whose time has come, each by (due_at, id) behind
+    `after`, at most `limit` of each. The last two lie in none of the partitions and are shown to
+    everybody."""
+    records, record_end = _walk(
+        _due_records(tx), after, limit, lambda one: _is_among(one, partitions)
+    )
+    flows, flow_end = _walk(
+        _due_flows(tx),
+        after,
+        limit,
+        lambda one: not partitions or is_flow_among(tx, one.flow_id, partitions),
+    )
+    budgets, budget_end = _walk(_due_budgets(tx), after, limit, lambda _: True)
+    config, config_end = _walk(_due_config(tx), after, limit, lambda _: True)
+    all_ends = (record_end, flow_end, budget_end, config_end)
+    ends = [end for end in all_ends if end is not None]
+    include = {
+        record.execution_id: documents_of(tx, record.execution_id, due_documents(record, tx.now))
+        for record in records
+    }
+    return DuePage(
+        tuple(records),
+        tuple(flows),
+        tx.now,
+        min(ends, default=None),
+        {own: documents for own, documents in include.items() if documents},
+        tuple(budgets),
+        tuple(config),
+    )
+
+
+def due_documents(record: Record, now: int) -> list[str]:
+    """The documents that the decision about a due record looks at besides the record."""
+    names = [SUSPENSION] if record.state == "suspended" else []
+    if 0 < record.pending_until <= now:
+        names.append(WAITPOINTS)
+    return names
+
+
+# Reads a page behind a moment, and tells the moment of one thing on it.
+_Pages = tuple[Callable[[Moment | None, int], list[T]], Callable[[T], Moment]]
+
+
+def _due_records(tx: Transaction) -> _Pages[Record]:
+    def page(after: Moment | None, limit: int) -> list[Record]:
+        records = tx.tables.view("timers", (), after, limit)
+        return [record for record in records if record.due_at <= tx.now]
+
+    return page, _record_moment
+
+
+def _due_flows(tx: Transaction) -> _Pages[Flow]:
+    return lambda after, limit: tx.tables.due_flows(tx.now, limit, after), _flow_moment
+
+
+def _due_budgets(tx: Transaction) -> _Pages[Moment]:
+    def page(after: Moment | None, limit: int) -> list[Moment]:
+        places = tx.tables.places(TIMERS, (), after, tx.now, limit)
+        return [(int(due_at), str(budget_id)) for due_at, budget_id in places]
+
+    return page, lambda moment: moment
+
+
+def _due_config(tx: Transaction) -> _Pages[ConfigDocument]:
+    def page(after: Moment | None, limit: int) -> list[ConfigDocument]:
+        rows = tx.tables.ordered(CONFIG_TIMERS, (), after, tx.now, limit)
+        return [document for _, document in rows]
+
+    return page, lambda document: (document.due_at, document.name)
+
+
+def _walk(
+    pages: _Pages[T], after: Moment | None, limit: int, wanted: Callable[[T], bool]
+) -> tuple[list[T], Moment | None]:
+    """Up to `limit` wanted things, and where to go on; None when the walk came to the end."""
+    page, moment = pages
+    found: list[T] = []
+    looks = MOST_LOOKS
+    while len(found) < limit and looks > 0:
+        rows = page(after, limit)
+        for row in rows:
+            after = moment(row)
+            if wanted(row):
+                found.append(row)
+                if len(found) == limit:
+                    return found, after
+        if len(rows) < limit:
+            return found, None
+        looks -= limit
+    return found, after
+
+
+def _is_among(record: Record, partitions: frozenset[int]) -> bool:
+    return not partitions or partition_of(record.execution_id) in partitions
+
+
+def _record_moment(record: Record) -> Moment:
+    return record.due_at, record.execution_id
+
+
+def _flow_moment(flow: Flow) -> Moment:
+    return flow.due_at, flow.flow_id
+
+
+def count(tx: Transaction, namespace: str, lane: str) -> dict[str, int]:
+    """How many executions a lane (or, without one, the namespace) holds in each state; blocked
+    ones apart by reason."""
+    prefix = (namespace, lane) if lane else (namespace,)
+    counts: dict[str, int] = {}
+    for key, size, _ in tx.tables.view_keys("by_state", prefix):
+        bucket = str(key[2])
+        counts[bucket] = counts.get(bucket, 0) + size
+    return counts
+
+
+def queues(tx: Transaction, namespace: str, lane: str) -> list[Queue]:
+    """What waits in a lane, per requirement set."""
+    found = tx.tables.view_keys("claimable", (namespace, lane))
+    return [Queue(str(key[2]), size, int(first[0])) for key, size, first in found]

@@ -1,0 +1,246 @@
+"""From an address to the calls of a program: those of a submitter and those of a worker."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from typing import Any, Final, Self
+
+import msgspec
+
+from flowfabric.app import close_engine, duties_of, open_engine
+from flowfabric.backend.types import With
+from flowfabric.client.addresses import checked_token
+from flowfabric.config import SERVER_SCHEMES, Settings, settings_for
+from flowfabric.core.ids import parse_execution_id
+from flowfabric.core.plan import Family
+from flowfabric.core.tokens import Secret
+from flowfabric.engine import Engine
+from flowfabric.engine.waits import WITH_RESULT, end_of
+from flowfabric.errors import ConfigError
+from flowfabric.fabric.submitter import Submitter
+from flowfabric.operations.declaration import Call, Operation, Transport
+from flowfabric.operations.ends import Ended
+from flowfabric.operations.events import Cursor, Event, EventScope
+from flowfabric.operations.executions import Submission
+from flowfabric.operations.streams import FramePage, Tail
+from flowfabric.operations.workers import Claim
+from flowfabric.telemetry.observer import NO_OBSERVER, Observer
+from flowfabric.worker.calls import WorkerCalls
+from flowfabric.worker.layers import Hook, layered
+from flowfabric.worker.telemetry import observed_worker, traced
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """The calls of submitter and worker, and how to close what is behind them. An engine in this
+    process is here for those who need more of it."""
+
+    submitter: Submitter
+    worker: WorkerCalls
+    close: Callable[[], Awaitable[None]]
+    engine: Engine | None = None
+
+
+Connect = Callable[[], Awaitable[Connection]]
+
+
+def lazy(connect: Connect) -> Transport:
+    """A transport that opens its connection with the first call."""
+
+    def bind(declared: Operation[..., Any]) -> Call:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await (await connect()).submitter.transport(declared)(*args, **kwargs)
+
+        return call
+
+    return bind
+
+
+def connector(
+    url: str | None,
+    token: str | None,
+    settings: Settings | None,
+    observer: Callable[[], Observer] = lambda: NO_OBSERVER,
+    *,
+    duties: bool,
+) -> Connect:
+    """How to reach what the address names, once somebody wants to, and whom to tell then."""
+    checked = None if token is None else checked_token(token)
+
+    async def connect() -> Connection:
+        chosen = settings_for(url, settings)
+        if chosen.store.scheme in SERVER_SCHEMES:
+            return await connect_http(chosen.store.path, checked or chosen.api_token, observer())
+        if checked is not None:
+            raise ConfigError("token: a store needs none; only a server asks for one")
+        return await connect_embedded(chosen, observer(), duties=duties)
+
+    return connect
+
+
+async def connect_http(url: str, token: Secret, observer: Observer = NO_OBSERVER) -> Connection:
+    """Reach a server, which must answer and know the token."""
+    try:
+        from flowfabric.client.connection import connect, persistent
+        from flowfabric.client.operations import http_transport
+    except ModuleNotFoundError as fault:
+        raise ConfigError(
+            f"url: a server is reached with the package {fault.name}: install flowfabric[http]"
+        ) from None
+    client = await connect(url, token)
+    worker = WorkerCalls(persistent(http_transport(client.rest)), client.worker_reads)
+    return Connection(
+        Submitter(http_transport(client.rest), client.waiter),
+        observed_worker(worker, observer),
+        client.rest.close,
+    )
+
+
+async def connect_embedded(
+    settings: Settings, observer: Observer = NO_OBSERVER, *, duties: bool
+) -> Connection:
+    """Open a store in this process; with duties it is also looked after while it is open."""
+    engine = await open_engine(settings, observer=observer)
+    running = duties_of(engine, settings, observer) if duties else None
+    if running is not None:
+        running.start()
+    connection = connection_on(engine)
+
+    async def close() -> None:
+        if running is not None:
+            await running.stop()
+        await close_engine(engine)
+
+    return msgspec.structs.replace(connection, close=close)
+
+
+async def _nothing_to_close() -> None:
+    """The engine is somebody else's."""
+
+
+def connection_on(engine: Engine) -> Connection:
+    """The calls to an engine that somebody else opened and will close."""
+    submitter = Submitter(engine.use_case, EngineWaiter(engine))
+    worker = WorkerCalls(engine.use_case, EngineReads(engine))
+    return Connection(submitter, worker, _nothing_to_close, engine)
+
+
+# ---- opened on first use
+
+
+class LazyConnection:
+    """Opens on first use; close it with `await fabric.close()` or use it in `async with`."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._opening: asyncio.Future[Connection] | None = None
+        self._hooks: tuple[Hook, ...] = ()
+        self._layered: tuple[Submitter, WorkerCalls] | None = None
+        self._observer = NO_OBSERVER
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop it is open on."""
+        return None if self._opening is None else self._opening.get_loop()
+
+    async def open(self) -> Connection:
+        """The connection, made by whoever comes first; one that failed is tried anew."""
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._connect())
+        opening = self._opening
+        try:
+            return await asyncio.shield(opening)
+        except BaseException:
+            if opening.done() and self._opening is opening:
+                self._opening = None
+            raise
+
+    async def close(self) -> None:
+        opening, self._opening = self._opening, None
+        self._layered = None
+        if opening is not None:
+            await (await opening).close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def observe(self, observer: Observer) -> None:
+        """Tell somebody what happens, e.g. `Metrics()`; from the next opening on."""
+        if self._opening is not None:
+            raise ConfigError("observe: the fabric is open already; ask for it before")
+        self._observer = observer
+
+    def layer(self, *hooks: Hook) -> None:
+        """Wrap the calls of submitter and worker; the hook given last is outermost."""
+        self._hooks += hooks
+        self._layered = None
+
+    async def submitter(self) -> Submitter:
+        return (await self._calls())[0]
+
+    async def _worker_calls(self) -> WorkerCalls:
+        return (await self._calls())[1]
+
+    async def _calls(self) -> tuple[Submitter, WorkerCalls]:
+        if self._layered is None:
+            connection = await self.open()
+            submitter = layered(traced(connection.submitter), *self._hooks)
+            self._layered = submitter, layered(traced(connection.worker), *self._hooks)
+        return self._layered
+
+
+# ---- an engine in this process
+
+_WITH_INPUT: Final = frozenset[With]({"input"})
+
+
+class EngineWaiter:
+    """Waiting for ends, output and events."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def call(self, submission: Submission) -> Ended:
+        ended = end_of(await self._engine.waits.call(submission, WITH_RESULT))
+        assert ended is not None
+        return ended
+
+    async def wait_ended(self, execution_id: str, timeout_s: float | None) -> Ended | None:
+        parse_execution_id(execution_id, self._engine.deps.counts)
+        return end_of(await self._engine.waits.until(execution_id, timeout_s, WITH_RESULT))
+
+    async def tail(self, execution_id: str, attempt_index: int, asked: Tail) -> FramePage:
+        # The limit on tails protects a server from its clients; here is only one.
+        return await self._engine.streams.follow_stream(execution_id, attempt_index, asked)
+
+    async def events(
+        self, families: Collection[Family], scope: EventScope, cursor: Cursor
+    ) -> AsyncGenerator[Event, None]:
+        return await self._engine.events.subscribe(families, scope, cursor)
+
+    async def result(self, execution_id: str) -> bytes | None:
+        return await self._engine.reads.get_execution_result(execution_id)
+
+    async def input(self, execution_id: str) -> bytes:
+        parse_execution_id(execution_id, self._engine.deps.counts)
+        return (await self._engine.deps.seen(execution_id, _WITH_INPUT)).input or b""
+
+
+class EngineReads:
+    """What a worker reads besides calling operations."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def input(self, execution_id: str) -> bytes:
+        return (await self._engine.reads.read_execution_context(execution_id)).input_payload
+
+    async def ended(self, execution_ids: Sequence[str]) -> list[Ended | None]:
+        read = self._engine.deps.store.read
+        found = await asyncio.gather(*(read(one, WITH_RESULT) for one in execution_ids))
+        return [end_of(seen) for seen in found]
+
+    async def children_flow(self, claim: Claim) -> str:
+        return await self._engine.flows.children_flow(claim.execution_id)
