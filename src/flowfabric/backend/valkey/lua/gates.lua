@@ -61,9 +61,7 @@ end
 local function drop_upto(state, name, kind, upto)
   local key = key_of(state, kind, name)
   local ended = call('ZRANGEBYSCORE', key, '-inf', upto, 'LIMIT', 0, $gates.MOST_ENDED)
-  if state.writes then
-    for i = 1, #ended do ff.delete_gate_row(state.tag, name, kind, ended[i]) end
-  end
+  for i = 1, #ended do ff.delete_gate_row(state.tag, name, kind, ended[i]) end
   return #ended
 end
 
