@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check format bench bench-instructions bench-peers pages valkey chaos model mutations clean
+.PHONY: help run test check format bench bench-instructions bench-paths bench-peers pages valkey chaos model mutations clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,9 @@ bench: $(VENV)/.installed-dev ## Measure the stores against raw statements: a ta
 
 bench-instructions: $(VENV)/.installed-dev ## Count the instructions of Valkey for an execution (needs valgrind)
 	@$(BIN)/python -m bench.instructions $(ARGS)
+
+bench-paths: $(VENV)/.installed-dev ## Count the instructions of our processes on each hot path (needs valgrind)
+	@$(BIN)/python -m bench.python_instructions $(ARGS)
 
 bench-peers: $(VENV)/.installed-dev ## Drain no-op tasks beside SAQ, Dramatiq, Taskiq, Celery and RQ
 	@$(BIN)/python -m bench.peers $(ARGS)

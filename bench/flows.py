@@ -127,10 +127,10 @@ async def _do_all(engine: Engine, lane: str, total: int) -> None:
         done += len(claimed)
 
 
-def fan_of(engine: Engine) -> Cycle:
+def fan_of(engine: Engine, width: int = WIDTH) -> Cycle:
     async def work(engine: Engine, lane: str) -> None:
-        await engine.graphs.submit_graph(fan(WIDTH, lane))
-        await _do_all(engine, lane, WIDTH + 2)
+        await engine.graphs.submit_graph(fan(width, lane))
+        await _do_all(engine, lane, width + 2)
 
     return _with_a_lane(engine, work)
 

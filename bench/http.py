@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import cast
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+_START_S = 60
 
 
 class Connection(asyncio.Protocol):
@@ -71,10 +72,10 @@ class Server:
 
     def __init__(self, port: int, pid: int) -> None:
         self.port = port
-        self._pid = pid
+        self.pid = pid
 
     def cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
     async def connect(self) -> Connection:
@@ -84,8 +85,11 @@ class Server:
 
 
 @asynccontextmanager
-async def server(url: str, **variables: str) -> AsyncIterator[Server]:
-    """A server on this store, for as long as the block lasts."""
+async def server(
+    url: str, *, under: tuple[str, ...] = (), **variables: str
+) -> AsyncIterator[Server]:
+    """A server on this store, for as long as the block lasts; `under` is the command of a tool that
+    runs it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -96,7 +100,7 @@ async def server(url: str, **variables: str) -> AsyncIterator[Server]:
         **variables,
     }
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "flowfabric.server"),
+        *(*under, sys.executable, "-m", "flowfabric.server"),
         env=environment,
         stderr=asyncio.subprocess.DEVNULL,
     )
@@ -110,7 +114,7 @@ async def server(url: str, **variables: str) -> AsyncIterator[Server]:
 
 
 async def _ready(running: Server) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(_START_S):
         while True:
             try:
                 connection = await running.connect()

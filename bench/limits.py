@@ -25,13 +25,13 @@ async def run(options: Options) -> Report:
     ratios: list[Ratio] = []
     for scheme in ("memory", "sqlite"):
         free = await _run(scheme, "no limits", _free, CALLERS, cycles)
-        gated = await _run(scheme, "budget and quota", _gated, CALLERS, cycles)
-        measures += [free, gated]
+        limited = await _run(scheme, "budget and quota", gated, CALLERS, cycles)
+        measures += [free, limited]
         name = f"{scheme}, 64 callers: processor time with limits / without"
-        ratios.append(Ratio.at_most(name, gated.cpu_us / free.cpu_us, 3.0))
+        ratios.append(Ratio.at_most(name, limited.cpu_us / free.cpu_us, 3.0))
     measures += [
-        await _run("sqlite", "budget and quota", _gated, 1, cycles // 10),
-        await _run("sqlite", "spend, one budget", _spending, CALLERS, cycles),
+        await _run("sqlite", "budget and quota", gated, 1, cycles // 10),
+        await _run("sqlite", "spend, one budget", spending, CALLERS, cycles),
         await _run("sqlite", "spend, tree of three", _spending_in_a_tree, CALLERS, cycles),
     ]
     explained = await _run("sqlite", "explain", _explaining, 1, cycles // 5)
@@ -43,8 +43,8 @@ async def run(options: Options) -> Report:
 async def run_on_valkey(options: Options) -> Report:
     kinds: dict[str, Make] = {
         "no limits": _free,
-        "budget and quota": _gated,
-        "spend, one budget": _spending,
+        "budget and quota": gated,
+        "spend, one budget": spending,
         "spend, tree of three": _spending_in_a_tree,
     }
     return await valkey_limits.report(options, kinds, _wide)
@@ -62,7 +62,7 @@ async def _free(engine: Engine) -> Cycle:
     return cycle_of(engine)
 
 
-async def _gated(engine: Engine) -> Cycle:
+async def gated(engine: Engine) -> Cycle:
     """The same cycle with a budget, a quota and a concurrency key, all of them wide."""
     submission = Submission(kind="bench", input=INPUT, creator="bench", policy=await _wide(engine))
     order = ClaimOrder(worker_id="bench", worker_instance_id="bench-1", lanes=("default",))
@@ -97,7 +97,7 @@ def _budget(parent_id: str = "") -> NewBudget:
     )
 
 
-async def _spending(engine: Engine) -> Cycle:
+async def spending(engine: Engine) -> Cycle:
     return _spend_at(engine, (await engine.budgets.create_budget(_budget())).budget_id)
 
 

@@ -18,7 +18,7 @@ CALLERS = 64
 STREAMS = 500
 POLLS = 200
 _BODY = b'{"lane_id":"bench","execution_kind":"greet","input_payload":"aGVsbG8="}'
-_SUBMIT = post("/v1/executions", _BODY)
+SUBMIT = post("/v1/executions", _BODY)
 _BARE = get("/v1/partitions")
 
 
@@ -39,10 +39,10 @@ async def _report(url: str, wanted: float, options: Options) -> Report:
     async with server(url, FF_WAITPOINT_HMAC_SECRET="5e" * 32) as running:
         bare = await _run(running, f"{name}: bare answer", _BARE, options.cycles)
         for _ in range(options.rounds):
-            alone.append(await _run(running, f"{name}: submit", _SUBMIT, options.cycles))
+            alone.append(await _run(running, f"{name}: submit", SUBMIT, options.cycles))
             async with _crowd(running):
                 beside = f"{name}: submit beside waiting"
-                crowded.append(await _run(running, beside, _SUBMIT, options.cycles))
+                crowded.append(await _run(running, beside, SUBMIT, options.cycles))
     plain, slowed = median(alone), median(crowded)
     # Round by round: what slows the whole machine down for a while slows down both.
     kept = [beside.per_second / own.per_second for own, beside in zip(alone, crowded, strict=True)]
@@ -60,7 +60,7 @@ async def _report(url: str, wanted: float, options: Options) -> Report:
 async def _run(running: Server, name: str, request: bytes, cycles: int) -> Measure:
     connections = [await running.connect() for _ in range(CALLERS)]
     try:
-        one = _requests(connections, request)
+        one = requests(connections, request)
         await measure("warm-up", one, CALLERS, cycles // 10)
         before = running.cpu_seconds()
         taken = await measure(name, one, CALLERS, cycles)
@@ -71,7 +71,7 @@ async def _run(running: Server, name: str, request: bytes, cycles: int) -> Measu
             connection.close()
 
 
-def _requests(connections: list[Connection], request: bytes) -> Cycle:
+def requests(connections: list[Connection], request: bytes) -> Cycle:
     free = list(connections)
 
     async def one() -> None:
@@ -90,7 +90,7 @@ async def _crowd(running: Server) -> AsyncIterator[None]:
     connections: list[Connection] = []
     tasks: list[asyncio.Task[tuple[int, bytes]]] = []
     first = await running.connect()
-    _, answer = await first.request(_SUBMIT)
+    _, answer = await first.request(SUBMIT)
     own = msgspec.json.decode(answer)["execution_id"]
     following = get(f"/v1/executions/{own}/attempts/0/stream/sse")
     for waiting in [following] * STREAMS + [_claim(n) for n in range(POLLS)]:

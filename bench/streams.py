@@ -87,7 +87,7 @@ async def _raw_run(name: str, kind: RawKind, callers: int, cycles: int) -> Measu
 @asynccontextmanager
 async def appends(engine: Engine) -> AsyncIterator[Cycle]:
     """Append a token to one of several attempts in turn."""
-    turn = cycle(await _started(engine, CALLERS))
+    turn = cycle(await started(engine, CALLERS))
     frames = [Frame(frame_type="token", payload=TOKEN)]
 
     async def append() -> None:
@@ -99,7 +99,7 @@ async def appends(engine: Engine) -> AsyncIterator[Cycle]:
 @asynccontextmanager
 async def patches(engine: Engine) -> AsyncIterator[Cycle]:
     """Patch the summary of one of several attempts in turn."""
-    turn = cycle(await _started(engine, CALLERS))
+    turn = cycle(await started(engine, CALLERS))
     numbers = count()
 
     async def patch() -> None:
@@ -126,7 +126,7 @@ async def fans(engine: Engine) -> AsyncIterator[Cycle]:
 
 @asynccontextmanager
 async def _read_by(engine: Engine, readers: int) -> AsyncIterator[Cycle]:
-    (held,) = await _started(engine, 1)
+    (held,) = await started(engine, 1)
     missing = 0
     everybody_has_it = asyncio.Event()
 
@@ -155,7 +155,7 @@ async def _read_by(engine: Engine, readers: int) -> AsyncIterator[Cycle]:
     await asyncio.wait(tasks)
 
 
-async def _started(engine: Engine, n: int) -> list[LeaseProof]:
+async def started(engine: Engine, n: int) -> list[LeaseProof]:
     for _ in range(n):
         await engine.executions.create(Submission(kind="bench"))
     order = ClaimOrder(

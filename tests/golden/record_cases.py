@@ -7,7 +7,7 @@ import msgspec
 
 from flowfabric.backend.valkey.creating import pack_shape
 from flowfabric.backend.valkey.graph_rows import pack_flow
-from flowfabric.backend.valkey.keys import OF_PARTITIONS, SHELF, partition_key, tag_of
+from flowfabric.backend.valkey.keys import INDEX_PARTITION, OF_PARTITIONS, partition_key, tag_of
 from flowfabric.backend.valkey.layout import AT, PLAIN
 from flowfabric.backend.valkey.packing import (
     Args,
@@ -177,7 +177,7 @@ def _is_ending(draw: Inputs) -> Case:
     return Case("is_ending", [reason], lambda: events.is_ending(reason))
 
 
-_SHELF_TAG: Final = tag_of(partition_key(SHELF))
+_INDEX_TAG: Final = tag_of(partition_key(INDEX_PARTITION))
 
 
 def _places(one: Record | None) -> dict[str, dict[str, int]]:
@@ -189,7 +189,7 @@ def _places(one: Record | None) -> dict[str, dict[str, int]]:
     for entry in (*views.entries(one), *views.tag_entries(one, SEARCHABLE)):
         if entry.view != "by_state" or not queued:
             own = one.execution_id[: one.execution_id.index("}") + 1]
-            tag = own if entry.view in OF_PARTITIONS else _SHELF_TAG
+            tag = own if entry.view in OF_PARTITIONS else _INDEX_TAG
             found[f"ff:v:{tag}:{_name(entry)}"] = {one.execution_id: _score(entry)}
     return found
 

@@ -10,10 +10,12 @@ import uvloop
 
 from bench import valkey
 from bench.__main__ import STORES
+from bench.hot_paths import HOT_PATHS, Place
 from bench.http import get, server
 from bench.peers.driving import Load, row_of
 from bench.peers.known import OURS, Peer
 from bench.peers.table import progress, save, table
+from bench.python_instructions import line
 from bench.report import Options
 from bench.valkey import baseline, flows
 from bench.valkey import rig as rigs
@@ -44,6 +46,20 @@ async def test_a_suite_on_valkey_measures_both_sides(suite: str, tmp_path: Path)
     assert all(one["cpu_us"] > 0 and one["server_us"] > 0 for one in found["measures"])
     assert any(one["wanted"] for one in found["ratios"])
     assert all(one.name in report.table() for one in report.measures)
+
+
+@pytest.mark.parametrize("name", HOT_PATHS)
+async def test_a_hot_path_does_what_is_counted(name: str) -> None:
+    async with asyncio.timeout(60), HOT_PATHS[name].open(Place("memory")) as work:
+        for number in (1, 2):
+            if work.prepare is not None:
+                await work.prepare(number)
+            await work.do(number)
+
+
+def test_a_path_that_takes_more_than_before_is_marked() -> None:
+    assert "above" in line("memory", "renew", counted=106, before=100)
+    assert "above" not in line("memory", "renew", counted=104, before=100)
 
 
 async def test_a_function_of_ours_that_holds_the_server_fails_the_bench() -> None:

@@ -15,7 +15,7 @@ from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, connec
 from flowfabric.core.states import FINAL
 from flowfabric.fabric.admin import Admin
 from flowfabric.operations.events import CompletionEvent, Event, EventQuery, LeaseEvent
-from flowfabric.operations.executions import Search
+from flowfabric.operations.execution_queries import Search
 
 app = typer.Typer()
 

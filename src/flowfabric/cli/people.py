@@ -12,7 +12,7 @@ from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, fail
 from flowfabric.core.rules.signals import Accepted
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.fabric.admin import Admin
-from flowfabric.operations.executions import Search
+from flowfabric.operations.execution_queries import Search
 from flowfabric.operations.signals import Approval, NewSignal
 
 app = typer.Typer()

@@ -14,8 +14,7 @@ import msgspec
 import typer
 
 from flowfabric.cli import show
-from flowfabric.cli.development import App, Development
-from flowfabric.cli.reloading import reloading
+from flowfabric.cli.development import App, Development, reloading
 from flowfabric.cli.target import DEFAULT_URL, code_of, fail, run_command
 from flowfabric.config import Address, Settings, StoreUrl, parse_store_url, settings_from
 from flowfabric.errors import FlowFabricError
@@ -160,8 +159,7 @@ def _metrics_of(fabric: "FlowFabric", port: int | None) -> Iterator[None]:
         yield
         return
     try:
-        from flowfabric.telemetry.exposing import LOOPBACK, serving_metrics
-        from flowfabric.telemetry.metrics import Metrics
+        from flowfabric.telemetry.metrics import LOOPBACK, Metrics, serving_metrics
     except ModuleNotFoundError as fault:
         fail(f"--metrics-port needs the package {fault.name}: install flowfabric[telemetry]")
     metrics = Metrics()

@@ -12,8 +12,7 @@ from flowfabric.client.addresses import base_of, checked_token
 from flowfabric.core.backoff import Backoff
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import ApiError, FlowFabricError, HttpError, TryLater, Unreachable
-from flowfabric.operations.answers import encode
-from flowfabric.operations.errors import ErrorBody, error_of
+from flowfabric.operations.answers import ErrorBody, encode, error_of
 from flowfabric.telemetry.traces import TRACEPARENT, Traces
 
 # Above what the server allows itself, so that its own answer is seen.

@@ -21,9 +21,15 @@ from flowfabric.errors import (
     StreamDisconnected,
     Unavailable,
 )
-from flowfabric.operations.ends import ATTEMPT_HEADER, ENCODING_HEADER, ENDS, Ended
 from flowfabric.operations.events import Cursor, Event, EventQuery, EventScope
-from flowfabric.operations.executions import ExecutionInfo, Submission
+from flowfabric.operations.execution_queries import (
+    ATTEMPT_HEADER,
+    ENCODING_HEADER,
+    ENDS,
+    Ended,
+    ExecutionInfo,
+)
+from flowfabric.operations.executions import Submission
 from flowfabric.operations.nouns import Calls
 from flowfabric.operations.streams import FramePage, Tail
 from flowfabric.operations.types import Page

@@ -18,8 +18,8 @@ from flowfabric.engine.waits import WITH_RESULT, end_of
 from flowfabric.errors import ConfigError
 from flowfabric.fabric.submitter import Submitter
 from flowfabric.operations.declaration import Call, Operation, Transport
-from flowfabric.operations.ends import Ended
 from flowfabric.operations.events import Cursor, Event, EventScope
+from flowfabric.operations.execution_queries import Ended
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.streams import FramePage, Tail
 from flowfabric.operations.workers import Claim

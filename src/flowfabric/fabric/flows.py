@@ -14,9 +14,9 @@ from flowfabric.fabric.options import Options
 from flowfabric.fabric.runs import Run
 from flowfabric.fabric.submitter import MOST_PER_PAGE, Submitter, every
 from flowfabric.fabric.tasks import Task
+from flowfabric.operations.flow_queries import FlowSnapshot
 from flowfabric.operations.flows import (
     FlowCancelled,
-    FlowSnapshot,
     GraphEdge,
     GraphGroup,
     GraphNode,

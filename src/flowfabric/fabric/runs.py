@@ -19,13 +19,12 @@ from flowfabric.errors import (
     WaitpointNotFound,
 )
 from flowfabric.fabric.submitter import SignalCall, Submitter, deliver, every
-from flowfabric.operations.ends import Ended
-from flowfabric.operations.executions import Attempt, ExecutionInfo
-from flowfabric.operations.explanations import Explanation
+from flowfabric.operations.execution_queries import Attempt, Ended, ExecutionInfo, Explanation
 from flowfabric.operations.signals import Delivered
 from flowfabric.operations.streams import FramePage, StoredFrame, Tail, Visibility
+from flowfabric.worker.children import value_of_end
 from flowfabric.worker.durations import Duration, milliseconds
-from flowfabric.worker.ends import TRACEBACK, value_of_end
+from flowfabric.worker.output import TRACEBACK
 
 R = TypeVar("R")
 

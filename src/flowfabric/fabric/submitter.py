@@ -9,8 +9,8 @@ import msgspec
 from flowfabric.core.plan import Family
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.operations.declaration import Transport
-from flowfabric.operations.ends import Ended
 from flowfabric.operations.events import Cursor, Event, EventScope
+from flowfabric.operations.execution_queries import Ended
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.nouns import Calls
 from flowfabric.operations.signals import Delivered, NewSignal, OpenWaitpoint

@@ -22,9 +22,9 @@ from flowfabric.worker.answers import (
 )
 from flowfabric.worker.calls import finish_of, suspend_of
 from flowfabric.worker.context import info_of
-from flowfabric.worker.ends import TRACEBACK
 from flowfabric.worker.handlers import Handler, HandlerEnvironment, Middleware
-from flowfabric.worker.session import Paused, Session, retried
+from flowfabric.worker.output import TRACEBACK
+from flowfabric.worker.session import Paused, Session
 
 _log = logging.getLogger("flowfabric.worker")
 
@@ -170,7 +170,7 @@ class HandlerRunner:
     async def _suspended(self, attempt: ClaimedAttempt, order: SuspendOrder) -> Finish | None:
         session, suspend = attempt.session, suspend_of(attempt.claim, order)
         try:
-            outcome = await session.under_lease(retried(lambda: session.calls.suspend(suspend)))
+            outcome = await session.call(lambda: session.calls.suspend(suspend))
         except Paused:
             return None
         except FlowFabricError as fault:

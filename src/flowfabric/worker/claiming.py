@@ -28,7 +28,6 @@ from flowfabric.errors import (
 from flowfabric.operations.executions import NotReclaimable, ReclaimCapExceeded
 from flowfabric.operations.workers import (
     Claim,
-    ClaimOrder,
     GrantClaim,
     NewGrant,
     Registered,
@@ -38,7 +37,7 @@ from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.claimed import ClaimedTask, LeaseTerms
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.renewals import Renewals
-from flowfabric.worker.worker_options import WorkerOptions, checked, registration_of
+from flowfabric.worker.worker_options import WorkerOptions, checked, claim_order, registration_of
 
 _log = logging.getLogger("flowfabric.worker")
 
@@ -148,18 +147,7 @@ class Claimer:
         wanted = min(n, self.free_permits, MOST_CLAIMED)
         if wanted < 1:
             return []
-        self._lanes.rotate(-1)
-        options = self.options
-        order = ClaimOrder(
-            worker_id=options.worker_id,
-            worker_instance_id=options.instance_id,
-            namespace=options.namespace,
-            lanes=tuple(self._lanes),
-            capabilities=options.capabilities,
-            n=wanted,
-            lease_ms=options.lease_ms,
-            wait_ms=milliseconds(wait, "wait"),
-        )
+        order = claim_order(self.options, self._lanes, wanted, milliseconds(wait, "wait"))
         with self._asking(wanted):
             reply = await self._calls.claim(order)
         return [self._held(claim) for claim in reply.items] if reply else []

@@ -13,6 +13,8 @@ from flowfabric.operations.attempts import NewFrame
 from flowfabric.worker import codecs
 
 StreamMode = Literal["durable", "best_effort"]
+# The type of the frame that keeps a handler's traceback.
+TRACEBACK: Final = "ff.traceback"
 
 _MOST_WAITING: Final = 1_000
 _MOST_BYTES: Final = 4 * 1024 * 1024

@@ -3,9 +3,11 @@
 import asyncio
 import logging
 import random
+import signal
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Final
 
 from flowfabric.errors import FlowFabricError
@@ -14,13 +16,12 @@ from flowfabric.worker.answers import unacceptable
 from flowfabric.worker.attempts import CANCEL_GRACE_S, ClaimedAttempt, HandlerRunner
 from flowfabric.worker.calls import WorkerCalls, finish_of
 from flowfabric.worker.handlers import Handler, HandlerEnvironment
-from flowfabric.worker.hearing import hearing
 from flowfabric.worker.renewals import Renewals
 from flowfabric.worker.reporting import MOST_FINISHED, Ending, Reporting
 from flowfabric.worker.resources import Resources
 from flowfabric.worker.session import BACKOFF, LEASE_IS_GONE, Session
 from flowfabric.worker.telemetry import WorkSpans
-from flowfabric.worker.worker_options import WorkerOptions, checked, registration_of
+from flowfabric.worker.worker_options import WorkerOptions, checked, claim_order, registration_of
 
 _log = logging.getLogger("flowfabric.worker")
 
@@ -80,7 +81,7 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop`, SIGTERM or SIGINT; a fault that no retry can help is raised."""
         stopping: list[asyncio.Task[None]] = []
-        with hearing(lambda: stopping.append(self._signalled())):
+        with _on_termination(lambda: stopping.append(self._signalled())):
             await self.start()
             try:
                 await self._is_over.wait()
@@ -167,8 +168,7 @@ class Worker:
 
     async def _quiet(self, seconds: float) -> bool:
         """Whether everything held was finished in time."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
+        end = self._loop.time() + seconds
         while self._attempts:
             self._has_room.clear()
             try:
@@ -207,23 +207,8 @@ class Worker:
             ahead = 2 * self.options.concurrency if self._pace < _SHORT_S else 0
         return self.options.concurrency + ahead - len(self._attempts) - self._asked
 
-    def _order(self, n: int, wait_ms: int = 0) -> ClaimOrder:
-        options = self.options
-        self._lanes.rotate(-1)
-        return ClaimOrder(
-            worker_id=options.worker_id,
-            worker_instance_id=options.instance_id,
-            namespace=options.namespace,
-            lanes=tuple(self._lanes),
-            capabilities=options.capabilities,
-            n=n,
-            lease_ms=options.lease_ms,
-            wait_ms=wait_ms,
-        )
-
     async def _claim_forever(self) -> None:
         failures, warned_at = 0, -_WARN_EVERY_S
-        loop = asyncio.get_running_loop()
         while True:
             n = min(self._room(), self._appetite)
             # A report brings work with its answer: beside it only a larger claim is worth a call,
@@ -239,8 +224,8 @@ class Worker:
             except FlowFabricError as fault:
                 if not fault.retryable:
                     raise
-                if loop.time() - warned_at >= _WARN_EVERY_S:
-                    warned_at = loop.time()
+                if self._loop.time() - warned_at >= _WARN_EVERY_S:
+                    warned_at = self._loop.time()
                     _log.warning("claiming failed, trying again: %s", fault)
                 failures += 1
                 await asyncio.sleep(BACKOFF.pause_s(failures, random.random()))
@@ -248,7 +233,7 @@ class Worker:
     async def _claim(self, n: int) -> None:
         self._asked += n
         try:
-            reply = await self._calls.claim(self._order(n, _WAIT_MS))
+            reply = await self._calls.claim(claim_order(self.options, self._lanes, n, _WAIT_MS))
         finally:
             self._asked -= n
         claims = reply.items if reply else []
@@ -340,7 +325,8 @@ class Worker:
 
     async def _report(self, batch: list[Ending]) -> None:
         n = min(self._room() + len(batch), max(self._appetite, len(batch)), MOST_FINISHED)
-        order = self._order(n) if n > 0 and not self._is_stopping else None
+        is_claiming = n > 0 and not self._is_stopping
+        order = claim_order(self.options, self._lanes, n) if is_claiming else None
         self._asked += n if order else 0
         try:
             reply = await self._send_finishes(batch, order)
@@ -392,3 +378,22 @@ class Worker:
         else:
             self._accept(reply.claimed)
         self._has_room.set()
+
+
+@contextmanager
+def _on_termination(callback: Callable[[], object]) -> Iterator[None]:
+    """Call it at every signal that ends a process, for the length of the block."""
+    loop = asyncio.get_running_loop()
+    handled: list[signal.Signals] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        try:
+            loop.add_signal_handler(number, callback)
+        except (NotImplementedError, RuntimeError, ValueError):
+            # Only the main thread of a process receives signals; elsewhere `stop` is called.
+            break
+        handled.append(number)
+    try:
+        yield
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)

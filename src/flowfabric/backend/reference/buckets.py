@@ -11,7 +11,7 @@ from flowfabric.core.views import Key
 K = TypeVar("K")
 V = TypeVar("V")
 
-# A shelf of so many orders is put in order while it grows: to sort tens of thousands at the first
+# A bucket of so many orders is put in order while it grows: to sort tens of thousands at the first
 # look would keep everybody else out of the store for as long as it takes.
 MOST_LOOSE: Final = 1_000
 
@@ -40,7 +40,7 @@ class Rows(Generic[K, V]):
         return self._ordered.irange(start, None, (False, False))
 
 
-class Shelves:
+class Buckets:
     """One view: under each key the orders of its records.
 
     A key's few orders stay an unordered set until somebody first asks for their order: most views
@@ -52,25 +52,25 @@ class Shelves:
         self._by_key: dict[Key, Key | set[Key] | SortedList[Key]] = {}
 
     def add(self, key: Key, order: Key) -> None:
-        shelf = self._by_key.get(key)
-        if shelf is None:
+        bucket = self._by_key.get(key)
+        if bucket is None:
             self._by_key[key] = order
-        elif isinstance(shelf, tuple):
-            self._by_key[key] = {shelf, order}
+        elif isinstance(bucket, tuple):
+            self._by_key[key] = {bucket, order}
         else:
-            shelf.add(order)
-            if len(shelf) == MOST_LOOSE:
-                self._in_order(key, shelf)
+            bucket.add(order)
+            if len(bucket) == MOST_LOOSE:
+                self._in_order(key, bucket)
 
     def remove(self, key: Key, order: Key) -> None:
-        shelf = self._by_key[key]
-        if isinstance(shelf, tuple):
-            if shelf != order:
+        bucket = self._by_key[key]
+        if isinstance(bucket, tuple):
+            if bucket != order:
                 raise KeyError(order)
             del self._by_key[key]
             return
-        shelf.remove(order)
-        if not shelf:
+        bucket.remove(order)
+        if not bucket:
             del self._by_key[key]
 
     def walk(
@@ -84,14 +84,14 @@ class Shelves:
     ) -> list[Any]:
         """Orders under one key, forwards or backwards, strictly behind `after`, and forwards
         strictly before `before`."""
-        shelf = self._by_key.get(key)
-        if shelf is None:
+        bucket = self._by_key.get(key)
+        if bucket is None:
             return []
         low, high = (None, after) if newest else (after, before)
-        if isinstance(shelf, tuple):
-            is_within = (low is None or low < shelf) and (high is None or shelf < high)
-            return [shelf] if is_within and limit > 0 else []
-        orders = self._in_order(key, shelf).irange(low, high, (False, False), reverse=newest)
+        if isinstance(bucket, tuple):
+            is_within = (low is None or low < bucket) and (high is None or bucket < high)
+            return [bucket] if is_within and limit > 0 else []
+        orders = self._in_order(key, bucket).irange(low, high, (False, False), reverse=newest)
         return list(islice(orders, max(0, limit)))
 
     def keys_under(self, prefix: Key = ()) -> list[Key]:
@@ -99,14 +99,14 @@ class Shelves:
         return sorted(key for key in self._by_key if key[:width] == prefix)
 
     def size(self, key: Key) -> int:
-        shelf = self._by_key.get(key, set())
-        return 1 if isinstance(shelf, tuple) else len(shelf)
+        bucket = self._by_key.get(key, set())
+        return 1 if isinstance(bucket, tuple) else len(bucket)
 
     def first(self, key: Key) -> Key:
-        shelf = self._by_key[key]
-        return shelf if isinstance(shelf, tuple) else self._in_order(key, shelf)[0]
+        bucket = self._by_key[key]
+        return bucket if isinstance(bucket, tuple) else self._in_order(key, bucket)[0]
 
-    def _in_order(self, key: Key, shelf: set[Key] | SortedList[Key]) -> SortedList[Key]:
-        if isinstance(shelf, set):
-            shelf = self._by_key[key] = SortedList(shelf)
-        return shelf
+    def _in_order(self, key: Key, bucket: set[Key] | SortedList[Key]) -> SortedList[Key]:
+        if isinstance(bucket, set):
+            bucket = self._by_key[key] = SortedList(bucket)
+        return bucket

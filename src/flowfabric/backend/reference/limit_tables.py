@@ -28,9 +28,9 @@ ENTRIES: Final = Table[Pair, Entry]("window_entry")
 WAITERS: Final = Table[Pair, Waiter]("waiter")
 
 
-def _by_owner(shelf: Key, order: Key) -> Any:
-    """The key of a row that stands on its owner's shelf."""
-    return shelf[0], order[1]
+def _by_owner(bucket: Key, order: Key) -> Any:
+    """The key of a row that stands in its owner's bucket."""
+    return bucket[0], order[1]
 
 
 TIMERS: Final = Order(

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from flowfabric.backend.reference.buckets import Rows, Shelves
+from flowfabric.backend.reference.buckets import Buckets, Rows
 from flowfabric.backend.reference.limit_tables import ORDERS
 from flowfabric.backend.reference.tables import (
     CONFIG,
@@ -42,7 +42,7 @@ class MemoryTables(Tables):
     def __init__(self, searchable: frozenset[str] = frozenset()) -> None:
         self.searchable = searchable
         self._tables: defaultdict[Table[Any, Any], Rows[Any, Any]] = defaultdict(Rows)
-        self._shelves: defaultdict[str, Shelves] = defaultdict(Shelves)
+        self._buckets: defaultdict[str, Buckets] = defaultdict(Buckets)
         self._log: list[LogRow] = []
         self._log_end = 0
         self._config_revision = 0
@@ -80,18 +80,18 @@ class MemoryTables(Tables):
         return sum(1 for _ in _under(self._tables[table], prefix, None))
 
     def ordered(
-        self, order: Order[K, V], shelf: Key, after: Key | None, upto: int | None, limit: int
+        self, order: Order[K, V], bucket: Key, after: Key | None, upto: int | None, limit: int
     ) -> list[tuple[K, V]]:
         rows = self._tables[order.table].by_key
-        places = self.places(order, shelf, after, upto, limit)
-        keys = (order.key(shelf, place) for place in places)
+        places = self.places(order, bucket, after, upto, limit)
+        keys = (order.key(bucket, place) for place in places)
         return [(key, rows[key]) for key in keys]
 
     def places(
-        self, order: Order[Any, Any], shelf: Key, after: Key | None, upto: int | None, limit: int
+        self, order: Order[Any, Any], bucket: Key, after: Key | None, upto: int | None, limit: int
     ) -> list[Key]:
         before = None if upto is None else (upto + 1,)
-        return self._shelves[order.name].walk(shelf, after, limit, before=before)
+        return self._buckets[order.name].walk(bucket, after, limit, before=before)
 
     # ---- edges, journal and flows
 
@@ -104,42 +104,42 @@ class MemoryTables(Tables):
     def flow_edges(self, flow_id: str, after: str, limit: int) -> list[Edge]:
         return self._edges("flow_edges", flow_id, after, limit)
 
-    def _edges(self, shelf: str, end: str, after: str, limit: int) -> list[Edge]:
+    def _edges(self, bucket: str, end: str, after: str, limit: int) -> list[Edge]:
         rows = self._tables[EDGES].by_key
         # Behind every edge of that id, whichever flow it belongs to.
-        places = self._shelves[shelf].walk((end,), (f"{after}\0",), limit)
+        places = self._buckets[bucket].walk((end,), (f"{after}\0",), limit)
         return [rows[flow_id, edge_id] for edge_id, flow_id in places]
 
     def journal_rows(self, execution_id: str, after: int, limit: int) -> list[JournalRow]:
         rows = self._tables[JOURNAL].by_key
         # A bare number sorts before the entry that has it.
-        orders = self._shelves["journal"].walk((execution_id,), (after + 1,), limit)
+        orders = self._buckets["journal"].walk((execution_id,), (after + 1,), limit)
         return [rows[(execution_id, name, seq)] for _, name, seq in orders]
 
     def journal_length(self, execution_id: str) -> int:
-        return self._shelves["journal"].size((execution_id,))
+        return self._buckets["journal"].size((execution_id,))
 
     def due_flows(self, now: int, limit: int, after: tuple[int, str] | None = None) -> list[Flow]:
         return self._flows("due_flows", now, limit, after)
 
     def flows_in(self, partition: int, after: str, limit: int) -> list[Flow]:
         rows = self._tables[FLOWS].by_key
-        orders = self._shelves["flows_in"].walk((partition,), (after,), limit)
+        orders = self._buckets["flows_in"].walk((partition,), (after,), limit)
         return [rows[order[0]] for order in orders]
 
     def flows_by_age(
         self, after: tuple[int, str] | None, limit: int, *, newest: bool
     ) -> list[Flow]:
         rows = self._tables[FLOWS].by_key
-        orders = self._shelves["flow_ages"].walk(_NOWHERE, after, limit, newest=newest)
+        orders = self._buckets["flow_ages"].walk(_NOWHERE, after, limit, newest=newest)
         return [rows[order[1]] for order in orders]
 
     def purgeable_flows(self, now: int, limit: int) -> list[Flow]:
         return self._flows("purgeable_flows", now, limit, None)
 
-    def _flows(self, shelf: str, now: int, limit: int, after: Key | None) -> list[Flow]:
+    def _flows(self, bucket: str, now: int, limit: int, after: Key | None) -> list[Flow]:
         rows = self._tables[FLOWS].by_key
-        orders = self._shelves[shelf].walk(_NOWHERE, after, limit)
+        orders = self._buckets[bucket].walk(_NOWHERE, after, limit)
         return [rows[order[1]] for order in orders if order[0] <= now]
 
     # ---- views
@@ -148,11 +148,11 @@ class MemoryTables(Tables):
         self, name: str, key: Key, after: Key | None, limit: int, *, newest: bool = False
     ) -> list[Record]:
         records = self._records
-        orders = self._shelves[name].walk(key, after, limit, newest=newest)
+        orders = self._buckets[name].walk(key, after, limit, newest=newest)
         return [records[order[-1]] for order in orders]
 
     def view_places(self, name: str, key: Key, after: Key | None, limit: int) -> list[Key]:
-        return self._shelves[name].walk(key, after, limit)
+        return self._buckets[name].walk(key, after, limit)
 
     def tagged(
         self, namespace: str, tag: tuple[str, str], after: Key | None, limit: int, *, newest: bool
@@ -160,17 +160,17 @@ class MemoryTables(Tables):
         return self.view("tag", (namespace, *tag), after, limit, newest=newest)
 
     def view_keys(self, name: str, prefix: Key) -> list[tuple[Key, int, Key]]:
-        shelves = self._shelves[name]
-        return [(key, shelves.size(key), shelves.first(key)) for key in shelves.keys_under(prefix)]
+        buckets = self._buckets[name]
+        return [(key, buckets.size(key), buckets.first(key)) for key in buckets.keys_under(prefix)]
 
     def view_entries(self, name: str, after: Entry | None, limit: int) -> list[Entry]:
         found: list[Entry] = []
-        shelves = self._shelves[name]
-        for key in shelves.keys_under():
+        buckets = self._buckets[name]
+        for key in buckets.keys_under():
             if after is not None and key < after.key:
                 continue
             behind = after.order if after is not None and key == after.key else None
-            orders = shelves.walk(key, behind, limit - len(found))
+            orders = buckets.walk(key, behind, limit - len(found))
             found += [Entry(name, key, order) for order in orders]
             if len(found) >= limit:
                 break
@@ -193,7 +193,7 @@ class MemoryTables(Tables):
         return gone
 
     def drop_expired_keys(self, now: int, limit: int) -> int:
-        orders = self._shelves["expiring_keys"].walk(_NOWHERE, None, limit)
+        orders = self._buckets["expiring_keys"].walk(_NOWHERE, None, limit)
         expired = [order for order in orders if order[0] <= now]
         for _, scope, key in expired:
             self._put(KEYS, (scope, key), None)
@@ -230,11 +230,11 @@ class MemoryTables(Tables):
             rows.put(key, value)
 
     def _move(self, before: set[Entry], after: set[Entry]) -> None:
-        shelves = self._shelves
+        buckets = self._buckets
         for view, key, order in after - before:
-            shelves[view].add(key, order)
+            buckets[view].add(key, order)
         for view, key, order in before - after:
-            shelves[view].remove(key, order)
+            buckets[view].remove(key, order)
 
     def _record_places(self, execution_id: str, record: Record) -> Iterable[Entry]:
         if self.searchable and record.tags:

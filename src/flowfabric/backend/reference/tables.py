@@ -34,7 +34,7 @@ class Table(Generic[K, V]):
 
 
 class Order(Generic[K, V]):
-    """A second order of a table's rows. `place` says on which shelf a row stands and by what, None
+    """A second order of a table's rows. `place` says in which bucket a row stands and by what, None
     for a row that stands nowhere; both together contain its key, which `key` finds again."""
 
     def __init__(
@@ -97,7 +97,7 @@ KEPT: Final = Table[tuple[str, int], LogEntry]("kept")
 STREAMS: Final = Table[tuple[str, int], StreamMeta]("stream")
 SUMMARIES: Final = Table[tuple[str, int], StoredSummary]("summary")
 FRAMES: Final = Table[tuple[str, int, int, int], Frame]("frame")
-# (execution, attempt, slot): a ring of the numbers a stream's writer used last.
+# (execution, attempt, slot): a circular buffer of the numbers a stream's writer used last.
 NUMBERS: Final = Table[tuple[str, int, int], Numbered]("frame_number")
 JOURNAL: Final = Table[tuple[str, str, int], JournalRow]("journal")
 FLOWS: Final = Table[str, Flow]("flow")
@@ -113,7 +113,7 @@ WORKERS: Final = Table[tuple[str, str], Worker]("worker")
 CONFIG: Final = Table[str, ConfigDocument]("config")
 
 
-def by_instant(shelf: Key, order: Key) -> Any:
+def by_instant(bucket: Key, order: Key) -> Any:
     """The key of a row placed by (an instant, its key)."""
     return order[1] if len(order) == 2 else order[1:]
 
@@ -180,14 +180,14 @@ class Tables(Protocol):
     def count(self, table: Table[Any, Any], prefix: tuple[Any, ...]) -> int: ...
 
     def ordered(
-        self, order: Order[K, V], shelf: Key, after: Key | None, upto: int | None, limit: int
+        self, order: Order[K, V], bucket: Key, after: Key | None, upto: int | None, limit: int
     ) -> list[tuple[K, V]]:
-        """Rows on one shelf in this order, strictly behind `after`; with `upto` only those whose
+        """Rows of one bucket in this order, strictly behind `after`; with `upto` only those whose
         first number is not greater."""
         ...
 
     def places(
-        self, order: Order[Any, Any], shelf: Key, after: Key | None, upto: int | None, limit: int
+        self, order: Order[Any, Any], bucket: Key, after: Key | None, upto: int | None, limit: int
     ) -> list[Key]:
         """Where such rows stand, without a look at them: one that cannot be read is shown too."""
         ...

@@ -135,11 +135,11 @@ class Transaction:
                 seen[key] = found.get(key)
 
     def ordered(
-        self, order: Order[K, V], shelf: Key, after: Key | None, upto: int | None, limit: int
+        self, order: Order[K, V], bucket: Key, after: Key | None, upto: int | None, limit: int
     ) -> list[tuple[K, V]]:
         """Rows in one of their table's orders. Of what was written since the last flush, changed
         rows show their new value, dropped ones are left out and new ones are not there yet."""
-        rows = self.tables.ordered(order, shelf, after, upto, limit)
+        rows = self.tables.ordered(order, bucket, after, upto, limit)
         layer = self._dirty.get(order.table)
         if not layer:
             return rows
@@ -150,7 +150,7 @@ class Transaction:
             last = order.place(*rows[-1])
             if last is None or len(rows) < limit or len(found) >= limit:
                 break
-            rows = self.tables.ordered(order, shelf, last[1], upto, limit)
+            rows = self.tables.ordered(order, bucket, last[1], upto, limit)
         return found[:limit]
 
     def notice(self, records: Iterable[Record]) -> None:
@@ -232,9 +232,9 @@ class Transaction:
             self.log(transition.entry)
             if is_kept(transition.entry):
                 self.put(KEPT, (after.execution_id, after.version), transition.entry)
-        self._ring_for(transition)
+        self._notify_of(transition)
 
-    def _ring_for(self, transition: Transition) -> None:
+    def _notify_of(self, transition: Transition) -> None:
         before, after = transition.before, transition.after
         if is_offered(after) and not (before and is_offered(before)):
             self.topics.add(lane_topic(after.namespace, after.lane))

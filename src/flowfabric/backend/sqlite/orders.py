@@ -9,10 +9,10 @@ from flowfabric.backend.sqlite.layout import marks
 
 
 class Columns(NamedTuple):
-    """The columns of an order: those of its shelf, then those a shelf is sorted by. Of a partial
+    """The columns of an order: those of its bucket, then those a bucket is sorted by. Of a partial
     index the condition is repeated in every query."""
 
-    shelf: tuple[str, ...]
+    bucket: tuple[str, ...]
     order: tuple[str, ...]
     where: str = ""
 
@@ -32,9 +32,9 @@ COLUMNS: Final[dict[Order[Any, Any], Columns]] = {
 
 @cache
 def walk(order: Order[Any, Any], shown: tuple[str, ...], *, behind: bool, bounded: bool) -> str:
-    """These columns of the rows of one shelf, in its order."""
+    """These columns of the rows of one bucket, in its order."""
     columns = COLUMNS[order]
-    terms = [f"{name} = ?" for name in columns.shelf]
+    terms = [f"{name} = ?" for name in columns.bucket]
     by = ", ".join(columns.order)
     if columns.where:
         terms.append(columns.where)

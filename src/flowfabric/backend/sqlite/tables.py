@@ -196,20 +196,20 @@ class SqliteTables(Session):
         return int(self.rows(layout.counts[len(prefix)], place)[0][0])
 
     def ordered(
-        self, order: Order[K, V], shelf: Key, after: Key | None, upto: int | None, limit: int
+        self, order: Order[K, V], bucket: Key, after: Key | None, upto: int | None, limit: int
     ) -> list[tuple[K, V]]:
         layout = LAYOUTS[order.table]
         shown = (*layout.key, *layout.read)
-        rows = self._walked(order, shown, (shelf, after, upto, limit))
+        rows = self._walked(order, shown, (bucket, after, upto, limit))
         width = len(layout.key)
         if layout.is_single:
             return [(row[0], layout.unpack(row[1:])) for row in rows]
         return [(cast(K, row[:width]), layout.unpack(row[width:])) for row in rows]
 
     def places(
-        self, order: Order[Any, Any], shelf: Key, after: Key | None, upto: int | None, limit: int
+        self, order: Order[Any, Any], bucket: Key, after: Key | None, upto: int | None, limit: int
     ) -> list[Key]:
-        return self._walked(order, orders.COLUMNS[order].order, (shelf, after, upto, limit))
+        return self._walked(order, orders.COLUMNS[order].order, (bucket, after, upto, limit))
 
     def _walked(
         self,
@@ -217,10 +217,10 @@ class SqliteTables(Session):
         shown: tuple[str, ...],
         span: tuple[Key, Key | None, int | None, int],
     ) -> list[Row]:
-        shelf, after, upto, limit = span
+        bucket, after, upto, limit = span
         statement = orders.walk(order, shown, behind=after is not None, bounded=upto is not None)
         bound = () if upto is None else (upto,)
-        return self.rows(statement, (*shelf, *(after or ()), *bound, limit))
+        return self.rows(statement, (*bucket, *(after or ()), *bound, limit))
 
     # ---- views
 

@@ -11,7 +11,7 @@ import msgspec
 
 from flowfabric.backend.valkey import requests
 from flowfabric.backend.valkey.connection import Late
-from flowfabric.backend.valkey.keys import CONFIG, SHELF
+from flowfabric.backend.valkey.keys import CONFIG, INDEX_PARTITION
 from flowfabric.backend.valkey.loading import Functions
 from flowfabric.backend.valkey.packing import Args, decode, encode
 from flowfabric.backend.valkey.topology import Topology
@@ -99,10 +99,10 @@ class Calls:
         """The tag a function must keep to; of a single server none."""
         return False
 
-    def shelves_of(self, partitions: Sequence[int]) -> Sequence[int]:
+    def index_partitions(self, partitions: Sequence[int]) -> Sequence[int]:
         """Whose tags the views, counters and logs of these partitions have: of a single server
-        all share one shelf, so that a call writes each of them once."""
-        return [SHELF]
+        all share one index partition, so that a call writes each of them once."""
+        return [INDEX_PARTITION]
 
     def note(self, head: list[Any]) -> None:
         """Keep what a function has counted beside its answer, and tell what it found damaged."""

@@ -24,7 +24,7 @@ class ClusterCalls(Calls):
     def partition(self, key: str) -> str:
         return tag_of(key)
 
-    def shelves_of(self, partitions: Sequence[int]) -> Sequence[int]:
+    def index_partitions(self, partitions: Sequence[int]) -> Sequence[int]:
         return partitions
 
     def note(self, head: list[Any]) -> None:

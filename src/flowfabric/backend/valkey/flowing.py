@@ -41,7 +41,7 @@ from flowfabric.backend.valkey.keys import (
 )
 from flowfabric.backend.valkey.limit_upkeep import attach
 from flowfabric.backend.valkey.packing import Args, decode
-from flowfabric.backend.valkey.searching import SearchMechanism, Shelves, Spot
+from flowfabric.backend.valkey.searching import SearchMechanism, Spot, ViewKeys
 from flowfabric.backend.valkey.stored_flows import tables_of
 from flowfabric.core.flow_plan import FlowAnswer, FlowApplied, FlowPlan, FlowRefused
 from flowfabric.core.graph import Edge, Flow, Group
@@ -162,15 +162,15 @@ class FlowMechanism(SearchMechanism):
 
     async def flows_in(self, partition: int, after: str, limit: int) -> list[Flow]:
         behind = Spot(0, after) if after else None
-        spots = await self.walk_view(Shelves(["flows"], [partition]), behind, limit)
+        spots = await self.walk_view(ViewKeys(["flows"], [partition]), behind, limit)
         flows = await self.flows([spot.id for spot in spots])
         return [flow for flow in flows if flow is not None]
 
     async def flows_by_age(
         self, after: tuple[int, str] | None, limit: int, *, newest: bool = True
     ) -> list[Flow]:
-        shelves = Shelves(["flows_by_age"], self._everywhere, newest)
-        spots = await self.walk_view(shelves, Spot(*after) if after else None, limit)
+        keys = ViewKeys(["flows_by_age"], self._everywhere, newest)
+        spots = await self.walk_view(keys, Spot(*after) if after else None, limit)
         flows = await self.flows([spot.id for spot in spots])
         return [flow for flow in flows if flow is not None]
 
@@ -178,10 +178,8 @@ class FlowMechanism(SearchMechanism):
         """Only of those whose public state does not follow from their state is the record read."""
         states = list(query.states or sorted(STATES))
         names = [(f"flow:{query.flow_id}", FLOW_RANGES[state]) for state in states]
-        shelves = Shelves(names, [self._calls.counts.of_flow(query.flow_id)])
-        spots = await self.walk_view(
-            shelves, Spot(*query.after) if query.after else None, query.limit
-        )
+        keys = ViewKeys(names, [self._calls.counts.of_flow(query.flow_id)])
+        spots = await self.walk_view(keys, Spot(*query.after) if query.after else None, query.limit)
         blocked = [spot.id for spot in spots if states[spot.view] == "blocked"]
         records = zip(blocked, await self.records(blocked), strict=True)
         reasons = {own: record.reason for own, record in records if record is not None}

@@ -14,7 +14,7 @@ from flowfabric.core.views import VIEWS, View
 # queue is in the lane's own order too.
 _COUNTED: Final = "by_state"
 # A view keyed by one of these needs no such part in its name: its partition's tag says it, or the
-# whole shelf is one view and readers look at the namespace of what they find.
+# whole index tag has one view and readers look at the namespace of what they find.
 _IMPLIED: Final = ("part", "namespace")
 _MEMBER: Final = "execution_id"
 # The sets that lie with the record's partition.
@@ -42,8 +42,8 @@ def render_reindex() -> str:
     )
 
 
-def shelf_views() -> tuple[str, ...]:
-    """The views a shelf has one of."""
+def index_views() -> tuple[str, ...]:
+    """The views of which an index tag has one each."""
     return tuple(view.name for view in VIEWS if set(view.key) <= set(_IMPLIED))
 
 
@@ -56,7 +56,7 @@ def _states(view: View) -> str:
 def _view(view: View) -> str:
     if _FIXED.issuperset((*view.key, *view.order)) and not view.states:
         return _fixed(view)
-    if view.name in shelf_views():
+    if view.name in index_views():
         return _shared(view)
     if view.name == "flow":
         return _FLOW
@@ -65,7 +65,7 @@ def _view(view: View) -> str:
 
 def _fixed(view: View) -> str:
     """A view in which a record stands in one place from its creation to its purge."""
-    sets = _OWN if view.name in OF_PARTITIONS else "shelf"
+    sets = _OWN if view.name in OF_PARTITIONS else "views"
     return f"""-- {view.name}
 if not before then
 add(c, {sets}.{view.name}, {_order(view, "after")}, id)
@@ -75,16 +75,16 @@ end"""
 
 
 def _shared(view: View) -> str:
-    """A view of a whole shelf, in which a record only ever changes its place."""
+    """A view of a whole index tag, in which a record only ever changes its place."""
     return f"""-- {view.name}
 was = {_belongs(view, "before")}
 if {_belongs(view, "after")} then
 if not was or {_order(view, "before")} ~= {_order(view, "after")} then
-add(c, shelf.{view.name}, {_order(view, "after")}, id)
+add(c, views.{view.name}, {_order(view, "after")}, id)
 {_noticed(view)}
 end
 elseif was then
-remove(c, shelf.{view.name}, id)
+remove(c, views.{view.name}, id)
 end"""
 
 
@@ -104,7 +104,7 @@ def _noticed(view: View) -> str:
         case "claimable":
             return f"queued(c, new, after[{AT['rank']}], not old and lane.topic)"
         case "timers":
-            return f"timed(c, shelf.tag, after[{AT['due_at']}])"
+            return f"timed(c, views.tag, after[{AT['due_at']}])"
         case _:
             return ""
 
@@ -134,7 +134,7 @@ def _name(view: View, record: str) -> str:
         case "claimable":
             return f"queue_in(lane, {record}[{AT['req_set']}])"
         case "worker":
-            return f"worker_in(shelf, {record}[{AT['worker_instance_id']}])"
+            return f"worker_in(views, {record}[{AT['worker_instance_id']}])"
         case other:
             raise ValueError(f"no sets are known for the view {other}")
 
@@ -146,8 +146,8 @@ def _order(view: View, record: str) -> str:
 
 _BEGIN: Final = f"""
 begin_moves(c, id)
-local shelf, any = sets_of(ff.shelf_of(c, id)), after or before
-local lane = lane_of(shelf, any[{AT["namespace"]}], any[{AT["lane"]}])
+local views, any = sets_of(ff.index_tag_of(c, id)), after or before
+local lane = lane_of(views, any[{AT["namespace"]}], any[{AT["lane"]}])
 local from, to = before and before[{AT["state"]}], after and after[{AT["state"]}]
 local was, old, new"""
 
@@ -177,4 +177,4 @@ end"""
 
 _TAGS: Final = f"""-- tag
 old, new = before and before[{AT["shown"]}] or '', after and after[{AT["shown"]}] or ''
-if old ~= '' or new ~= '' then reindex_tags(c, shelf, id, any, old, new) end"""
+if old ~= '' or new ~= '' then reindex_tags(c, views, id, any, old, new) end"""

@@ -74,7 +74,7 @@ OTHER_VIEWS: Final = frozenset(
 )
 SLOTS: Final = 16_384
 # The partition whose tag the views, counters and logs of all partitions have on a single server.
-SHELF: Final = 0
+INDEX_PARTITION: Final = 0
 # Views that lie with their partition even there, because they are asked for by partition or flow.
 OF_PARTITIONS: Final = frozenset({"flow", "partition"})
 

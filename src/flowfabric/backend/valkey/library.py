@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from flowfabric.backend.valkey import layout
 from flowfabric.backend.valkey.graph_tables import graph_tables
-from flowfabric.backend.valkey.indexing import render_reindex, shelf_views
-from flowfabric.backend.valkey.keys import SHELF, partition_key, tag_of
+from flowfabric.backend.valkey.indexing import index_views, render_reindex
+from flowfabric.backend.valkey.keys import INDEX_PARTITION, partition_key, tag_of
 from flowfabric.backend.valkey.rendering import Constant, constants_in, lua, render
 from flowfabric.core import events
 from flowfabric.core.plan import OWN_PAUSES
@@ -141,8 +141,8 @@ def _tables(*, test_mode: bool) -> str:
         "RECORD_DEFAULTS": layout.RECORD_DEFAULTS,
         "ATTEMPT_DEFAULTS": layout.ATTEMPT_DEFAULTS,
         "PLAIN": layout.PLAIN,
-        "SHELF": tag_of(partition_key(SHELF)),
-        "SHELF_VIEWS": shelf_views(),
+        "INDEX_TAG": tag_of(partition_key(INDEX_PARTITION)),
+        "INDEX_VIEWS": index_views(),
         "HELD": HELD,
         "CLAIMABLE": CLAIMABLE,
         "FINAL": FINAL,

@@ -19,5 +19,5 @@ def log_tag(counts: PartitionCounts, number: int) -> str:
 def log_numbers(calls: Calls, partitions: Iterable[int]) -> list[int]:
     """The logs that tell of these partitions, or of all. Those of budgets may tell of any."""
     counts = calls.counts
-    chosen = calls.shelves_of(sorted(partitions) or range(counts.flow))
+    chosen = calls.index_partitions(sorted(partitions) or range(counts.flow))
     return [*chosen, *range(counts.flow, log_count(counts))]

@@ -21,7 +21,7 @@ from flowfabric.backend.valkey.logs import log_numbers, log_tag
 from flowfabric.backend.valkey.packing import Args, record_from
 from flowfabric.backend.valkey.positions import place_of
 from flowfabric.backend.valkey.requests import TrimLog
-from flowfabric.backend.valkey.searching import Shelves, Spot
+from flowfabric.backend.valkey.searching import Spot, ViewKeys
 from flowfabric.backend.valkey.stored_flows import tables_of
 from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
 from flowfabric.core.ids import partition_of
@@ -52,8 +52,8 @@ class PurgeMechanism(FlowMechanism):
     async def _purge_executions(
         self, limit: int, partitions: frozenset[int], only: DutyFilter
     ) -> int:
-        shelves = self._calls.shelves_of(sorted(partitions) or self._everywhere)
-        final = Shelves(["final"], shelves, is_due=True)
+        index = self._calls.index_partitions(sorted(partitions) or self._everywhere)
+        final = ViewKeys(["final"], index, is_due=True)
         purged = looks = 0
         last: Spot | None = None
         while purged < limit and looks < MOST_LOOKS:
@@ -88,7 +88,7 @@ class PurgeMechanism(FlowMechanism):
     async def _purge_flows(self, limit: int, only: DutyFilter) -> None:
         """Flows whose members are gone, and with them what told the partition."""
         looks = MOST_LOOKS if only.is_set else limit
-        due = Shelves(["flow_purge"], self._everywhere, is_due=True)
+        due = ViewKeys(["flow_purge"], self._everywhere, is_due=True)
         ids = [spot.id for spot in await self.walk_view(due, None, looks)]
         if only.is_set:
             flows = await self.flows(ids)

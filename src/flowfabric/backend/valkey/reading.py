@@ -145,15 +145,15 @@ class ReadMechanism(SearchMechanism):
         return {row.id: page for row, page in zip(found, pages, strict=True)}
 
     async def count(self, namespace: str, lane: str) -> dict[str, int]:
-        shelves = self._calls.shelves_of(range(self._calls.counts.flow))
+        index = self._calls.index_partitions(range(self._calls.counts.flow))
         fetched = await fetch_from_nodes(
             self._calls,
             [
                 (
-                    ("HGETALL", stored_key("counters", partition_tag(shelf), namespace)),
-                    partition_key(shelf),
+                    ("HGETALL", stored_key("counters", partition_tag(part), namespace)),
+                    partition_key(part),
                 )
-                for shelf in shelves
+                for part in index
             ],
         )
         found: Counter[str] = Counter()

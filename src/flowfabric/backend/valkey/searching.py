@@ -35,7 +35,7 @@ class Spot(NamedTuple):
     view: int = 0
 
 
-class Shelves(NamedTuple):
+class ViewKeys(NamedTuple):
     """The views that together show what a request asks for, in one order."""
 
     # Of a flow's view with the place where a state's range of scores begins.
@@ -65,9 +65,9 @@ class SearchMechanism:
         walk = walk_through(request)
         try:
             after, size = next(walk)
-            shelves = await self._shelves(request)
+            keys = await self._view_keys(request)
             while True:
-                after, size = walk.send(await self._stretch(request, shelves, after, size))
+                after, size = walk.send(await self._stretch(request, keys, after, size))
         except StopIteration as done:
             page: Page = done.value
             return page
@@ -76,12 +76,12 @@ class SearchMechanism:
     def _everywhere(self) -> range:
         return range(self._calls.counts.flow)
 
-    async def walk_view(self, shelves: Shelves, after: Spot | None, most: int) -> list[Spot]:
+    async def walk_view(self, keys: ViewKeys, after: Spot | None, most: int) -> list[Spot]:
         """Places behind `after` in the order of the views, most of which may be empty."""
         found: list[Spot] = []
         while len(found) < most:
-            views = await self._views(shelves, after, most - len(found))
-            spots = merged(views, newest=shelves.newest)
+            views = await self._views(keys, after, most - len(found))
+            spots = merged(views, newest=keys.newest)
             found += spots[: most - len(found)]
             if not any(view.has_more for view in views):
                 break
@@ -95,10 +95,10 @@ class SearchMechanism:
         return [record_from(*found) if found[0] else None for found in fetched.checked()]
 
     async def _stretch(
-        self, request: ListRequest, shelves: Shelves, after: Key | None, size: int
+        self, request: ListRequest, keys: ViewKeys, after: Key | None, size: int
     ) -> Stretch:
         place, by_id = PLACES[request.order], request.order == "id"
-        spots = await self.walk_view(shelves, _spot(after), size)
+        spots = await self.walk_view(keys, _spot(after), size)
         places: list[Key] = [(spot.id,) if by_id else (spot.score, spot.id) for spot in spots]
         records = await self.records([spot.id for spot in spots])
         # One that has moved since it was found is shown where it stands now, or was already.
@@ -109,31 +109,31 @@ class SearchMechanism:
         ]
         return Stretch(shown, places[-1] if len(places) == size else None)
 
-    async def _shelves(self, request: ListRequest) -> Shelves:
+    async def _view_keys(self, request: ListRequest) -> ViewKeys:
         wanted = request.filter
         partitions = self._everywhere if wanted.partition is None else [wanted.partition]
-        shelves = self._calls.shelves_of(partitions)
+        index = self._calls.index_partitions(partitions)
         instance = wanted.worker_instance_id
         match request.order:
             case "id" if instance:
-                return Shelves([f"worker:{instance}"], shelves)
+                return ViewKeys([f"worker:{instance}"], index)
             case "id":
-                return Shelves(["partition"], partitions)
+                return ViewKeys(["partition"], partitions)
             case "due":
-                return Shelves(["timers"], shelves)
+                return ViewKeys(["timers"], index)
             case "view":
-                return Shelves(await self._lane_views(wanted), shelves)
+                return ViewKeys(await self._lane_views(wanted), index)
             case _ if wanted.flow_id:
                 return self._members(wanted, newest=request.order == "created_newest")
             case _:
-                return Shelves([self._by_age(wanted)], shelves, request.order == "created_newest")
+                return ViewKeys([self._by_age(wanted)], index, request.order == "created_newest")
 
-    def _members(self, wanted: Filter, *, newest: bool) -> Shelves:
+    def _members(self, wanted: Filter, *, newest: bool) -> ViewKeys:
         """A flow's members stand with it, by state and creation."""
         name = f"flow:{wanted.flow_id}"
         states = [wanted.state] if wanted.state in STATES else sorted(STATES)
         partition = self._calls.counts.of_flow(wanted.flow_id)
-        return Shelves([(name, FLOW_RANGES[state]) for state in states], [partition], newest)
+        return ViewKeys([(name, FLOW_RANGES[state]) for state in states], [partition], newest)
 
     def _by_age(self, wanted: Filter) -> str:
         if wanted.tag and wanted.namespace and wanted.tag[0] in self._calls.searchable:
@@ -159,21 +159,21 @@ class SearchMechanism:
         (found,) = (await fetch(self._calls, [(read, lane_key(namespace, lane))])).checked()
         return [req_set.decode() for req_set in found]
 
-    async def _views(self, shelves: Shelves, after: Spot | None, most: int) -> list[View]:
+    async def _views(self, keys: ViewKeys, after: Spot | None, most: int) -> list[View]:
         score, behind = (after.score, after.id) if after else (False, "")
 
         def asked(share: list[str]) -> ListView:
             return ListView(
-                views=shelves.names,
-                newest=shelves.newest,
+                views=keys.names,
+                newest=keys.newest,
                 after_score=score,
                 after_id=behind,
                 limit=most,
-                is_due=shelves.is_due,
+                is_due=keys.is_due,
                 tags=share,
             )
 
-        tags = map(partition_tag, shelves.partitions)
+        tags = map(partition_tag, keys.partitions)
         replies = await ask_tags(self._calls, "list", tags, asked)
         return [view_in(answer) for reply in replies for answer in reply.head]
 

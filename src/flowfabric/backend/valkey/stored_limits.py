@@ -58,10 +58,12 @@ class StoredLimits:
                 WAITERS: Stored(self._waiter_reads, _waiter, _drop_waiter),
             },
             {
-                HOLD_ENDS: SortedSet(lambda shelf: self._key("hold_ends", shelf[0]), _hold_key),
-                SLOT_ENDS: SortedSet(lambda shelf: self._key("slots", shelf[0]), _owned),
-                WINDOW: SortedSet(lambda shelf: self._key("entries", shelf[0]), _owned),
-                WAITER_RANKS: SortedSet(lambda shelf: self._key("waiter_ranks", shelf[0]), _owned),
+                HOLD_ENDS: SortedSet(lambda bucket: self._key("hold_ends", bucket[0]), _hold_key),
+                SLOT_ENDS: SortedSet(lambda bucket: self._key("slots", bucket[0]), _owned),
+                WINDOW: SortedSet(lambda bucket: self._key("entries", bucket[0]), _owned),
+                WAITER_RANKS: SortedSet(
+                    lambda bucket: self._key("waiter_ranks", bucket[0]), _owned
+                ),
             },
         )
 
@@ -93,8 +95,8 @@ class StoredLimits:
         return [("HGET", self._key("waiters", key[0]), key[1])]
 
 
-def _owned(shelf: Key, member: str) -> tuple[Any, str]:
-    return shelf[0], member
+def _owned(bucket: Key, member: str) -> tuple[Any, str]:
+    return bucket[0], member
 
 
 # ---- budgets

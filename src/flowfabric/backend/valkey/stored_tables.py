@@ -74,11 +74,11 @@ class StoredTables:
         return {key: value for key, value in found if value is not None}
 
     def ordered(
-        self, order: Order[K, V], shelf: Key, after: Key | None, upto: int | None, limit: int
+        self, order: Order[K, V], bucket: Key, after: Key | None, upto: int | None, limit: int
     ) -> list[tuple[K, V]]:
         size = limit
         while True:
-            keys = self._members(order, shelf, upto, size)
+            keys = self._members(order, bucket, upto, size)
             found = self.get_many(order.table, keys)
             rows = [(key, found[key]) for key in keys if _is_behind(order, key, found[key], after)]
             if len(rows) >= limit or len(keys) < size:
@@ -86,13 +86,13 @@ class StoredTables:
             size *= 2
 
     def _members(
-        self, order: Order[Any, Any], shelf: Key, upto: int | None, limit: int
+        self, order: Order[Any, Any], bucket: Key, upto: int | None, limit: int
     ) -> list[Any]:
         own = self._orders[order]
         to = "+inf" if upto is None else str(upto)
-        words = ("ZRANGE", own.name(shelf), "-inf", to, "BYSCORE", "LIMIT", "0", str(limit))
+        words = ("ZRANGE", own.name(bucket), "-inf", to, "BYSCORE", "LIMIT", "0", str(limit))
         (members,) = self._replies([words])
-        return [own.row(shelf, member.decode()) for member in members]
+        return [own.row(bucket, member.decode()) for member in members]
 
     def range(
         self, table: Table[K, V], prefix: tuple[Any, ...], after: Any, limit: int

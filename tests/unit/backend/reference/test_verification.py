@@ -99,8 +99,8 @@ def test_attempts_that_miss_one_or_never_ended_are_found(world: World) -> None:
     assert kinds(world) == {"attempts"}
 
 
-def _shelf(world: World, view: str) -> Any:
-    return world.tables._shelves[view]
+def _buckets_of(world: World, view: str) -> Any:
+    return world.tables._buckets[view]
 
 
 @pytest.mark.parametrize("view", ["claimable", "by_state", "partition", "all", "tag"])
@@ -108,19 +108,19 @@ def test_an_entry_too_few_or_too_many_is_found(world: World, view: str) -> None:
     record = world.record(world.create(tags={"app.team": "blue"}))
     places = [*entries(record), *tag_entries(record, ["app.team"])]
     ((_, key, order),) = [each for each in places if each.view == view]
-    _shelf(world, view).remove(key, order)
+    _buckets_of(world, view).remove(key, order)
     (missing,) = world.verify()
     assert (missing.kind, missing.found, missing.expected) == ("view", "nothing", str(order))
-    _shelf(world, view).add(key, order)
-    _shelf(world, view).add(key, (*order[:-1], "{fp:0}:nobody"))
+    _buckets_of(world, view).add(key, order)
+    _buckets_of(world, view).add(key, (*order[:-1], "{fp:0}:nobody"))
     (stale,) = world.verify()
     assert (stale.kind, stale.expected) == ("view", "nothing")
 
 
 def test_an_entry_at_the_wrong_place_is_found_both_ways(world: World) -> None:
     record = world.record(world.create())
-    _shelf(world, "all").remove(("default",), (record.created_at, record.execution_id))
-    _shelf(world, "all").add(("default",), (5, record.execution_id))
+    _buckets_of(world, "all").remove(("default",), (record.created_at, record.execution_id))
+    _buckets_of(world, "all").add(("default",), (5, record.execution_id))
     assert [found.kind for found in world.verify()] == ["view", "view"]
 
 
@@ -163,7 +163,7 @@ def test_a_graph_that_does_not_add_up_is_found(
 
 def test_an_edge_missing_from_a_list_is_found(world: World) -> None:
     ids = world.graph((0, 1), members=2)
-    _shelf(world, "outgoing").remove((ids[0],), ("e0", FLOW))
+    _buckets_of(world, "outgoing").remove((ids[0],), ("e0", FLOW))
     assert kinds(world) == {"outgoing"}
 
 
@@ -171,7 +171,7 @@ def test_a_flow_missing_from_the_timers_is_found(world: World) -> None:
     world.graph((0, 1), members=2)
     spoil(world, FLOWS, FLOW, due_at=7)
     assert world.verify() == []
-    _shelf(world, "due_flows").remove((), (7, FLOW))
+    _buckets_of(world, "due_flows").remove((), (7, FLOW))
     assert kinds(world) == {"flow timer"}
 
 

@@ -120,17 +120,17 @@ def test_an_order_is_walked_as_it_is_in_memory(
     tables: SqliteTables, order: Order[Any, Any]
 ) -> None:
     chance, memory = random.Random(order.name), MemoryTables()
-    shelves: list[Any] = [("a",), ("b",), ("q",)] if COLUMNS[order].shelf else [()]
+    buckets: list[Any] = [("a",), ("b",), ("q",)] if COLUMNS[order].bucket else [()]
     for _ in range(120):
         key, value = _some_row(chance, order.table)
         rows = {key: None if chance.random() < 0.3 else value}
         put(tables, order.table, rows)
         put(memory, order.table, rows)
-        shelf, limit = chance.choice(shelves), chance.randrange(5)
+        bucket, limit = chance.choice(buckets), chance.randrange(5)
         upto = chance.choice([None, 0, 3])
-        places = memory.places(order, shelf, None, None, 99)
+        places = memory.places(order, bucket, None, None, 99)
         after = chance.choice([None, *places])
-        span = (shelf, after, upto, limit)
+        span = (bucket, after, upto, limit)
         assert tables.ordered(order, *span) == memory.ordered(order, *span)
         assert tables.places(order, *span) == memory.places(order, *span)
 

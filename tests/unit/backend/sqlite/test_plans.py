@@ -155,7 +155,7 @@ def test_a_further_order_is_walked_in_its_own_index(tables: Explained, order: An
     columns = orders.COLUMNS[order]
     for after in (None, place(columns.order)):
         for upto in (None, 7):
-            tables.ordered(order, place(columns.shelf), after, upto, 5)
+            tables.ordered(order, place(columns.bucket), after, upto, 5)
     for plan in tables.plans.values():
         (step,) = plan
         assert f" INDEX {order.name}" in step

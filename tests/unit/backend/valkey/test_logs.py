@@ -13,7 +13,7 @@ from tests.conformance.driver import Driver
 from tests.valkey_server import ValkeyServer
 
 DAY_MS = 86_400_000
-# Of the shelf that all partitions share.
+# Of the bucket that all partitions share.
 TAG = "{fp:0}"
 
 

@@ -25,9 +25,9 @@ local function cut(row, elements)
   return sub(row, 1, size), sub(row, at + 1)
 end
 
--- Of the changes a call knows, by the record's shelf and what its row was.
-function ff.known_change(known, shelf, rest)
-  local changes = known[shelf]
+-- Of the changes a call knows, by the index tag of the record and what its row was.
+function ff.known_change(known, index_tag, rest)
+  local changes = known[index_tag]
   return changes and changes[rest]
 end
 
@@ -43,13 +43,13 @@ end
 
 -- Keep what was traced, if it can be repeated: not what came into a queue, of which hints must learn, nor what
 -- is told beside its record.
-function ff.keep_trace(c, known, shelf, rest)
+function ff.keep_trace(c, known, index_tag, rest)
   local trace = ff.end_trace(c)
   if not trace.group or trace.is_queued or trace.is_kept then return nil end
   trace.head, trace.rest = cut(trace.row, IDS)
   if trace.ended then trace.ended_head, trace.ended_rest = cut(trace.ended, ATTEMPT_IDS) end
-  known[shelf] = known[shelf] or {}
-  known[shelf][rest] = trace
+  known[index_tag] = known[index_tag] or {}
+  known[index_tag][rest] = trace
   return trace
 end
 
@@ -75,8 +75,8 @@ function ff.perform_again(c, id, row, before, plan, group)
     changes = {}
     c.again[plan] = changes
   end
-  local change, shelf = changes[row], ff.shelf_of(c, id)
-  if not change or ff.held[id] or change.group and not ff.is_told(c, shelf, change) then
+  local change, index_tag = changes[row], ff.index_tag_of(c, id)
+  if not change or ff.held[id] or change.group and not ff.is_told(c, index_tag, change) then
     return perform_first(c, id, row, before, plan, group, changes)
   end
   local key = $key.execution .. id
@@ -86,14 +86,14 @@ function ff.perform_again(c, id, row, before, plan, group)
     call('HSET', key, $field.record, change.row)
   end
   ff.repeat_moves(c, id, change)
-  if change.group then ff.tell_again(c, shelf, id, '', '', change) end
+  if change.group then ff.tell_again(c, index_tag, id, '', '', change) end
   if change.is_end then ff.ring_end(c, id) end
   return change.after
 end
 
 -- Do to a record what was done to one like it, with a result of its own if it has one; its row. `held` is the
 -- lease it is told about, `lease_id` the one it has afterwards.
-function ff.repeat_change(c, shelf, id, change, attempt_id, held, lease_id, op_id, result)
+function ff.repeat_change(c, index_tag, id, change, attempt_id, held, lease_id, op_id, result)
   local key, row = $key.execution .. id, change.head .. pack(attempt_id, lease_id, op_id) .. change.rest
   local ended = change.ended and change.ended_head .. pack(attempt_id, held) .. change.ended_rest
   if ended and result then
@@ -106,7 +106,7 @@ function ff.repeat_change(c, shelf, id, change, attempt_id, held, lease_id, op_i
     call('HSET', key, $field.record, row)
   end
   ff.repeat_moves(c, id, change)
-  ff.tell_again(c, shelf, id, held, attempt_id, change)
+  ff.tell_again(c, index_tag, id, held, attempt_id, change)
   if change.stream then ff.ring_stream(c, id, change.stream) end
   if change.is_end then ff.ring_end(c, id) end
   return row

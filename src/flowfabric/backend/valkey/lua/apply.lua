@@ -106,16 +106,16 @@ local function decide_first(c, id, plan, row, rest, values, at)
     c.trace = nil
     return answer
   end
-  local change = ff.keep_trace(c, plan.changes, ff.shelf_of(c, id), rest)
+  local change = ff.keep_trace(c, plan.changes, ff.index_tag_of(c, id), rest)
   if change then change.answer, change.keeps_lease = answer, after[@lease_id] ~= '' end
   return answer
 end
 
 -- The change the plan made to a record like this one, if this one fits the plan too: nil when there is none.
-local function known_to_fit(c, shelf, shape, rest, attempt_id, lease_id, op_id, values, at)
-  local change = ff.known_change(shape.changes, shelf, rest)
+local function known_to_fit(c, index_tag, shape, rest, attempt_id, lease_id, op_id, values, at)
+  local change = ff.known_change(shape.changes, index_tag, rest)
   if change and lease_id == values[at + @own.lease_id] and change.epoch == values[at + @own.lease_epoch] and attempt_id == values[at + @own.attempt_id]
-    and (values[at + @own.op] == '' or op_id ~= values[at + @own.op]) and ff.is_told(c, shelf, change) then
+    and (values[at + @own.op] == '' or op_id ~= values[at + @own.op]) and ff.is_told(c, index_tag, change) then
     return change
   end
 end
@@ -127,11 +127,11 @@ local function apply(c, values, at)
   if not (may_repeat and values[STRIDE + 1]) then
     return (decide(c, id, plan_at(c, shape, values, at), row, values, at))
   end
-  local shelf, rest, attempt_id, lease_id, op_id = ff.shelf_of(c, id), ff.divided(row)
-  local change = known_to_fit(c, shelf, shape, rest, attempt_id, lease_id, op_id, values, at)
+  local index_tag, rest, attempt_id, lease_id, op_id = ff.index_tag_of(c, id), ff.divided(row)
+  local change = known_to_fit(c, index_tag, shape, rest, attempt_id, lease_id, op_id, values, at)
   if not change then return decide_first(c, id, plan_at(c, shape, values, at), row, rest, values, at) end
   local op, kept, result = values[at + @own.op], change.keeps_lease and lease_id or '', c.args[values[at + @own.result_argument]]
-  ff.repeat_change(c, shelf, id, change, attempt_id, lease_id, kept, op ~= '' and op or op_id, result)
+  ff.repeat_change(c, index_tag, id, change, attempt_id, lease_id, kept, op ~= '' and op or op_id, result)
   return change.answer
 end
 

@@ -83,7 +83,7 @@ local function open_held(c, open)
   if not found[1] then return end
   sort(found, is_before)
   for i = 1, #found do page[2 * i - 1], page[2 * i] = found[i][1], found[i][2] end
-  stand(c, open, { tag = c.shelf or c.cluster, page = page, at = 1, kept = 0, is_done = true })
+  stand(c, open, { tag = c.index_tag or c.cluster, page = page, at = 1, kept = 0, is_done = true })
 end
 
 -- The queues of one lane and set: those that the call itself has put something into, and those of the
@@ -218,13 +218,13 @@ end
 
 -- What is stored of a record, what its row is behind its ids, and the change that a record like it went through
 -- in this call, or the record itself.
-local function read(order, shelf, id)
+local function read(order, index_tag, id)
   local found, held = stored(id, order[@order.payload]), ff.held[id]
   if not found[2] then return nil end
   if held then return found, nil, nil, nil, held.after end
   if not order.is_of_many then return found, nil, nil, nil, ff.decode(found[1]) end
   local rest, _, _, op_id = ff.divided(found[1])
-  local change = ff.known_change(order.changes, shelf, rest)
+  local change = ff.known_change(order.changes, index_tag, rest)
   return found, rest, op_id, change, not change and ff.decode(found[1])
 end
 
@@ -242,7 +242,7 @@ local function lease_first(c, order, id, r, rest, found, deferred)
   if type(offer) ~= 'number' or r[@flow_id] ~= '' or c.trace.ended then
     c.trace = nil
   else
-    ff.keep_trace(c, order.changes, ff.shelf_of(c, id), rest)
+    ff.keep_trace(c, order.changes, ff.index_tag_of(c, id), rest)
   end
   return offer
 end

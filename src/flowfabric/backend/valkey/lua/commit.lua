@@ -146,7 +146,7 @@ local function write_all(c, tag, request)
   local puts, log, topics = request[@commit_rows.puts], request[@commit_rows.log], request[@commit_rows.topics]
   for i = 1, #puts do WRITERS[puts[i][1]](c, tag, puts[i]) end
   if c.budgets then ff.write_budgets(c.budgets) end
-  for i = 1, #log do ff.log(c, c.shelf or tag, log[i]) end
+  for i = 1, #log do ff.log(c, c.index_tag or tag, log[i]) end
   for i = 1, #topics do ff.notify(c, topics[i]) end
 end
 

@@ -107,7 +107,7 @@ function ff.tell(c, id, event, holder, record)
   end
   local worker, instance = '', ''
   if held then worker, instance = holder[@worker_id], holder[@worker_instance_id] end
-  local log, namespace, tags = log_of(c, ff.shelf_of(c, id)), record[@namespace], record[@shown]
+  local log, namespace, tags = log_of(c, ff.index_tag_of(c, id)), record[@namespace], record[@shown]
   local group = log.group
   if log.event ~= event or group[@t.families] ~= families or group[@t.worker_id] ~= worker or group[@t.worker_instance_id] ~= instance
     or group[@t.namespace] ~= namespace or group[@t.tags] ~= tags then
@@ -126,15 +126,15 @@ function ff.tell(c, id, event, holder, record)
   end
 end
 
--- Whether the log of a shelf goes on where a change was told.
-function ff.is_told(c, shelf, change)
-  local log = c.logs[shelf]
+-- Whether the log of an index tag goes on where a change was told.
+function ff.is_told(c, index_tag, change)
+  local log = c.logs[index_tag]
   return log.event and log.group == change.group
 end
 
 -- Tell of a record what was told of one like it.
-function ff.tell_again(c, shelf, id, lease_id, attempt_id, change)
-  local log, held = c.logs[shelf], change.is_held
+function ff.tell_again(c, index_tag, id, lease_id, attempt_id, change)
+  local log, held = c.logs[index_tag], change.is_held
   tell_own(log, change.flow_id, id, held and lease_id or '', change.epoch, held and attempt_id or '', change.index)
 end
 

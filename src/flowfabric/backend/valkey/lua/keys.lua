@@ -21,9 +21,9 @@ function ff.member_of(id)
 end
 
 -- The tag of the views, counters and log that a record stands in: in a cluster that of its partition; a
--- single server keeps those of all partitions on one shelf, so that a call writes each of them once.
-function ff.shelf_of(c, id)
-  return c.shelf or ff.tag_of(id)
+-- single server keeps those of all partitions under one index tag, so that a call writes each of them once.
+function ff.index_tag_of(c, id)
+  return c.index_tag or ff.tag_of(id)
 end
 
 function ff.execution(id)

@@ -114,7 +114,7 @@ function ff.tell_flow(c, tag, flow_id, flow, event)
   for i = 1, #tags, 3 do
     if tags[i + 2] then shown[#shown + 1], shown[#shown + 2] = tags[i], tags[i + 1] end
   end
-  ff.log(c, c.shelf or tag, {
+  ff.log(c, c.index_tag or tag, {
     c.now, flow[@f.namespace], event[1], event[2], '', '', shown, event[3],
     flow_id, '', '', 0, '', $record.NO_ATTEMPT,
   })

@@ -71,7 +71,7 @@ function ff.open(args)
     micros = micros,
     began = processor_s(),
     cluster = request[@call.partition],
-    shelf = not request[@call.partition] and SHELF,
+    index_tag = not request[@call.partition] and INDEX_TAG,
     request = request[@call.request],
     args = args,
     shapes = {},

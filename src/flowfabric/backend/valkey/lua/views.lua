@@ -70,39 +70,39 @@ function ff.write_views(c)
   ff.write_all(c, changed, write_set)
 end
 
--- The sets of a shelf and of its lanes are kept between calls, because making their names takes
+-- The views of an index tag and of its lanes are kept between calls, because making their names takes
 -- longer than most of what is done with them. Beyond so many lanes and workers all are made anew.
 local MOST_KEPT = 10000
-local shelves, kept = {}, 0
+local views_of, kept = {}, 0
 
 local function sets_of(tag)
-  local found = shelves[tag]
+  local found = views_of[tag]
   if not found then
     local prefix = $key.view .. tag .. ':'
     found = { tag = tag, prefix = prefix, lanes = {}, workers = {} }
-    for i = 1, #SHELF_VIEWS do
-      found[SHELF_VIEWS[i]] = new_set(prefix .. SHELF_VIEWS[i])
+    for i = 1, #INDEX_VIEWS do
+      found[INDEX_VIEWS[i]] = new_set(prefix .. INDEX_VIEWS[i])
     end
-    shelves[tag] = found
+    views_of[tag] = found
   end
   return found
 end
 
 -- At the beginning of a call, when nobody holds any of them.
 function ff.bound_sets()
-  if kept > MOST_KEPT then shelves, kept = {}, 0 end
+  if kept > MOST_KEPT then views_of, kept = {}, 0 end
 end
 
-local function lane_of(shelf, namespace, name)
-  local lanes = shelf.lanes[namespace]
+local function lane_of(views, namespace, name)
+  local lanes = views.lanes[namespace]
   if not lanes then
     lanes = {}
-    shelf.lanes[namespace] = lanes
+    views.lanes[namespace] = lanes
   end
   local lane = lanes[name]
   if not lane then
     lane = {
-      shelf = shelf, namespace = namespace, name = name, topic = $base.LANE_TOPICS .. namespace .. ':' .. name,
+      views = views, namespace = namespace, name = name, topic = $base.LANE_TOPICS .. namespace .. ':' .. name,
       suffix = ':' .. namespace .. ':' .. name, queues = {}, resting = {}, counts = {}, serial = 0,
     }
     lanes[name] = lane
@@ -114,18 +114,18 @@ end
 local function queue_in(lane, req_set)
   local queue = lane.queues[req_set]
   if not queue then
-    queue = new_set(lane.shelf.prefix .. $view.claimable .. ':' .. req_set .. lane.suffix)
-    queue.tag, queue.namespace, queue.lane, queue.req_set = lane.shelf.tag, lane.namespace, lane.name, req_set
+    queue = new_set(lane.views.prefix .. $view.claimable .. ':' .. req_set .. lane.suffix)
+    queue.tag, queue.namespace, queue.lane, queue.req_set = lane.views.tag, lane.namespace, lane.name, req_set
     lane.queues[req_set] = queue
   end
   return queue
 end
 
-local function worker_in(shelf, instance)
-  local set = shelf.workers[instance]
+local function worker_in(views, instance)
+  local set = views.workers[instance]
   if not set then
-    set = new_set(shelf.prefix .. $view.worker .. ':' .. instance)
-    shelf.workers[instance] = set
+    set = new_set(views.prefix .. $view.worker .. ':' .. instance)
+    views.workers[instance] = set
     kept = kept + 1
   end
   return set
@@ -199,7 +199,7 @@ function ff.gather_repeated(c)
 end
 
 local function write_lane(_, _, lane)
-  local key = ff.counters(lane.shelf.tag, lane.namespace)
+  local key = ff.counters(lane.views.tag, lane.namespace)
   for bucket, by in pairs(lane.counts) do
     local field = lane.name .. ',' .. bucket
     if by ~= 0 and call('HINCRBY', key, field, by) == 0 then call('HDEL', key, field) end
@@ -216,7 +216,7 @@ local function resting_in(lane, r, bucket)
   if bucket == $state.waiting and r[@grant_until] == 0 then return nil end
   local set = lane.resting[bucket]
   if not set then
-    set = new_set(lane.shelf.prefix .. $view.by_state .. ':' .. bucket .. lane.suffix)
+    set = new_set(lane.views.prefix .. $view.by_state .. ':' .. bucket .. lane.suffix)
     lane.resting[bucket] = set
   end
   return set
@@ -305,18 +305,18 @@ function ff.write_hints(c)
   end
 end
 
-local function tag_set(c, shelf, namespace, name, value)
-  return set_of(c, shelf.prefix .. $view.tag .. ':' .. namespace .. ':' .. #name .. ':' .. name .. ':' .. value)
+local function tag_set(c, views, namespace, name, value)
+  return set_of(c, views.prefix .. $view.tag .. ':' .. namespace .. ':' .. #name .. ':' .. name .. ':' .. value)
 end
 
 -- Tags are lists of name and value in turn, or ''. A record changes its tags rarely.
-local function reindex_tags(c, shelf, id, r, old, new)
+local function reindex_tags(c, views, id, r, old, new)
   if old == new then return end
   local namespace, created_at = r[@namespace], r[@created_at]
   for i = 1, old == '' and 0 or #old, 2 do
-    remove(c, tag_set(c, shelf, namespace, old[i], old[i + 1]), id)
+    remove(c, tag_set(c, views, namespace, old[i], old[i + 1]), id)
   end
   for i = 1, new == '' and 0 or #new, 2 do
-    add(c, tag_set(c, shelf, namespace, new[i], new[i + 1]), created_at, id)
+    add(c, tag_set(c, views, namespace, new[i], new[i + 1]), created_at, id)
   end
 end

@@ -49,20 +49,20 @@ class Places:
         self.lists = edge_lists(dumped, tables)
         self.counters: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for record in self.records:
-            name = f"{self._shelf_of(record)}:{record.namespace}"
+            name = f"{self._index_tag_of(record)}:{record.namespace}"
             self.counters[name][f"{record.lane},{bucket_of(record)}"] += 1
 
-    def _shelf_of(self, record: Record) -> str:
-        (shelf,) = self._calls.shelves_of([partition_of(record.execution_id)])
-        return tag_of(partition_key(shelf))
+    def _index_tag_of(self, record: Record) -> str:
+        (partition,) = self._calls.index_partitions([partition_of(record.execution_id)])
+        return tag_of(partition_key(partition))
 
     def _expect(self, expected: Sets, record: Record) -> None:
-        own, shelf = _tag(record.execution_id), self._shelf_of(record)
+        own, index_tag = _tag(record.execution_id), self._index_tag_of(record)
         is_queued = record.state == "waiting" and is_offered(record)
         for entry in (*entries(record), *tag_entries(record, self._calls.searchable)):
             # What waits stands in its lane's queues, which are in the lane's own order.
             if entry.view != "by_state" or not is_queued:
-                tag = own if entry.view in OF_PARTITIONS else shelf
+                tag = own if entry.view in OF_PARTITIONS else index_tag
                 expected[f"{tag}:{_name(entry)}"][record.execution_id] = _score(entry)
 
     def found(self, dumped: Dump) -> dict[str, dict[str, int]]:
@@ -74,12 +74,12 @@ class Places:
         }
 
     def queues(self) -> dict[tuple[str, str, str], int]:
-        """The best rank of each queue, by lane, requirement set and shelf."""
+        """The best rank of each queue, by lane, requirement set and index tag."""
         best: dict[tuple[str, str, str], int] = {}
         for record in self.records:
             if is_offered(record):
                 lane = f"{{l:{record.namespace}:{record.lane}}}"
-                place = (lane, record.req_set, self._shelf_of(record))
+                place = (lane, record.req_set, self._index_tag_of(record))
                 best[place] = min(best.get(place, record.rank), record.rank)
         return best
 
