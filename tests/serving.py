@@ -9,9 +9,8 @@ import msgspec
 
 from flowfabric.config import ApiToken, Settings, token_digest
 from flowfabric.server import booted
-from flowfabric.server.boot import bound_socket
+from flowfabric.server.boot import bound_socket, dev
 from flowfabric.server.listener import Listener
-from flowfabric.server.settings import dev
 
 TOKEN = "test-token-0123456789"
 

@@ -1,4 +1,4 @@
-"""The composition root: settings in, a running engine out. The only module that names stores."""
+"""The composition root: builds a running engine from settings. No other module names stores."""
 
 import secrets
 from collections.abc import AsyncIterator, Callable
@@ -63,11 +63,11 @@ def _valkey(settings: Settings, clock: Clock | None) -> Backend:
     switched = {name for name in options if _is_on(store, name)}
     tls, ca_file = "tls" in switched, store.options.get("tls_ca", "")
     login = Login(store.user, store.password.reveal(), tls, ca_file)
-    anybody = Login(tls=tls, ca_file=ca_file)
-    entering = login if "sentinel_auth" in switched else anybody
-    sentinels = store.sentinels and Sentinels(store.sentinels, store.path, entering)
+    anonymous = Login(tls=tls, ca_file=ca_file)
+    sentinel_login = login if "sentinel_auth" in switched else anonymous
+    sentinels = store.sentinels and Sentinels(store.sentinels, store.path, sentinel_login)
     if sentinels and "cluster" in switched:
-        raise InvalidInput("cluster: sentinels watch a single server; use valkey+cluster://")
+        raise InvalidInput("cluster: sentinels monitor a single server; use valkey+cluster://")
     return open_valkey(
         sentinels or (store.host, store.port),
         login,
@@ -118,7 +118,7 @@ def _durability(text: str) -> Durability:
 
 
 def migrations_of(settings: Settings) -> list[str]:
-    """What opening the store would change in its layout: only files have steps of their own."""
+    """Migrations that opening the store would run; only SQLite has any."""
     store = settings.store
     return pending_steps(store.path) if store.scheme == "sqlite" else []
 
@@ -126,8 +126,8 @@ def migrations_of(settings: Settings) -> list[str]:
 async def verified(
     settings: Settings, *, repairs: bool = False, deep: bool = False
 ) -> list[Discrepancy]:
-    """What differs from what the records say. Repairing writes derived data once more, and tells
-    what is left; a deep look has SQLite check the file itself, too."""
+    """Derived data that contradicts the records. `repairs` writes it again and reports the rest;
+    `deep` makes SQLite check its file as well."""
     store = settings.store
     found = await _verify(settings)
     if found and repairs:
@@ -147,7 +147,7 @@ async def _repair(settings: Settings) -> None:
     from flowfabric.backend.valkey import ValkeyBackend
 
     if not isinstance(opened, ValkeyBackend):
-        raise InvalidInput(f"repair: {store.scheme}: nothing is kept that could be repaired")
+        raise InvalidInput(f"repair: {store.scheme}: this store has nothing to repair")
     try:
         await opened.prepare()
         await opened.repair()
@@ -166,12 +166,12 @@ async def _verify(settings: Settings) -> list[Discrepancy]:
 async def open_engine(
     settings: Settings, clock: Clock | None = None, observer: Observer = NO_OBSERVER
 ) -> Engine:
-    """Open the store, check that it is laid out as the settings say, and build the engine."""
+    """Open the store, check its partition counts against the settings, and build the engine."""
     return await engine_over(backend_of(settings, clock), settings, observer)
 
 
 async def close_engine(engine: Engine) -> None:
-    """End what is under way, then let go of the store."""
+    """End work in flight, then close the store."""
     await engine.close()
     await engine.deps.store.backend.close()
 
@@ -179,7 +179,7 @@ async def close_engine(engine: Engine) -> None:
 async def engine_over(
     backend: Backend, settings: Settings, observer: Observer = NO_OBSERVER
 ) -> Engine:
-    """The engine over a store that is not open yet; the observer sees the store's errors."""
+    """The engine over a store that is not open yet; the observer gets the store's errors."""
     backend = observed(backend, observer)
     try:
         await backend.prepare()
@@ -212,13 +212,13 @@ def _counted(engine: Engine) -> CounterTotals:
 
 
 def _generated(store: StoreUrl) -> Secret:
-    """A signing secret for a store that is one's own; on a shared one somebody must choose it."""
+    """A signing secret for an embedded store; for a shared store it must be configured."""
     is_own = store.scheme in ("memory", "sqlite")
     return Secret(secrets.token_hex(32) if is_own else "")
 
 
 async def agree_on_partitions(backend: Backend, counts: PartitionCounts) -> None:
-    """Publish the partition counts on first use; later they must be the same."""
+    """Store the partition counts on first use; later ones must be equal."""
     configured = {f"num_{name}_partitions": getattr(counts, name) for name in _FAMILIES}
     put = ConfigPut("partitions", 0, msgspec.json.encode(configured))
     (answer,) = await backend.config_put([put])
@@ -229,12 +229,12 @@ async def agree_on_partitions(backend: Backend, counts: PartitionCounts) -> None
         found = stored.get(name, 0)
         if found != wanted:
             raise PartitionMismatch(
-                f"{name}: stored={found}, config={wanted}; the counts of a store never change"
+                f"{name}: stored={found}, config={wanted}; the counts of a store cannot change"
             )
 
 
 async def counts_of(backend: Backend) -> PartitionCounts | None:
-    """The partition counts of a store; None when nobody published any that can be read."""
+    """The partition counts of a store; None when there are none that can be read."""
     (found,) = await backend.config_get(["partitions"])
     stored = _stored_counts(found.body) if found else {}
     try:
@@ -244,7 +244,7 @@ async def counts_of(backend: Backend) -> PartitionCounts | None:
 
 
 def _stored_counts(body: bytes) -> dict[str, int]:
-    """What is stored; a count that is missing or cannot be read is no count."""
+    """The stored counts; empty when they cannot be read."""
     try:
         found = msgspec.json.decode(body)
     except msgspec.DecodeError:

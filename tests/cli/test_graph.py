@@ -1,15 +1,15 @@
 """A flow as text."""
 
-from flowfabric.cli.graph import Drawn, depths, lines
+from flowfabric.cli.flows import DrawnMember, depths, lines
 
 
 def test_members_stand_by_their_longest_way() -> None:
     members = [
-        Drawn("d", "join", "waiting", ("b", "c")),
-        Drawn("a", "start", "completed"),
-        Drawn("c", "short", "failed", ("a",)),
-        Drawn("b", "long", "active", ("x",)),
-        Drawn("x", "middle", "completed", ("a",)),
+        DrawnMember("d", "join", "waiting", ("b", "c")),
+        DrawnMember("a", "start", "completed"),
+        DrawnMember("c", "short", "failed", ("a",)),
+        DrawnMember("b", "long", "active", ("x",)),
+        DrawnMember("x", "middle", "completed", ("a",)),
     ]
     assert depths(members) == {"a": 0, "c": 1, "x": 1, "b": 2, "d": 3}
     assert [line.plain for line in lines(members)] == [
@@ -22,4 +22,7 @@ def test_members_stand_by_their_longest_way() -> None:
 
 
 def test_sources_that_are_not_shown_are_dots() -> None:
-    assert lines([Drawn("a", "last", "waiting", ("gone",))])[0].plain == "○ last  waiting  after …"
+    assert (
+        lines([DrawnMember("a", "last", "waiting", ("gone",))])[0].plain
+        == "○ last  waiting  after …"
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flowfabric.cli.reloading import newest
+from flowfabric.cli.development import newest
 from tests.cli.conftest import Shell
 
 APP = """

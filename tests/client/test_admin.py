@@ -42,15 +42,16 @@ from flowfabric.operations.attempts import (
     UsageReport,
 )
 from flowfabric.operations.events import CompletionEvent, EventQuery
+from flowfabric.operations.execution_queries import Search
 from flowfabric.operations.executions import (
     AlreadySatisfied,
     ExecutionCreated,
     Reclaim,
     ReclaimGranted,
     Revoked,
-    Search,
     Submission,
 )
+from flowfabric.operations.flow_queries import FlowSearch
 from flowfabric.operations.nouns import DECLARED
 from flowfabric.operations.schedules import Backfill, NewSchedule
 from flowfabric.operations.signals import Approval, NewSignal
@@ -68,7 +69,7 @@ from flowfabric.operations.workers import (
     Renewal,
     Renewed,
 )
-from flowfabric.server.router import Router
+from flowfabric.server.route import Router
 from flowfabric.server.routes import ROUTES
 from flowfabric.worker.calls import fence_of, finish_of, suspend_of
 from flowfabric.worker.session import append
@@ -271,7 +272,7 @@ async def _flows(world: World) -> None:
     own, ids = told.flow_id, told.executions
     assert (await admin.describe_flow(own)).total_members == 3
     assert (await admin.set_flow_tags(own, {"app.team": "red"})).count == 1
-    found = await admin.search_flows(flows.FlowSearch(tag=("app.team=red",)))
+    found = await admin.search_flows(FlowSearch(tag=("app.team=red",)))
     assert [one.flow_id for one in found.items] == [own]
     partition = int(ids["a"][4 : ids["a"].index("}")])
     assert own in [one.flow_id for one in (await admin.list_flows(partition)).items]

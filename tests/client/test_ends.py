@@ -6,7 +6,7 @@ from flowfabric import FlowFabric
 from flowfabric.client.rest import Rest
 from flowfabric.client.waiting import Ends
 from flowfabric.core.tokens import Secret
-from flowfabric.operations.ends import ATTEMPT_HEADER, ENCODING_HEADER
+from flowfabric.operations.execution_queries import ATTEMPT_HEADER, ENCODING_HEADER
 from tests.client.scripted import answer, refusal, saying
 from tests.serving import TOKEN, serving
 

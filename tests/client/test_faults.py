@@ -12,7 +12,7 @@ from flowfabric.errors import (
     StoreTimeout,
     TimedOut,
 )
-from flowfabric.operations.errors import error_body, error_of
+from flowfabric.operations.answers import error_body, error_of
 
 SAID_OTHERWISE = {"bug", "invalid_json", "payload_too_large"}
 

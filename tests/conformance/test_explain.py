@@ -6,8 +6,8 @@ from flowfabric.core.conditions import signal_set
 from flowfabric.engine import engine_on
 from flowfabric.errors import Corruption, ExecutionNotFound, InvalidInput
 from flowfabric.operations.attempts import SuspendOrder
-from flowfabric.operations.executions import Executions, GrantOrder
-from flowfabric.operations.explanations import Blocker, Explanation
+from flowfabric.operations.execution_queries import Blocker, ExecutionQueries, Explanation
+from flowfabric.operations.executions import GrantOrder
 from flowfabric.operations.workers import ClaimOrder, Registration
 from tests.conformance.driver import (
     LEASE_MS,
@@ -109,7 +109,7 @@ async def test_a_paused_lane(driver: Driver) -> None:
     assert await only(driver, own) == Blocker("lane_state", "lane default is paused")
 
 
-@proves(Executions.explain)
+@proves(ExecutionQueries.explain)
 async def test_all_reasons_come_together(driver: Driver) -> None:
     engine = driver.engine
     budget_id = await new_budget(engine, {"t": 1})

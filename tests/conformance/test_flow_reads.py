@@ -10,8 +10,8 @@ from flowfabric.core.cursors import write_cursor
 from flowfabric.core.edge_policies import EdgePolicy
 from flowfabric.core.states import PUBLIC_STATES
 from flowfabric.errors import Corruption, ExecutionNotFound, FlowNotFound, InvalidInput
-from flowfabric.operations.executions import Executions
-from flowfabric.operations.flows import EdgeGroup, Flows, FlowSummary, Member
+from flowfabric.operations.execution_queries import ExecutionQueries
+from flowfabric.operations.flow_queries import EdgeGroup, FlowQueries, FlowSummary, Member
 from tests.conformance.driver import Driver, refused, stranger, unfenced
 from tests.conformance.editing import LATER, new_flow
 from tests.conformance.graphs import Arrow, FlowUnderTest, Graph, chain
@@ -24,7 +24,7 @@ QUORUM = {"policy": "quorum", "k": 2, "on_satisfied": "let_run"}
 # ---- describe
 
 
-@proves(Flows.describe_flow)
+@proves(FlowQueries.describe_flow)
 async def test_a_flow_describes_itself_and_its_groups(driver: Driver) -> None:
     graph = Graph(
         arrows=[("a", "c"), ("b", "c"), ("x", "c"), ("c", "d")],
@@ -108,7 +108,7 @@ async def in_one_partition(driver: Driver, total: int) -> list[str]:
     return sorted(found, key=lambda own: UUID(own).bytes)
 
 
-@proves(Flows.list_flows)
+@proves(FlowQueries.list_flows)
 async def test_flows_of_a_partition_are_listed_by_id_page_by_page(driver: Driver) -> None:
     flows = await in_one_partition(driver, 5)
     await driver.engine.flows.create_flow(_elsewhere(driver))
@@ -166,7 +166,7 @@ async def test_a_bad_partition_is_refused(driver: Driver, partition: Any) -> Non
 # ---- members
 
 
-@proves(Flows.list_members)
+@proves(FlowQueries.list_members)
 async def test_members_are_listed_by_creation_with_their_public_state(driver: Driver) -> None:
     flow = await new_flow(driver.engine)
     names = ["first", "second", "third", "fourth", "fifth"]
@@ -241,7 +241,7 @@ def pairs(flow: FlowUnderTest, edges: Any) -> list[tuple[str, str]]:
     return [(names[one.upstream_execution_id], names[one.downstream_execution_id]) for one in edges]
 
 
-@proves(Flows.list_edges)
+@proves(FlowQueries.list_edges)
 async def test_edges_are_listed_by_end_or_all_together(driver: Driver) -> None:
     arrows = [Arrow("a", "b", "report"), Arrow("a", "c"), Arrow("b", "d"), Arrow("c", "d")]
     flow = await driver.graph(Graph(arrows=arrows))
@@ -321,7 +321,7 @@ async def test_an_edge_that_contradicts_its_place_is_corrupt(driver: Driver) -> 
 # ---- upstreams
 
 
-@proves(Executions.upstreams)
+@proves(ExecutionQueries.upstreams)
 async def test_upstreams_tell_who_feeds_a_member_and_how_each_ended(driver: Driver) -> None:
     arrows = [Arrow("a", "d", "left"), Arrow("b", "d"), Arrow("c", "d", "input"), Arrow("x", "d")]
     groups = {"d": {"policy": "quorum", "k": 4, "on_satisfied": "let_run"}}

@@ -7,7 +7,7 @@ import pytest
 
 from flowfabric.engine import flow_search
 from flowfabric.errors import Forbidden, InvalidInput
-from flowfabric.operations.flows import FlowOrder, Flows, FlowSearch
+from flowfabric.operations.flow_queries import FlowOrder, FlowQueries, FlowSearch
 from tests.conformance.driver import Driver, refused
 from tests.proofs import proves
 
@@ -43,7 +43,7 @@ async def found(
             return ids
 
 
-@proves(Flows.search_flows)
+@proves(FlowQueries.search_flows)
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 50])
 async def test_flows_come_by_age_in_pages(driver: Driver, limit: int) -> None:
     made = await make(driver, 7)

@@ -17,13 +17,12 @@ from flowfabric.errors import (
     InvalidTagKey,
     PartitionMismatch,
 )
-from flowfabric.operations.executions import Submission
+from flowfabric.operations.executions import Submission, TagsUpdated
 from flowfabric.operations.flows import (
     AlreadyMember,
     FlowCreated,
     FlowExists,
     Flows,
-    FlowTagsUpdated,
     MemberAdded,
 )
 from tests.conformance.driver import Driver, elsewhere, refused, unfenced
@@ -274,7 +273,7 @@ async def test_tags_are_written_over_and_read_back(driver: Driver) -> None:
     flows = driver.engine.flows
     flow = await new_flow(driver.engine)
     updated = await flows.set_flow_tags(flow.flow_id, {"app.team": "red", "app.n": ""})
-    assert updated == FlowTagsUpdated(2)
+    assert updated == TagsUpdated(2)
     assert await flows.set_flow_tag(flow.flow_id, "app.team", "blue") == 1
     assert await flows.get_flow_tag(flow.flow_id, "app.team") == "blue"
     assert await flows.get_flow_tag(flow.flow_id, "app.n") == ""

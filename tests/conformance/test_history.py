@@ -7,7 +7,8 @@ from flowfabric.core.events import HistoryEntry
 from flowfabric.core.rules.operators import ReplayRequest
 from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.engine.leases import Revocation
-from flowfabric.operations.executions import Executions, GrantOrder
+from flowfabric.operations.execution_queries import ExecutionQueries
+from flowfabric.operations.executions import GrantOrder
 from flowfabric.operations.workers import Grant, GrantClaim
 from tests.conformance.driver import PERMANENT, RETRIES, TRANSIENT, Driver, fenced, unfenced
 from tests.conformance.graphs import Graph, Member, chain
@@ -313,7 +314,7 @@ async def test_a_repeated_call_is_told_once(driver: Driver) -> None:
     assert len(await history(driver, held.execution_id)) == 2
 
 
-@proves(Executions.history)
+@proves(ExecutionQueries.history)
 async def test_the_log_tells_the_same_with_who_and_where(driver: Driver) -> None:
     await driver.submit(tags={"app.team": "red", "unsearched": "x"})
     first = (await driver.claim(lease_ms=1_000)).proof

@@ -19,7 +19,7 @@ from flowfabric.errors import (
     StaleLease,
 )
 from flowfabric.operations.attempts import Kept
-from flowfabric.operations.executions import Executions
+from flowfabric.operations.execution_queries import ExecutionQueries
 from tests.conformance.driver import (
     FINAL,
     NOWHERE,
@@ -104,7 +104,7 @@ async def test_a_replay_begins_with_an_empty_journal(driver: Driver) -> None:
     assert await journals.append(again.proof, [other]) == [Kept(True)]
 
 
-@proves(Executions.journal)
+@proves(ExecutionQueries.journal)
 async def test_reading_in_pages(driver: Driver) -> None:
     held = (await driver.started()).proof
     journals = driver.engine.journals

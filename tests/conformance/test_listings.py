@@ -12,7 +12,7 @@ from flowfabric.core.plan import Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.views import LAST
 from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import InvalidInput
-from flowfabric.operations.executions import Executions
+from flowfabric.operations.execution_queries import ExecutionQueries
 from flowfabric.operations.lanes import Lanes
 from tests.conformance.driver import FINAL, LEASE_MS, Driver, refused
 from tests.conformance.graphs import chain
@@ -27,7 +27,7 @@ async def lane(driver: Driver, state: str, **fields: Any) -> list[str]:
 # ---- partitions
 
 
-@proves(Executions.list_executions)
+@proves(ExecutionQueries.list_executions)
 async def test_a_partition_lists_its_ids_in_byte_order(driver: Driver) -> None:
     ids = [await driver.submit(execution_id=compose(9, str(uuid4()))) for _ in range(7)]
     await driver.submit(execution_id=compose(10, str(uuid4())))
@@ -67,7 +67,7 @@ async def test_a_cursor_need_not_exist_any_more(driver: Driver) -> None:
 # ---- views of a lane
 
 
-@proves(Executions.list_lane)
+@proves(ExecutionQueries.list_lane)
 @pytest.mark.parametrize(
     ("situation", "name"),
     [
@@ -309,7 +309,7 @@ async def test_lost_executions_are_found_without_looking_through_those_that_wait
 # ---- counts, queues, search
 
 
-@proves(Executions.count)
+@proves(ExecutionQueries.count)
 async def test_counts_are_by_public_state(driver: Driver) -> None:
     for situation in ("active", "lease_revoked", "completed", "failed", "delayed", "blocked"):
         await driver.reach(situation)
@@ -336,7 +336,7 @@ async def test_queues_show_what_waits_for_whom(driver: Driver) -> None:
     }
 
 
-@proves(Executions.search)
+@proves(ExecutionQueries.search)
 async def test_a_search_walks_across_partitions_newest_first(driver: Driver) -> None:
     ids = []
     for partition in (3, 200, 7, 7):

@@ -12,8 +12,8 @@ from flowfabric.core.conditions import Count, composite
 from flowfabric.core.journal import JournalEntry
 from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.events import EventQuery
-from flowfabric.operations.executions import Search
-from flowfabric.operations.flows import FlowSearch
+from flowfabric.operations.execution_queries import Search
+from flowfabric.operations.flow_queries import FlowSearch
 from flowfabric.operations.schedules import NewSchedule
 from flowfabric.operations.types import Page
 from flowfabric.operations.workers import Registration

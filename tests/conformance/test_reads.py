@@ -4,7 +4,7 @@ import pytest
 
 from flowfabric.core.states import public_state
 from flowfabric.errors import ExecutionNotFound, InvalidInput
-from flowfabric.operations.executions import ExecutionContext, Executions, Search
+from flowfabric.operations.execution_queries import ExecutionContext, ExecutionQueries, Search
 from tests.conformance.driver import (
     EVERYWHERE,
     HELD,
@@ -90,7 +90,7 @@ async def test_info_tells_what_was_submitted(driver: Driver) -> None:
     assert info.tags == {"app.a": "1"}
 
 
-@proves(Executions.describe_execution)
+@proves(ExecutionQueries.describe_execution)
 async def test_a_lease_is_described_as_it_stands(driver: Driver) -> None:
     claimed = await driver.started()
     driver.clock.advance(1_000)
@@ -143,7 +143,7 @@ async def test_context_is_what_a_handler_needs(driver: Driver) -> None:
     assert await reads.read_execution_context(bare) == ExecutionContext(b"", "", {})
 
 
-@proves(Executions.attempts)
+@proves(ExecutionQueries.attempts)
 async def test_attempts_are_counted_and_kept(driver: Driver) -> None:
     reads = driver.engine.reads
     first = await driver.started(policy=RETRIES)

@@ -35,7 +35,7 @@ from flowfabric.errors import (
     TokenExpired,
     WaitpointClosed,
 )
-from flowfabric.operations.executions import Executions, ResumeSignals
+from flowfabric.operations.execution_queries import ExecutionQueries, ResumeSignals
 from flowfabric.operations.signals import Signals
 from flowfabric.operations.workers import Resumption
 from tests.conformance.driver import FINAL, NOWHERE, Driver, refused, stranger, unfenced
@@ -96,7 +96,7 @@ async def resume_signals(driver: Driver, execution_id: str, index: int = 0) -> R
     return await driver.engine.signals.resume_signals(execution_id, index)
 
 
-@proves(Executions.resume_signals)
+@proves(ExecutionQueries.resume_signals)
 @pytest.mark.parametrize("payload", [EVERY_BYTE, b"", None, b"\xff\xfe", b"x" * 65_536])
 async def test_the_resumed_attempt_reads_the_signal_as_it_was_sent(
     driver: Driver, payload: bytes | None

@@ -14,7 +14,8 @@ from flowfabric.engine import waits as waits_module
 from flowfabric.engine.waits import WITH_RESULT
 from flowfabric.errors import ExecutionNotFound, InvalidInput
 from flowfabric.operations.events import CompletionEvent, EventQuery
-from flowfabric.operations.executions import Executions, Submission
+from flowfabric.operations.execution_queries import ExecutionQueries
+from flowfabric.operations.executions import Submission
 from flowfabric.operations.streams import Streams, Tail
 from flowfabric.operations.workers import ClaimOrder
 from tests.conformance.driver import Driver
@@ -34,7 +35,7 @@ def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events_module, "SAFETY_NET_S", 600.0)
 
 
-@proves(Executions.state)
+@proves(ExecutionQueries.state)
 async def test_a_wait_ends_with_the_execution(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,8 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from flowfabric import FlowFabric
 from flowfabric.errors import ConfigError
-from flowfabric.telemetry.exposing import metrics_app, serving_metrics
-from flowfabric.telemetry.metrics import Metrics
+from flowfabric.telemetry.metrics import Metrics, metrics_app, serving_metrics
 from tests.sdk.backends import SETTINGS
 from tests.serving import TOKEN, serving
 

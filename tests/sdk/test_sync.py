@@ -12,7 +12,7 @@ from flowfabric import ConfigError, ExecutionFailed, FlowFabric, Run
 from flowfabric.errors import FlowFabricError
 from flowfabric.fabric.admin import Admin, SyncAdmin
 from flowfabric.fabric.sync import SyncFabric, SyncRun
-from flowfabric.operations.executions import ExecutionInfo
+from flowfabric.operations.execution_queries import ExecutionInfo
 from tests.sdk.backends import SETTINGS
 from tests.serving import TOKEN, Server, tokened
 

@@ -12,8 +12,7 @@ import msgspec
 
 from flowfabric.errors import InvalidParameter
 from flowfabric.server.openapi import faults_of
-from flowfabric.server.route import Route
-from flowfabric.server.router import Router
+from flowfabric.server.route import Route, Router
 from flowfabric.server.routes import ROUTES
 
 # The name of a route, the status, and the kind of an error or "".

@@ -11,14 +11,13 @@ import pytest
 
 from flowfabric.operations.declaration import ANY
 from flowfabric.server import Http, booted
-from flowfabric.server.boot import bound_socket
+from flowfabric.server.boot import bound_socket, dev
 from flowfabric.server.call import Call
 from flowfabric.server.connection import WRITE_BUFFER_BYTES
 from flowfabric.server.listener import Listener
 from flowfabric.server.replies import EventStream, Reply, ok
 from flowfabric.server.route import Routes
 from flowfabric.server.routes import ROUTES
-from flowfabric.server.settings import dev
 
 KEEP_ALIVE_S = 1
 LARGE = 16 * WRITE_BUFFER_BYTES

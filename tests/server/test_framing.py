@@ -13,9 +13,9 @@ import pytest
 
 from flowfabric.config import Settings
 from flowfabric.server import booted
+from flowfabric.server.boot import dev
 from flowfabric.server.connection import MAX_PIPELINED
-from flowfabric.server.parsing import MAX_HEAD_BYTES, MAX_HEADERS
-from flowfabric.server.settings import dev
+from flowfabric.server.parser import MAX_HEAD_BYTES, MAX_HEADERS
 from tests.server.listening import Listening, converse, listening, statuses
 from tests.serving import TOKEN, tokened
 

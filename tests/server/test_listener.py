@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from flowfabric.server.connection import MAX_DISCARDED_BYTES, WRITE_BUFFER_BYTES, Application
+from flowfabric.server.decoding import Receive
 from flowfabric.server.http import Scope, Send
-from flowfabric.server.reading import Receive
 from tests.server.listening import (
     LOOPS,
     Listening,

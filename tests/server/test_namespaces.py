@@ -15,7 +15,7 @@ from tests.server.tokens import bearer, token
 
 ALPHA = bearer("alpha")
 ABSENT = f"{{fp:7}}:{UUID}"
-OF_ONE = [route for route in ROUTES if "execution_id" in route.parameters]
+OF_ONE = [route for route in ROUTES if "execution_id" in route.readers]
 # Enough of a body for each to get past decoding.
 BODIES: dict[str, Any] = {
     "cancel": {"reason": "x"},

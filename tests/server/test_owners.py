@@ -12,8 +12,7 @@ from flowfabric.client.operations import request_of
 from flowfabric.core.tokens import WaitpointToken, token_to_text
 from flowfabric.operations.declaration import Operation
 from flowfabric.operations.nouns import DECLARED
-from flowfabric.operations.owners import STORE
-from flowfabric.operations.types import UUID_PATTERN, Owned
+from flowfabric.operations.types import STORE, UUID_PATTERN, Owned
 from tests.server.conftest import Serve
 from tests.server.driving import Served
 from tests.server.samples import UUID

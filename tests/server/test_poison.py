@@ -87,7 +87,7 @@ async def test_no_text_in_an_address_breaks_the_server(
     plain = path_of(route).partition("?")[0]
     paths = [
         plain.replace(quote(path_value(name), safe=""), trick, 1)
-        for name in route.parameters
+        for name in route.readers
         for trick in TRICKS
     ]
     fields = msgspec.structs.fields(route.query) if route.query is not None else ()

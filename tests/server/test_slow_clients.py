@@ -14,9 +14,9 @@ from flowfabric.server.connection import (
     STALLED_S,
     Connection,
 )
+from flowfabric.server.decoding import Receive
 from flowfabric.server.http import Scope, Send
 from flowfabric.server.listener import IDLE_S, Listener
-from flowfabric.server.reading import Receive
 
 ASK = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n"

@@ -8,7 +8,7 @@ import pytest
 from flowfabric.operations.declaration import ADMIN, ANY
 from flowfabric.server import Http
 from flowfabric.server.call import Call
-from flowfabric.server.reading import ClientDisconnected
+from flowfabric.server.decoding import ClientDisconnected
 from flowfabric.server.replies import Reply, ok
 from flowfabric.server.route import Routes
 from tests.server.conftest import Serve

@@ -7,7 +7,7 @@ import pytest
 from flowfabric.config import Address, Settings, StoreUrl, settings_from, token_digest
 from flowfabric.core.scopes import SCOPES
 from flowfabric.errors import InvalidInput
-from flowfabric.server.settings import dev
+from flowfabric.server.boot import dev
 
 DIGEST = "ab" * 32
 
@@ -102,7 +102,7 @@ def test_single_variables_name_a_store(given: dict[str, str], expected: StoreUrl
 )
 def test_a_url_and_variables_that_differ_are_refused(other: dict[str, str]) -> None:
     (problem,) = problems_of({"FF_URL": "valkey://here:7000", **other})
-    assert problem == "invalid value for FF_URL: other variables name another store"
+    assert problem == "invalid value for FF_URL: other variables describe another store"
 
 
 def test_what_is_said_of_a_store_that_is_not_chosen_is_read_and_left_alone() -> None:
@@ -139,7 +139,7 @@ def test_sentinels_are_several_and_know_a_primary_by_name() -> None:
     store = settings_from({"FF_URL": url}).store
     assert (store.path, store.user, store.password.reveal()) == ("orders", "user", "secret")
     assert store.sentinels == (("a", 26379), ("b", 7), ("::1", 8))
-    assert store.where == "valkey orders by sentinels a:26379,b:7,::1:8 tls"
+    assert store.where == "valkey orders via sentinels a:26379,b:7,::1:8 tls"
 
 
 @pytest.mark.parametrize("end", ["", "/", "/a/b"])

@@ -23,7 +23,7 @@ FOREIGN = {"le", "instance", "class"}
 def known() -> dict[str, set[str]]:
     """Every name a query may use, and the labels behind it."""
     metrics = Metrics()
-    names = {f"{one.name}_total": set(one._labelnames) for one in metrics._sums.collect()}
+    names = {f"{one.name}_total": set(one._labelnames) for one in metrics._callbacks.collect()}
     for metric in metrics.registry._collector_to_names:
         if not isinstance(metric, MetricWrapperBase):
             continue

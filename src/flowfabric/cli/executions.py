@@ -1,4 +1,4 @@
-"""Executions: submit, look, act."""
+"""Executions: submit, read, change."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +18,8 @@ from flowfabric.cli.target import (
     run_command,
 )
 from flowfabric.fabric.admin import Admin
-from flowfabric.operations.executions import Attempts, ExecutionInfo, Search, Submission, Submitted
+from flowfabric.operations.execution_queries import Attempts, ExecutionInfo, Search
+from flowfabric.operations.executions import Submission, Submitted
 
 app = typer.Typer()
 

@@ -1,17 +1,19 @@
 """Flows: draw, cancel, replay."""
 
 from collections import Counter
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
 
+import msgspec
 import typer
+from rich.text import Text
 
 from flowfabric.cli import show
 from flowfabric.cli.executions import Reason
-from flowfabric.cli.graph import Drawn, lines
 from flowfabric.cli.target import DEFAULT_URL, Json, Url, ask
 from flowfabric.fabric.admin import Admin, edges_of
-from flowfabric.operations.executions import FoundExecution, Search
-from flowfabric.operations.flows import FlowSnapshot
+from flowfabric.operations.execution_queries import FoundExecution, Search
+from flowfabric.operations.flow_queries import FlowSnapshot
 
 app = typer.Typer()
 
@@ -55,7 +57,7 @@ def flow(
         show.console.print(f"… and {found.total_members - len(members)} more", style="bright_black")
 
 
-async def _picture(admin: Admin, flow_id: str) -> tuple[FlowSnapshot, list[Drawn]]:
+async def _picture(admin: Admin, flow_id: str) -> tuple[FlowSnapshot, list["DrawnMember"]]:
     found = await admin.describe_flow(flow_id)
     query = Search(
         flow_id=flow_id, namespace=found.namespace, order="created_asc", limit=MOST_DRAWN
@@ -64,7 +66,7 @@ async def _picture(admin: Admin, flow_id: str) -> tuple[FlowSnapshot, list[Drawn
     after = await _sources(admin, flow_id)
     many = Counter(one.execution_kind for one in members)
     return found, [
-        Drawn(
+        DrawnMember(
             one.execution_id,
             _name(one, many),
             one.public_state,
@@ -86,3 +88,60 @@ async def _sources(admin: Admin, flow_id: str) -> dict[str, list[str]]:
     async for edge in edges_of(admin, flow_id):
         found.setdefault(edge.downstream_execution_id, []).append(edge.upstream_execution_id)
     return found
+
+
+# ---- drawing
+
+MARKS: Final = {
+    "completed": "●",
+    "active": "◐",
+    "suspended": "◍",
+    "failed": "✗",
+    "expired": "✗",
+    "cancelled": "⊘",
+    "skipped": "⊘",
+}
+
+
+class DrawnMember(msgspec.Struct, frozen=True):
+    execution_id: str
+    name: str
+    state: str
+    after: tuple[str, ...] = ()
+
+
+def depths(members: Sequence[DrawnMember]) -> Mapping[str, int]:
+    """How many members lie before each on its longest way; a graph has no cycles."""
+    known = {one.execution_id: one for one in members}
+    found: dict[str, int] = {}
+    open_ = list(reversed(members))
+    while open_:
+        one = open_[-1]
+        sources = [known[source] for source in one.after if source in known]
+        missing = [source for source in sources if source.execution_id not in found]
+        if missing and one.execution_id not in found:
+            open_ += missing
+            continue
+        open_.pop()
+        before = (found[source.execution_id] + 1 for source in sources)
+        found[one.execution_id] = max(before, default=0)
+    return found
+
+
+def lines(members: Sequence[DrawnMember]) -> list[Text]:
+    depth = depths(members)
+    names = {one.execution_id: one.name for one in members}
+    ordered = sorted(members, key=lambda one: (depth[one.execution_id], one.name))
+    return [_line(one, depth[one.execution_id], names) for one in ordered]
+
+
+def _line(one: DrawnMember, depth: int, names: Mapping[str, str]) -> Text:
+    colour = show.COLOURS.get(one.state, "")
+    line = Text("  " * depth)
+    line.append(MARKS.get(one.state, "○") + " ", style=colour)
+    line.append(one.name, style="bold")
+    line.append(f"  {one.state}", style=colour)
+    if one.after:
+        after = ", ".join(names.get(source, "…") for source in one.after)
+        line.append(f"  after {after}", style="bright_black")
+    return line

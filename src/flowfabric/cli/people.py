@@ -12,7 +12,7 @@ from flowfabric.cli.target import DEFAULT_URL, Json, Namespace, Url, ask, fail
 from flowfabric.core.rules.signals import Accepted
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.fabric.admin import Admin
-from flowfabric.operations.executions import Search
+from flowfabric.operations.execution_queries import Search
 from flowfabric.operations.signals import Approval, NewSignal
 
 app = typer.Typer()
@@ -26,9 +26,9 @@ def approve(
     waitpoint_id: Annotated[
         str | None, typer.Argument(help="Needed only when several are open.")
     ] = None,
-    reject: Annotated[bool, typer.Option("--reject", help="Say no.")] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="Reject.")] = False,
     name: Annotated[str, typer.Option("--as", help="Whose decision it is.")] = "",
-    comment: Annotated[str, typer.Option("--comment", "-c", help="A word for the record.")] = "",
+    comment: Annotated[str, typer.Option("--comment", "-c", help="A comment, which is kept.")] = "",
     namespace: Namespace = "default",
     url: Url = DEFAULT_URL,
     json: Json = False,

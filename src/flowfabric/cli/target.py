@@ -1,4 +1,4 @@
-"""What a command talks to, and how its errors end."""
+"""The server or store of a command, and the exit codes of its errors."""
 
 import asyncio
 import sys
@@ -16,9 +16,11 @@ from flowfabric.config import (
     settings_for,
     settings_from,
 )
+from flowfabric.core.tokens import Secret
 from flowfabric.errors import ConfigError, FlowFabricError, HttpError, Unreachable, UnsupportedStore
 from flowfabric.fabric.admin import Admin
 from flowfabric.fabric.runs import Run
+from flowfabric.fabric.submitter import Submitter
 
 T = TypeVar("T")
 
@@ -62,14 +64,8 @@ async def connected(url: str) -> AsyncIterator[Place]:
     Only the code that the address needs is loaded."""
     settings = settings_for(url, own_settings())
     if settings.store.scheme in SERVER_SCHEMES:
-        try:
-            from flowfabric.cli.remote import server_at
-        except ModuleNotFoundError as fault:
-            raise ConfigError(
-                f"url: a server is reached with the package {fault.name}: install flowfabric[http]"
-            ) from None
-        async with server_at(settings.store.path, settings.api_token) as remote:
-            yield remote
+        async with _server_at(settings.store.path, settings.api_token) as server:
+            yield server
         return
     from flowfabric.fabric.app import FlowFabric
 
@@ -77,13 +73,44 @@ async def connected(url: str) -> AsyncIterator[Place]:
         yield fabric
 
 
+@asynccontextmanager
+async def _server_at(url: str, token: Secret) -> AsyncIterator["Server"]:
+    try:
+        from flowfabric.client.operations import http_transport
+        from flowfabric.client.rest import Rest
+        from flowfabric.client.waiting import Ends, HttpWaiter
+    except ModuleNotFoundError as fault:
+        raise ConfigError(
+            f"url: a server is reached with the package {fault.name}: install flowfabric[http]"
+        ) from None
+    rest = Rest(url, token)
+    try:
+        yield Server(Submitter(http_transport(rest), HttpWaiter(rest, Ends(rest))))
+    finally:
+        await rest.close()
+
+
+class Server:
+    """A server, as far as commands need one: nothing of an engine is loaded for it."""
+
+    def __init__(self, submitter: Submitter) -> None:
+        self._submitter = submitter
+        self.admin = Admin(submitter.transport, self._port)
+
+    async def _port(self) -> Submitter:
+        return self._submitter
+
+    def run(self, execution_id: str) -> Run[Any]:
+        return Run(execution_id, self._port)
+
+
 def own_settings() -> Settings:
-    """Somebody sits and waits, so a store that is away is soon given up."""
+    """A person waits, so a store that cannot be reached is given up soon."""
     return msgspec.structs.replace(settings_from(), boot_timeout_s=BOOT_TIMEOUT_S)
 
 
 def display_url(url: str) -> str:
-    """An address for people: whoever reads along learns no password from it."""
+    """An address for people, without its password."""
     try:
         return parse_store_url(url).where
     except FlowFabricError:

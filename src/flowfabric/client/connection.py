@@ -25,7 +25,7 @@ from flowfabric.errors import (
     Unreachable,
 )
 from flowfabric.operations.declaration import Call, Operation, Transport
-from flowfabric.operations.ends import Ended
+from flowfabric.operations.execution_queries import Ended
 from flowfabric.operations.nouns import Calls
 from flowfabric.operations.workers import Claim
 

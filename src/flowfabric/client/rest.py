@@ -12,8 +12,7 @@ from flowfabric.client.addresses import base_of, checked_token
 from flowfabric.core.backoff import Backoff
 from flowfabric.core.tokens import Secret
 from flowfabric.errors import ApiError, FlowFabricError, HttpError, TryLater, Unreachable
-from flowfabric.operations.answers import encode
-from flowfabric.operations.errors import ErrorBody, error_of
+from flowfabric.operations.answers import ErrorBody, encode, error_of
 from flowfabric.telemetry.traces import TRACEPARENT, Traces
 
 # Above what the server allows itself, so that its own answer is seen.
@@ -86,7 +85,7 @@ class Rest:
             trust_env=False,
         )
         self._traces = Traces()
-        # A server that has answered once is likely to come back; an address that never has is not.
+        # Waits outlast a failure only if the server has answered before: its address is right then.
         self.has_answered = False
 
     def __repr__(self) -> str:
@@ -197,7 +196,7 @@ def _retry_after(response: httpx.Response) -> float:
 
 
 _LIMITS: Final = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-# So many requests are in flight in one pool before another pool is opened.
+# Requests in flight in one pool before another pool is opened.
 _MOST_IN_POOL: Final = 8
 
 

@@ -21,9 +21,15 @@ from flowfabric.errors import (
     StreamDisconnected,
     Unavailable,
 )
-from flowfabric.operations.ends import ATTEMPT_HEADER, ENCODING_HEADER, ENDS, Ended
 from flowfabric.operations.events import Cursor, Event, EventQuery, EventScope
-from flowfabric.operations.executions import ExecutionInfo, Submission
+from flowfabric.operations.execution_queries import (
+    ATTEMPT_HEADER,
+    ENCODING_HEADER,
+    ENDS,
+    Ended,
+    ExecutionInfo,
+)
+from flowfabric.operations.executions import Submission
 from flowfabric.operations.nouns import Calls
 from flowfabric.operations.streams import FramePage, Tail
 from flowfabric.operations.types import Page
@@ -31,7 +37,7 @@ from flowfabric.operations.types import Page
 _log = logging.getLogger("flowfabric.client")
 
 _WAIT_MS: Final = 25_000
-# So many waits are in flight at once; with more, each waits for a short turn.
+# Waits in flight at once; with more callers than these, each takes short turns.
 _MOST_WAITS: Final = 100
 _TURN_MS: Final = 1_000
 _PAGE: Final = 256
@@ -71,7 +77,7 @@ class HttpWaiter:
 
 
 def _may_recover(fault: FlowFabricError, rest: Rest) -> bool:
-    """Whether a wait goes on: a server that has answered before may come back."""
+    """Whether to wait on: a server that has answered before may come back."""
     return rest.has_answered and (fault.retryable or isinstance(fault, Unavailable))
 
 

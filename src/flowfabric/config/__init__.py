@@ -1,6 +1,5 @@
 """Settings, and the only reader of the environment."""
 
-from flowfabric.config.addresses import parse_store_url
 from flowfabric.config.environment import settings_for, settings_from
 from flowfabric.config.settings import (
     DEFAULT_PATH,
@@ -9,6 +8,7 @@ from flowfabric.config.settings import (
     ApiToken,
     Settings,
     StoreUrl,
+    parse_store_url,
     token_digest,
 )
 from flowfabric.core.duty_filter import DutyFilter

@@ -1,4 +1,4 @@
-"""Settings from the environment and a file; the only reader of either."""
+"""Settings from the environment and a configuration file; nothing else reads either."""
 
 import os
 import tomllib
@@ -9,17 +9,19 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from flowfabric.config import texts
-from flowfabric.config.addresses import parse_store_url, postgres_url
 from flowfabric.config.settings import (
     DEFAULT_PATH,
+    Address,
     ApiToken,
     Settings,
     StoreUrl,
+    parse_store_url,
+    postgres_url,
     token_digest,
 )
 from flowfabric.core.faults import path_and_reason
-from flowfabric.core.ids import check_namespace
+from flowfabric.core.ids import check_lane, check_namespace
+from flowfabric.core.key_ring import check_secret
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.scopes import Scope
 from flowfabric.core.tokens import Secret
@@ -30,7 +32,7 @@ def settings_from(
     environment: Mapping[str, str] | None = None, file: Path | None = None
 ) -> Settings:
     """Settings from FF_* variables, and from the file that FF_CONFIG or `file` names for those
-    that are not set. Everything wrong with them is reported at once."""
+    that are not set. All errors are reported at once."""
     given = os.environ if environment is None else environment
     reader = _Reader(given)
     reader.add_file(file or (Path(given["FF_CONFIG"]) if given.get("FF_CONFIG") else None))
@@ -46,7 +48,7 @@ def settings_from(
 
 
 class _Reader:
-    """Variables, from the environment first and then from a file, and what is wrong with them."""
+    """Reads variables from the environment, then from a file, and collects what is wrong."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
@@ -88,7 +90,7 @@ class _Reader:
             self._refuse(name, fault)
 
     def store(self, values: dict[str, Any]) -> StoreUrl:
-        """The store the URL names; single variables may name it too, but no other one."""
+        """The store of FF_URL; variables of single settings must agree with it."""
         url: StoreUrl | None = values.pop("url", None)
         given = {name: values.pop(name) for name in _OF_STORES if values.get(name) is not None}
         for name in _OF_STORES:
@@ -96,11 +98,11 @@ class _Reader:
         if url is None:
             return self._single(given)
         if not _agrees(url, given):
-            self.faults.append("invalid value for FF_URL: other variables name another store")
+            self.faults.append("invalid value for FF_URL: other variables describe another store")
         return url
 
     def _single(self, given: dict[str, Any]) -> StoreUrl:
-        """The store that variables name one by one."""
+        """The store that single variables describe."""
         match given.get("backend", "sqlite"):
             case "sqlite":
                 return _file(given.get("path", DEFAULT_PATH))
@@ -136,7 +138,7 @@ class _Reader:
 
 
 def _agrees(url: StoreUrl, given: Mapping[str, Any]) -> bool:
-    """Whether single variables say nothing else than the URL does."""
+    """Whether the single variables describe the same store as the URL."""
     named: dict[str, object] = {"backend": url.scheme}
     match url.scheme:
         case "sqlite":
@@ -150,7 +152,7 @@ def _agrees(url: StoreUrl, given: Mapping[str, Any]) -> bool:
 
 
 def _file(path: str) -> StoreUrl:
-    """A file by its name or as a `file:` address; one that is never written is memory."""
+    """A file by its path or as a `file:` address; `:memory:` is the memory store."""
     if path.startswith("file:"):
         parts = urlsplit(path)
         if parts.query:
@@ -188,58 +190,152 @@ def _as_text(value: object) -> str:
 
 
 def _own_token(secret: Secret | None) -> tuple[ApiToken, ...]:
-    """What a server keeps of it."""
+    """The token of FF_API_TOKEN as a server keeps it."""
     if not secret:
         return ()
     return (ApiToken(name="FF_API_TOKEN", digest=token_digest(secret.reveal())),)
 
 
-_U16: Final = texts.integer(1, 65_535)
-_U32: Final = texts.integer(1, 2**32 - 1)
+# ---- how the text of a variable is read
+
+_MIN_SWEEP_MS: Final = 100
+_MAX_INTERVAL_S: Final = 86_400
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
+            raise ValueError(f"expected an integer in {low}..{high}, got {text!r}")
+        return int(text)
+
+    return read
+
+
+def _interval_s(text: str) -> float:
+    """Seconds between two cycles of a duty; a shorter interval is raised to the minimum."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= _MAX_INTERVAL_S:
+        raise ValueError(f"expected seconds in 0..{_MAX_INTERVAL_S}, got {text!r}")
+    return max(_MIN_SWEEP_MS / 1000, value)
+
+
+def _boolean(text: str) -> bool:
+    match text.lower():
+        case "1" | "true":
+            return True
+        case "0" | "false":
+            return False
+        case _:
+            raise ValueError(f"expected 1, true, 0 or false, got {text!r}")
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(one.strip() for one in text.split(",") if one.strip())
+
+
+def _lanes(text: str) -> tuple[str, ...]:
+    lanes = tuple(check_lane(name) for name in _listed(text))
+    if not lanes:
+        raise ValueError("expected at least one lane")
+    if len(set(lanes)) != len(lanes):
+        raise ValueError(f"a lane is named twice in {text!r}")
+    return lanes
+
+
+def _tags(text: str) -> frozenset[str]:
+    return frozenset(_listed(text))
+
+
+def _hosts(text: str) -> frozenset[str]:
+    return frozenset(host.lower() for host in _listed(text))
+
+
+def _secret(text: str) -> Secret:
+    return Secret(check_secret(text))
+
+
+def _sweep(text: str) -> int:
+    return max(_MIN_SWEEP_MS, _integer(0, 3_600_000)(text))
+
+
+def _backend(text: str) -> str:
+    name = text.lower()
+    if name not in ("sqlite", "valkey", "postgres", "memory"):
+        raise ValueError(f"expected sqlite, valkey, postgres or memory, got {text!r}")
+    return name
+
+
+def _address(text: str) -> Address:
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host:
+        raise ValueError(f"expected host:port, got {text!r}")
+    return Address(host, _integer(0, 65_535)(port))
+
+
+def _api_token(text: str) -> Secret:
+    """An API token; messages must not repeat it."""
+    if not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError("expected printable ASCII without blanks")
+    return Secret(text)
+
+
+def _readers(text: str) -> int:
+    """One connection of the pool writes, the others read; at least one reads."""
+    return max(1, _integer(1, 2**32 - 1)(text) - 1)
+
+
+# ---- variables
+
+_U16: Final = _integer(1, 65_535)
+_U32: Final = _integer(1, 2**32 - 1)
 _VARIABLES: Final[tuple[tuple[str, str, Callable[[str], Any]], ...]] = (
     ("FF_URL", "url", parse_store_url),
-    ("FF_BACKEND", "backend", texts.backend),
+    ("FF_BACKEND", "backend", _backend),
     ("FF_SQLITE_PATH", "path", str),
-    ("FF_SQLITE_POOL_SIZE", "sqlite_readers", texts.readers),
+    ("FF_SQLITE_POOL_SIZE", "sqlite_readers", _readers),
     ("FF_POSTGRES_URL", "postgres", postgres_url),
     ("FF_POSTGRES_POOL_SIZE", "postgres_pool", _U32),
-    ("FF_AUTO_MIGRATE", "auto_migrate", texts.boolean),
+    ("FF_AUTO_MIGRATE", "auto_migrate", _boolean),
     ("FF_HOST", "host", str),
     ("FF_PORT", "port", _U16),
-    ("FF_TLS", "tls", texts.boolean),
-    ("FF_CLUSTER", "cluster", texts.boolean),
-    ("FF_ALLOW_REDIS", "allow_redis", texts.boolean),
-    ("FF_FORCE_LUA_RELOAD", "force_lua_reload", texts.boolean),
-    ("FF_LANES", "lanes", texts.lanes),
-    ("FF_SEARCHABLE_TAGS", "searchable_tags", texts.tags),
+    ("FF_TLS", "tls", _boolean),
+    ("FF_CLUSTER", "cluster", _boolean),
+    ("FF_ALLOW_REDIS", "allow_redis", _boolean),
+    ("FF_FORCE_LUA_RELOAD", "force_lua_reload", _boolean),
+    ("FF_LANES", "lanes", _lanes),
+    ("FF_SEARCHABLE_TAGS", "searchable_tags", _tags),
     ("FF_FLOW_PARTITIONS", "flow", _U16),
     ("FF_BUDGET_PARTITIONS", "budget", _U16),
     ("FF_QUOTA_PARTITIONS", "quota", _U16),
-    ("FF_TIMER_SWEEP_INTERVAL_MS", "timer_sweep_interval_ms", texts.sweep),
-    ("FF_RETENTION_TRIMMER_INTERVAL_S", "retention_trimmer_interval_s", texts.interval_s),
+    ("FF_TIMER_SWEEP_INTERVAL_MS", "timer_sweep_interval_ms", _sweep),
+    ("FF_RETENTION_TRIMMER_INTERVAL_S", "retention_trimmer_interval_s", _interval_s),
     ("FF_MAX_CONCURRENT_STREAM_OPS", "max_concurrent_stream_ops", _U32),
     ("FF_MAX_SSE_STREAMS", "max_sse_streams", _U32),
-    ("FF_WAITPOINT_HMAC_SECRET", "waitpoint_secret", texts.secret),
-    ("FF_WAITPOINT_HMAC_GRACE_MS", "waitpoint_grace_ms", texts.integer(0, 2**53 - 1)),
-    ("FF_CLAIM_POLL_INTERVAL_MS", "claim_poll_interval_ms", texts.integer(100, 60_000)),
-    ("FF_LISTEN_ADDR", "listen", texts.address),
-    ("FF_ALLOW_INSECURE", "allow_insecure", texts.boolean),
-    ("FF_METRICS_OPEN", "metrics_open", texts.boolean),
-    ("FF_ALLOWED_HOSTS", "allowed_hosts", texts.hosts),
-    ("FF_API_TOKEN", "api_token", texts.api_token),
-    ("FF_CORS_ORIGINS", "cors_origins", texts.listed),
+    ("FF_WAITPOINT_HMAC_SECRET", "waitpoint_secret", _secret),
+    ("FF_WAITPOINT_HMAC_GRACE_MS", "waitpoint_grace_ms", _integer(0, 2**53 - 1)),
+    ("FF_CLAIM_POLL_INTERVAL_MS", "claim_poll_interval_ms", _integer(100, 60_000)),
+    ("FF_LISTEN_ADDR", "listen", _address),
+    ("FF_ALLOW_INSECURE", "allow_insecure", _boolean),
+    ("FF_METRICS_OPEN", "metrics_open", _boolean),
+    ("FF_ALLOWED_HOSTS", "allowed_hosts", _hosts),
+    ("FF_API_TOKEN", "api_token", _api_token),
+    ("FF_CORS_ORIGINS", "cors_origins", _listed),
 )
-# What only choosing a store needs; of a store that is not chosen they are read and left alone.
+# Fields that choose the store; those of a store that is not chosen are checked and ignored.
 _OF_STORES: Final = (
     *("backend", "path", "postgres", "postgres_pool", "auto_migrate"),
     *("host", "port", "tls", "cluster"),
 )
-# A second name, looked at when the first is unset.
+# A second name, read when the first is unset.
 _ALIASES: Final = {"FF_MAX_CONCURRENT_STREAM_OPS": "FF_MAX_CONCURRENT_TAIL"}
 
 
 def settings_for(url: str | None, settings: Settings | None) -> Settings:
-    """The settings a program asked for; what it did not say comes from the environment."""
+    """The given settings, or else those of the environment, with the store of `url` if given."""
     try:
         chosen = settings_from() if settings is None else settings
         if url is None:

@@ -27,7 +27,7 @@ from flowfabric.core.states import FINAL, LIMIT_REASONS
 from flowfabric.core.suspension_documents import suspension_in
 from flowfabric.core.suspensions import Suspension
 from flowfabric.errors import FlowFabricError
-from flowfabric.operations.explanations import Blocker, Code, NextTimer
+from flowfabric.operations.execution_queries import Blocker, Code, NextTimer
 
 _MOST_EDGES: Final = 20
 

@@ -19,9 +19,14 @@ from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.slots import gates_of
 from flowfabric.engine.workers import Workers
 from flowfabric.errors import FlowFabricError
-from flowfabric.operations import executions as declared
 from flowfabric.operations.declaration import implements
-from flowfabric.operations.explanations import Blocker, Explanation, LastFailure, QueuePlace
+from flowfabric.operations.execution_queries import (
+    Blocker,
+    ExecutionQueries,
+    Explanation,
+    LastFailure,
+    QueuePlace,
+)
 
 _BESIDE: Final = frozenset[With]({"group"})
 _MOST_AHEAD: Final = 200
@@ -35,7 +40,7 @@ class Explanations:
         self._lanes = lanes
         self._workers = workers
 
-    @implements(declared.Executions.explain)
+    @implements(ExecutionQueries.explain)
     async def explain(self, execution_id: str) -> Explanation:
         """Why it is not running: its state, its lane, its workers, its limits, all at once."""
         parse_execution_id(execution_id, self._deps.counts)

@@ -14,13 +14,13 @@ from flowfabric.engine.checking import MAX_INSTANT, stored, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.flow_deciding import read_flow
 from flowfabric.errors import Corruption, FlowNotFound, InvalidInput
-from flowfabric.operations import flows as declared
 from flowfabric.operations.declaration import implements
-from flowfabric.operations.executions import Executions, Upstreams
-from flowfabric.operations.flows import (
+from flowfabric.operations.execution_queries import ExecutionQueries, Upstreams
+from flowfabric.operations.flow_queries import (
     Direction,
     EdgeGroup,
     EdgeSnapshot,
+    FlowQueries,
     FlowSnapshot,
     FlowSummary,
     Member,
@@ -37,11 +37,11 @@ class FlowReads:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
 
-    @implements(declared.Flows.describe_flow)
+    @implements(FlowQueries.describe_flow)
     async def describe_flow(self, flow_id: str) -> FlowSnapshot:
         return _snapshot(await self._flow(flow_id), await self._groups(flow_id))
 
-    @implements(declared.Flows.list_flows)
+    @implements(FlowQueries.list_flows)
     async def list_flows(
         self,
         partition: int,
@@ -64,7 +64,7 @@ class FlowReads:
         ]
         return Page(items=flows, next_cursor=found[size - 1].flow_id if len(found) > size else "")
 
-    @implements(declared.Flows.list_members)
+    @implements(FlowQueries.list_members)
     async def list_members(self, flow_id: str, cursor: str = "", limit: int = 50) -> Page[Member]:
         parse_uuid(flow_id, "flow_id")
         size = _size(limit)
@@ -82,7 +82,7 @@ class FlowReads:
         place = (last.created_at, last.execution_id)
         return Page(items=members, next_cursor=write_cursor((_MEMBERS, flow_id), place))
 
-    @implements(declared.Flows.list_edges)
+    @implements(FlowQueries.list_edges)
     async def list_edges(
         self,
         flow_id: str,
@@ -119,7 +119,7 @@ class FlowReads:
         include = frozenset[With]({"upstream_results" if results else "upstreams"})
         return (await self._deps.seen(execution_id, include)).upstreams
 
-    @implements(Executions.upstreams)
+    @implements(ExecutionQueries.upstreams)
     async def list_upstreams(self, execution_id: str, *, results: bool = False) -> Upstreams:
         return Upstreams(await self.upstreams(execution_id, results=results))
 

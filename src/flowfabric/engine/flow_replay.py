@@ -18,8 +18,8 @@ from flowfabric.engine.flow_deciding import read_flow
 from flowfabric.engine.replays import Replays
 from flowfabric.errors import ExecutionNotFound, FlowFabricError, InvalidInput
 from flowfabric.operations import flows as declared
+from flowfabric.operations.answers import error_body
 from flowfabric.operations.declaration import implements
-from flowfabric.operations.errors import error_body
 from flowfabric.operations.flows import FlowReplayed, ReplayedMember
 
 _PAGE: Final = 1_000

@@ -12,9 +12,8 @@ from flowfabric.engine.checking import MAX_INSTANT, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.searches import parse_tag
 from flowfabric.errors import Forbidden, InvalidInput
-from flowfabric.operations import flows as declared
 from flowfabric.operations.declaration import implements
-from flowfabric.operations.flows import FlowOrder, FlowSearch, FoundFlow
+from flowfabric.operations.flow_queries import FlowOrder, FlowQueries, FlowSearch, FoundFlow
 from flowfabric.operations.types import Page
 
 MAX_PAGE: Final = 1_000
@@ -40,7 +39,7 @@ class FlowSearches:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
 
-    @implements(declared.Flows.search_flows)
+    @implements(FlowQueries.search_flows)
     async def search_flows(
         self, query: FlowSearch, *, visible: frozenset[str] | None = None
     ) -> Page[FoundFlow]:

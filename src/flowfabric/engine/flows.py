@@ -23,11 +23,11 @@ from flowfabric.engine.tags import given_tags
 from flowfabric.errors import ExecutionNotFound, FlowNotFound, PartitionMismatch
 from flowfabric.operations import flows as declared
 from flowfabric.operations.declaration import implements
+from flowfabric.operations.executions import TagsUpdated
 from flowfabric.operations.flows import (
     AlreadyMember,
     FlowCreated,
     FlowExists,
-    FlowTagsUpdated,
     MemberAdded,
 )
 
@@ -92,7 +92,7 @@ class Flows(Edges):
         return answer.flow.flow_id if isinstance(answer, FlowApplied) else answer
 
     @implements(declared.Flows.set_flow_tags)
-    async def set_flow_tags(self, flow_id: str, tags: Mapping[str, object]) -> FlowTagsUpdated:
+    async def set_flow_tags(self, flow_id: str, tags: Mapping[str, object]) -> TagsUpdated:
         parse_uuid(flow_id, "flow_id")
         given = given_tags(tags)
         check_tag_keys(given)
@@ -103,7 +103,7 @@ class Flows(Edges):
         answer = await self._deps.store.apply_flow(set_flow_tags(flow_id, given))
         if not isinstance(answer, FlowApplied):
             raise FlowNotFound(flow_id)
-        return FlowTagsUpdated(len(given))
+        return TagsUpdated(len(given))
 
     async def set_flow_tag(self, flow_id: str, key: str, value: str) -> int:
         return (await self.set_flow_tags(flow_id, {key: value})).count

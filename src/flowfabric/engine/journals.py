@@ -23,9 +23,9 @@ from flowfabric.errors import (
     Nondeterminism,
 )
 from flowfabric.operations import attempts
-from flowfabric.operations import executions as declared
 from flowfabric.operations.attempts import Kept, NewEntries
 from flowfabric.operations.declaration import implements
+from flowfabric.operations.execution_queries import ExecutionQueries
 from flowfabric.operations.types import Page
 
 ENTRY_BYTES: Final = 1024 * 1024
@@ -59,7 +59,7 @@ class Journals:
         answers = await asyncio.gather(*map(self._append, items), return_exceptions=True)
         return [_own(answer) for answer in answers]
 
-    @implements(declared.Executions.journal)
+    @implements(ExecutionQueries.journal)
     async def read(
         self, execution_id: str, after: int = 0, limit: int = _PAGE
     ) -> Page[JournalEntry]:

@@ -22,11 +22,16 @@ from flowfabric.engine.snapshots import (
     summary_of,
 )
 from flowfabric.errors import InvalidInput
-from flowfabric.operations import executions as declared
 from flowfabric.operations import lanes as declared_lanes
 from flowfabric.operations import types as operations
 from flowfabric.operations.declaration import implements
-from flowfabric.operations.executions import Counts, ExecutionSummary, FoundExecution, Search
+from flowfabric.operations.execution_queries import (
+    Counts,
+    ExecutionQueries,
+    ExecutionSummary,
+    FoundExecution,
+    Search,
+)
 from flowfabric.operations.lanes import ExpiredLease
 
 PAGE: Final = 50
@@ -79,7 +84,7 @@ class Listings:
         whole(limit, "limit", 1, MOST_LISTED)
         return await self._search(wanted, order, cursor, limit)
 
-    @implements(declared.Executions.search)
+    @implements(ExecutionQueries.search)
     async def find(
         self, query: Search, visible: frozenset[str] | None = None
     ) -> operations.Page[FoundExecution]:
@@ -88,7 +93,7 @@ class Listings:
         found = [found_of(one) for one in page.records if is_found(one, query, visible)]
         return operations.Page(items=found, next_cursor=page.next_cursor)
 
-    @implements(declared.Executions.list_executions)
+    @implements(ExecutionQueries.list_executions)
     async def list_executions(
         self,
         partition: int,
@@ -114,7 +119,7 @@ class Listings:
         more = len(rows) > limit
         return operations.Page(items=ids, next_cursor=shown[-1].execution_id if more else "")
 
-    @implements(declared.Executions.list_lane)
+    @implements(ExecutionQueries.list_lane)
     async def list_lane(
         self,
         lane: str,
@@ -176,7 +181,7 @@ class Listings:
         next_cursor = f"{last.lease_until}:{last.execution_id}" if last else ""
         return operations.Page(items=leases, next_cursor=next_cursor)
 
-    @implements(declared.Executions.count)
+    @implements(ExecutionQueries.count)
     async def count_executions(self, lane: str = "", namespace: str = "default") -> Counts:
         return Counts(await self.count(namespace, lane))
 

@@ -20,9 +20,13 @@ from flowfabric.engine.snapshots import (
 )
 from flowfabric.engine.workers import Workers
 from flowfabric.errors import InvalidInput
-from flowfabric.operations import executions as declared
 from flowfabric.operations.declaration import implements
-from flowfabric.operations.executions import Attempts, ExecutionContext, ExecutionInfo
+from flowfabric.operations.execution_queries import (
+    Attempts,
+    ExecutionContext,
+    ExecutionInfo,
+    ExecutionQueries,
+)
 from flowfabric.operations.types import Page
 
 _NOTHING: Final = frozenset[With]()
@@ -45,7 +49,7 @@ class Reads(Listings):
         seen = await self._seen(execution_id)
         return stored_public_state(seen.record) if seen else None
 
-    @implements(declared.Executions.describe_execution)
+    @implements(ExecutionQueries.describe_execution)
     async def describe_execution(self, execution_id: str) -> ExecutionInfo:
         seen = await self._needed(execution_id, _NOTHING)
         return info_of(seen.record, await self._scene(seen))
@@ -76,13 +80,13 @@ class Reads(Listings):
         seen = await self._seen(execution_id)
         return stored_flow_id(seen.record) if seen else None
 
-    @implements(declared.Executions.attempts)
+    @implements(ExecutionQueries.attempts)
     async def attempts(self, execution_id: str) -> Attempts:
         """Every attempt by index, the open one last."""
         seen = await self._needed(execution_id, _ATTEMPTS)
         return Attempts(attempts_of(seen.record, seen.attempts))
 
-    @implements(declared.Executions.history)
+    @implements(ExecutionQueries.history)
     async def history(
         self, execution_id: str, cursor: str = "", limit: int = MOST_LISTED
     ) -> Page[HistoryEntry]:

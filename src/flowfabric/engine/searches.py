@@ -11,10 +11,10 @@ from flowfabric.core.states import PUBLIC_STATES, STATES
 from flowfabric.engine.checking import whole
 from flowfabric.engine.snapshots import stored_public_state
 from flowfabric.errors import Forbidden, InvalidInput
-from flowfabric.operations import executions as declared
-from flowfabric.operations.executions import FoundExecution, Search
+from flowfabric.operations import execution_queries
+from flowfabric.operations.execution_queries import FoundExecution, Search
 
-ORDERS: Final[dict[declared.Order, Order]] = {
+ORDERS: Final[dict[execution_queries.Order, Order]] = {
     "created_desc": "created_newest",
     "created_asc": "created",
     "priority": "view",

@@ -27,9 +27,9 @@ from flowfabric.engine.deliveries import Delivery
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.keys import Keys
 from flowfabric.errors import InvalidInput, NoWaitpointToApprove
-from flowfabric.operations import executions, signals
+from flowfabric.operations import signals
 from flowfabric.operations.declaration import implements
-from flowfabric.operations.executions import ResumeSignals
+from flowfabric.operations.execution_queries import ExecutionQueries, ResumeSignals
 from flowfabric.operations.signals import DAY_MS, Approval, Delivered, NewSignal
 
 MOST_PAYLOAD_BYTES: Final = 65_536
@@ -150,7 +150,7 @@ class Signals:
             return TokenMismatch()
         return await self.deliver_signal(request)
 
-    @implements(executions.Executions.resume_signals)
+    @implements(ExecutionQueries.resume_signals)
     async def resume_signals(
         self, execution_id: str, attempt_index: int | None = None
     ) -> ResumeSignals:

@@ -9,7 +9,7 @@ from flowfabric.core.record import Attempt as StoredAttempt
 from flowfabric.core.states import STATES, public_state
 from flowfabric.engine.checking import stored
 from flowfabric.errors import Corruption
-from flowfabric.operations.executions import (
+from flowfabric.operations.execution_queries import (
     Attempt,
     CurrentAttempt,
     CurrentLease,

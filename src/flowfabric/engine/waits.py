@@ -12,9 +12,8 @@ from flowfabric.engine.checking import whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.executions import Executions
 from flowfabric.engine.snapshots import stored_public_state
-from flowfabric.operations import executions as declared
 from flowfabric.operations.declaration import implements
-from flowfabric.operations.ends import ENDS, Ended
+from flowfabric.operations.execution_queries import ENDS, Ended, ExecutionQueries
 from flowfabric.operations.executions import Submission
 
 MOST_WAIT_MS: Final = 30_000
@@ -48,7 +47,7 @@ class Waits:
             subscription.close()
         return await self.until(submitted.execution_id, None, include)
 
-    @implements(declared.Executions.state)
+    @implements(ExecutionQueries.state)
     async def until_final(self, execution_id: str, wait_ms: int = 0) -> str:
         """The public state, as soon as it is a final one or else when the time is up."""
         parse_execution_id(execution_id, self._deps.counts)

@@ -1,6 +1,6 @@
-"""Errors about reaching and running the service: server, store, and the caller's own side."""
+"""Errors about the service: the server, and its connection to the store."""
 
-from flowfabric.errors.base import LocalError, ServiceError, TransportError
+from flowfabric.errors.base import ServiceError, TransportError
 
 
 class Unavailable(ServiceError):
@@ -78,40 +78,3 @@ class OtherFault(TransportError):
     """The store failed in a way we do not know."""
 
     code = "other"
-
-
-class WorkerAtCapacity(LocalError):
-    """All permits of this worker are taken; the grant is untouched, use it later."""
-
-    code = "worker_at_capacity"
-    category = "retryable"
-
-
-class MalformedResponse(LocalError):
-    """The server's answer cannot be understood; are both sides of the same release?"""
-
-    code = "malformed_response"
-
-
-class HttpError(LocalError):
-    """No answer of the server, or the question could not be put; the detail says which."""
-
-    code = "http"
-
-
-class Unreachable(HttpError):
-    """The server could not be reached or did not answer in time: try again."""
-
-    category = "retryable"
-
-
-class ApiError(LocalError):
-    """The server refused with a code this release does not know: see `details`."""
-
-    code = "api"
-
-
-class TryLater(ApiError):
-    """As ApiError, and the server says that trying again may help."""
-
-    category = "retryable"

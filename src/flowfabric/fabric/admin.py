@@ -8,9 +8,8 @@ from flowfabric.core.partitions import PartitionCounts
 from flowfabric.fabric.blocking import Facade, LoopThread, blocking, blocking_transport
 from flowfabric.fabric.submitter import MOST_PER_PAGE, Submitter, every
 from flowfabric.operations.declaration import SyncCalls, Transport
-from flowfabric.operations.ends import Ended
-from flowfabric.operations.executions import ExecutionContext
-from flowfabric.operations.flows import EdgeSnapshot
+from flowfabric.operations.execution_queries import Ended, ExecutionContext
+from flowfabric.operations.flow_queries import EdgeSnapshot
 from flowfabric.operations.nouns import Calls, Operations
 
 

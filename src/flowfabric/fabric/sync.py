@@ -16,8 +16,8 @@ from flowfabric.fabric.flows import Flow, FlowRun
 from flowfabric.fabric.nodes import Node
 from flowfabric.fabric.options import Options
 from flowfabric.fabric.runs import Frame, Run
-from flowfabric.operations.ends import Ended
 from flowfabric.operations.events import Cursor, Event, EventScope
+from flowfabric.operations.execution_queries import Ended
 from flowfabric.operations.signals import Delivered
 from flowfabric.worker.children import BoundCall
 from flowfabric.worker.durations import Duration

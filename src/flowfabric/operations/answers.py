@@ -1,5 +1,5 @@
-"""Answers on the wire: a struct is its members, an outcome has a tag, None is 204, and an item of a
-batch is `{"ok": …}` or `{"error": …}`."""
+"""Answers and errors on the wire: a struct is its members, an outcome has a tag, None is 204, an
+item of a batch is `{"ok": …}` or `{"error": …}`."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -9,14 +9,67 @@ from typing import Any, Final, Generic, TypeVar, Union, cast, get_args, get_orig
 import msgspec
 
 from flowfabric.core.tokens import token_from_text, token_to_text
-from flowfabric.errors import FlowFabricError, MalformedResponse
-from flowfabric.operations.errors import ErrorBody, error_body, error_of
+from flowfabric.errors import (
+    ERRORS,
+    ApiError,
+    FlowFabricError,
+    InvalidInput,
+    InvalidJson,
+    MalformedResponse,
+    StoreTimeout,
+    TimedOut,
+    TryLater,
+)
 from flowfabric.operations.types import Answer, Outcome
 
 A = TypeVar("A")
 T = TypeVar("T")
 
 encode: Final = msgspec.json.Encoder(enc_hook=token_to_text).encode
+
+
+# ---- errors
+
+
+class ErrorBody(Answer, frozen=True, kw_only=True):
+    """`kind` is the stable code, `error` says what happened, `retryable` whether to try again."""
+
+    error: str
+    kind: str
+    retryable: bool
+    details: dict[str, Any] | None = None
+    # Only of a body that was too large.
+    limit_bytes: int | None = None
+    route: str | None = None
+
+
+def error_body(fault: FlowFabricError) -> ErrorBody:
+    return msgspec.convert(fault.body(), ErrorBody)
+
+
+def error_of(body: ErrorBody, status: int = 0) -> FlowFabricError:
+    """The same class an engine in this process raises; an unknown code becomes an `ApiError`."""
+    known = ERRORS.get(body.kind)
+    if known is None:
+        unknown = TryLater if body.retryable else ApiError
+        return unknown(body.error, status=status, kind=body.kind)
+    if known is TimedOut and body.retryable:
+        known = StoreTimeout
+    if known is InvalidJson:
+        # Without HTTP in between the engine itself refuses the value.
+        return InvalidInput(body.error.removeprefix("invalid JSON: "))
+    details: dict[str, Any] = dict(body.details or {})
+    if body.limit_bytes is not None:
+        details.update(limit_bytes=body.limit_bytes, route=body.route)
+    return known(_detail(body), **details)
+
+
+def _detail(body: ErrorBody) -> str:
+    """The text without the code in front, which the class adds again."""
+    return "" if body.error == body.kind else body.error.removeprefix(f"{body.kind}: ")
+
+
+# ---- batches
 
 
 class Item(Answer, Generic[T], frozen=True, kw_only=True):
@@ -115,7 +168,7 @@ class Answers(Generic[A]):
 
 
 def _status_of(kind: Any) -> int:
-    """What a type is answered with; a member of that name is none of it."""
+    """The HTTP status of an answer type; a field named `status` is not it."""
     status = getattr(kind, "status", 200)
     return status if isinstance(status, int) else 200
 
@@ -145,7 +198,7 @@ def _on_the_wire(kind: type[msgspec.Struct]) -> type[Answer]:
 
 
 def _item_kind(kind: Any) -> Any:
-    """What an item of a batch is answered with; None for any other answer."""
+    """The type of one answer of a batch; None for any other answer."""
     if get_origin(kind) is not list:
         return None
     members = _alternatives(get_args(kind)[0])

@@ -1,4 +1,5 @@
-"""What a worker records while an attempt runs: pauses, waitpoints, frames, steps, usage."""
+"""Operations of a running attempt: suspend, create waitpoints, append frames and steps, report
+usage."""
 
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Final, Literal
@@ -90,14 +91,14 @@ class Suspend(SuspendOrder, frozen=True, kw_only=True):
 
 
 class Suspended(Outcome, frozen=True):
-    """The lease is given up; whoever is to signal needs a waitpoint and its token."""
+    """The lease is released; a sender of signals needs a waitpoint and its token."""
 
     suspension_id: str
     waitpoints: tuple[Issued, ...]
 
 
 class Satisfied(Outcome, frozen=True, tag="already_satisfied"):
-    """The condition was met before the pause began: the lease is kept and the work goes on."""
+    """The condition was met before the suspend: the lease is kept and the attempt continues."""
 
     suspension_id: str
     waitpoints: tuple[Issued, ...]
@@ -105,7 +106,7 @@ class Satisfied(Outcome, frozen=True, tag="already_satisfied"):
 
 
 class NewWaitpoint(Fence, frozen=True, kw_only=True):
-    """A waitpoint to hand out before suspending on it; one without a key is given a key."""
+    """A waitpoint to create before suspending on it; without a key it gets one."""
 
     expires_in_ms: int
     waitpoint_key: str = ""
@@ -137,7 +138,7 @@ class NewFrame(Part, frozen=True, kw_only=True):
 
 
 class Output(Fence, frozen=True, kw_only=True):
-    """What one attempt puts out in one call: all of its frames are appended, or none."""
+    """Frames of one attempt: all are appended, or none."""
 
     attempt_index: int
     frames: Sequence[NewFrame]
@@ -199,7 +200,7 @@ class HeldAttempts:
         no_store=True,
     )
     async def suspend(self, order: Suspend) -> Suspended | Satisfied:
-        """Give up the lease and wait for signals, unless they have come already."""
+        """Release the lease and wait for signals, unless they have come already."""
 
     @operation(
         "POST /v1/worker/waitpoints",
@@ -210,7 +211,7 @@ class HeldAttempts:
         no_store=True,
     )
     async def create_waitpoint(self, new: NewWaitpoint) -> WaitpointIssued:
-        """Hand out a waitpoint before suspending on it."""
+        """Create a waitpoint before suspending on it."""
 
     @operation(
         "POST /v1/worker/frames", WORKER, InvalidInput, size="batch", repeat=("is_numbered",)
@@ -220,7 +221,7 @@ class HeldAttempts:
 
     @operation("POST /v1/worker/journal", WORKER, InvalidInput, *_LEASE_FAULTS, size="batch")
     async def append_journal(self, new: NewEntries) -> list[Kept | FlowFabricError]:
-        """Record steps; one that is recorded already answers what it came to."""
+        """Record steps; for a step recorded before, the answer has its outcome."""
 
     @operation("POST /v1/worker/usage", WORKER, InvalidInput, repeat=("dedup_key",))
     async def report_usages(self, items: Batch[UsageReport]) -> list[Usage | FlowFabricError]:

@@ -40,15 +40,12 @@ class NewBudget(Part, frozen=True, kw_only=True):
 
 class BudgetCreated(Outcome, frozen=True, kw_only=True, tag="created"):
     status: ClassVar[int] = 201
-    is_new: ClassVar[bool] = True
 
     budget_id: str
 
 
 class BudgetExists(Outcome, frozen=True, kw_only=True, tag="already_satisfied"):
     """The existing budget is left as it is."""
-
-    is_new: ClassVar[bool] = False
 
     budget_id: str
 
@@ -141,14 +138,11 @@ class NewQuota(Part, frozen=True, kw_only=True):
 
 class QuotaCreated(Outcome, frozen=True, kw_only=True, tag="created"):
     status: ClassVar[int] = 201
-    is_new: ClassVar[bool] = True
 
     quota_policy_id: str
 
 
 class QuotaExists(Outcome, frozen=True, kw_only=True, tag="already_satisfied"):
-    is_new: ClassVar[bool] = False
-
     quota_policy_id: str
 
 

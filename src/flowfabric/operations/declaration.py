@@ -32,8 +32,7 @@ import msgspec
 from flowfabric.core.scopes import Scope
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.answers import Answers
-from flowfabric.operations.owners import Owner, Owners
-from flowfabric.operations.types import Body, Params, Part
+from flowfabric.operations.types import Body, Owner, Owners, Params, Part
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -50,12 +49,12 @@ BODY_BYTES: Final[Mapping[Size, int]] = {
     "batch": 8_388_608,
     "control": 65_536,
 }
-# Their arguments travel in the query.
+# Their arguments are in the query.
 READS: Final = ("GET", "DELETE")
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What a signature cannot say."""
+    """The properties of an operation that its signature does not have."""
 
     route: str
     scopes: frozenset[Scope]
@@ -63,7 +62,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     # Needed when no parameter names an owner.
     owner: Owner | None = None
     size: Size = "control"
-    # Whether a second call is harmless: always, never, or if one of these members is given.
+    # Whether a call may be repeated: always, never, or if one of these members is given.
     repeat: bool | tuple[str, ...] = True
     # The member that says for how many milliseconds the call may wait.
     waits: str = ""
@@ -71,13 +70,13 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     # The event in the audit log.
     audit: str = ""
-    # The member that goes with the last request of a batch that is cut into several.
+    # The member that only the last request has when a batch is split into several.
     with_last: str = ""
     # No cache keeps the answer.
     no_store: bool = False
     # The command that calls it from a shell.
     command: str = ""
-    # The answer is a credential: no cache keeps it, and callers must show who they are.
+    # The answer is a credential: no cache keeps it, and the server must have tokens.
     is_secret: bool = False
 
 
@@ -265,7 +264,7 @@ def _is_part(kind: Any) -> bool:
 
 
 def plain_type(kind: Any) -> Any:
-    """The type without what `Annotated` adds."""
+    """The type without its annotations."""
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
@@ -282,7 +281,7 @@ def scoped(*scopes: Scope) -> frozenset[Scope]:
     return frozenset(scopes)
 
 
-# Any token will do.
+# Any token.
 ANY: Final = frozenset[Scope]()
 READ: Final = scoped("read")
 SUBMIT: Final = scoped("submit")

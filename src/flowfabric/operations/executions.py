@@ -1,16 +1,10 @@
-"""Executions: submit, read, search, and act on one."""
+"""Executions: submit, cancel, hold, replay and other acts on one."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import msgspec
 
-from flowfabric.core.events import HistoryEntry
-from flowfabric.core.facets import Facets
-from flowfabric.core.journal import JournalEntry
-from flowfabric.core.record import NO_ATTEMPT
-from flowfabric.core.suspensions import How, ReceivedSignal
-from flowfabric.core.upstreams import Upstream
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotEligible,
@@ -34,34 +28,26 @@ from flowfabric.errors import (
 )
 from flowfabric.operations.declaration import (
     ADMIN,
-    READ,
-    READ_OR_WORKER,
     SUBMIT,
     SUBMIT_OR_WORKER,
     operation,
 )
-from flowfabric.operations.explanations import Explanation
-from flowfabric.operations.owners import VISIBLE
 from flowfabric.operations.types import (
-    Answer,
     Batch,
     ExecutionId,
     FenceId,
     FlowId,
     Free,
-    LaneName,
     Namespace,
     NewExecutionId,
     Outcome,
-    Page,
-    Params,
     Part,
     Timestamp,
     WorkerId,
 )
 
 # A program may pass a policy in several forms. On the wire it is JSON that is kept as it came,
-# because the engine parses policies itself and caches them.
+# because the engine parses policies itself and caches the result.
 if TYPE_CHECKING:
     Policy = bytes | str | Mapping[str, object] | msgspec.Raw | None
     Tags = Mapping[str, object]
@@ -72,7 +58,6 @@ else:
         msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/ExecutionPolicy"}),
     ]
 
-Order = Literal["created_desc", "created_asc", "priority"]
 _REFUSALS: Final = (
     LaneNotAccepting,
     FlowAlreadyTerminal,
@@ -85,7 +70,7 @@ _REFUSALS: Final = (
 
 
 class Submission(Part, frozen=True, gc=False, kw_only=True):
-    """What a caller asks to be run. Values are checked when it is submitted."""
+    """An execution to submit. Values are checked when it is submitted."""
 
     lane: str = msgspec.field(name="lane_id", default="default")
     kind: str = msgspec.field(name="execution_kind")
@@ -93,7 +78,7 @@ class Submission(Part, frozen=True, gc=False, kw_only=True):
     namespace: Namespace = "default"
     input: bytes = msgspec.field(name="input_payload", default=b"")
     payload_encoding: str = ""
-    # None leaves it to the policy.
+    # None: that of the policy.
     priority: int | None = None
     creator: str = msgspec.field(name="creator_identity", default="")
     flow_id: FlowId = ""
@@ -107,7 +92,6 @@ class Submission(Part, frozen=True, gc=False, kw_only=True):
 
 class ExecutionCreated(Outcome, frozen=True, gc=False, tag="created"):
     status: ClassVar[int] = 201
-    is_new: ClassVar[bool] = True
 
     execution_id: str
     public_state: str
@@ -116,160 +100,12 @@ class ExecutionCreated(Outcome, frozen=True, gc=False, tag="created"):
 class ExecutionDuplicate(Outcome, frozen=True, gc=False, tag="duplicate"):
     """Submitted before, under the same id or key."""
 
-    is_new: ClassVar[bool] = False
     public_state: ClassVar[str] = ""
 
     execution_id: str
 
 
 Submitted = ExecutionCreated | ExecutionDuplicate
-
-
-class CurrentAttempt(Answer, frozen=True):
-    attempt_id: str
-    attempt_index: int
-
-
-class CurrentLease(Answer, frozen=True, kw_only=True):
-    lease_id: str
-    lease_epoch: int
-    worker_instance_id: str
-    expires_at: int
-    attempt_index: int
-    last_heartbeat_at: int = 0
-
-
-class ExecutionContext(Answer, frozen=True):
-    """What a handler is given to work on."""
-
-    input_payload: bytes
-    execution_kind: str
-    tags: Mapping[str, str]
-
-
-class ExecutionInfo(Answer, frozen=True, kw_only=True):
-    """One execution for people. An instant of 0 has not come."""
-
-    execution_id: str
-    namespace: str
-    lane_id: str
-    priority: int
-    execution_kind: str
-    state_vector: Facets
-    public_state: str
-    created_at: int
-    started_at: int = 0
-    completed_at: int = 0
-    current_attempt_index: int
-    flow_id: str = ""
-    blocking_detail: str
-    # How it ended, or failed last.
-    result_encoding: str = ""
-    failure_reason: str = ""
-    failure_category: str = ""
-    cancellation_reason: str = ""
-    # Who holds it now, or held it last.
-    current_attempt: CurrentAttempt | None = None
-    current_lease: CurrentLease | None = None
-    current_waitpoint: str = ""
-    # What its handler reported last.
-    progress_pct: int | None = None
-    progress_message: str = ""
-    total_attempt_count: int = 0
-    last_mutation_at: int = 0
-    tags: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class Attempt(Answer, frozen=True, kw_only=True):
-    """One try at an execution. An instant of 0 has not come."""
-
-    index: int = msgspec.field(name="attempt_index")
-    attempt_id: str
-    type: str = msgspec.field(name="attempt_type")
-    state: str
-    created_at: int = 0
-    started_at: int = 0
-    ended_at: int = 0
-    lease_id: str = ""
-    lease_epoch: int = 0
-    worker_id: str = ""
-    worker_instance_id: str = ""
-    failure_reason: str = ""
-    failure_category: str = ""
-    previous_attempt: int = NO_ATTEMPT
-    lineage_reason: str = ""
-    lineage_requester: str = ""
-    suspended_at: int = 0
-    suspension_id: str = ""
-    resumed_at: int = 0
-    closed_at: int = 0
-    closed_reason: str = ""
-
-
-class Attempts(Answer, frozen=True):
-    attempts: tuple[Attempt, ...]
-
-
-class Upstreams(Answer, frozen=True):
-    upstreams: tuple[Upstream, ...]
-
-
-class ResumeSignals(Answer, frozen=True, kw_only=True):
-    """How the suspension ended, and the signals that counted, in order of acceptance; without an
-    end both are left out."""
-
-    resumed_by: How | None = None
-    signals: tuple[ReceivedSignal, ...]
-    suspension_id: str = ""
-
-
-class Search(Params, frozen=True, kw_only=True):
-    namespace: Namespace = ""
-    state: tuple[str, ...] = ()
-    lane: str = ""
-    kind: str = ""
-    flow_id: Annotated[str, Free("only visible executions are found")] = ""
-    worker: str = ""
-    tag: tuple[str, ...] = ()
-    created_after: Annotated[int, msgspec.Meta(ge=0)] = 0
-    created_before: Annotated[int, msgspec.Meta(ge=0)] = 0
-    order: Order = "created_desc"
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50
-    cursor: str = ""
-
-
-class FoundExecution(Answer, frozen=True, kw_only=True):
-    execution_id: str
-    namespace: str
-    lane_id: str
-    execution_kind: str
-    flow_id: str = ""
-    public_state: str
-    blocking_reason: str
-    priority: int
-    attempt_count: int
-    created_at: int
-    started_at: int = 0
-    completed_at: int = 0
-    tags: dict[str, str]
-
-
-class ExecutionSummary(Answer, frozen=True, kw_only=True):
-    """One line of a lane's listing."""
-
-    execution_id: str
-    namespace: str
-    lane_id: str
-    execution_kind: str
-    public_state: str
-    priority: int
-    created_at: int
-
-
-class Counts(Answer, frozen=True):
-    """How many executions are in each public state."""
-
-    counts: dict[str, int]
 
 
 class Cancelled(Outcome, frozen=True):
@@ -294,6 +130,8 @@ class Replayed(Outcome, frozen=True):
 
 
 class TagsUpdated(Outcome, frozen=True, tag="updated"):
+    """How many pairs were given."""
+
     count: int
 
 
@@ -307,7 +145,7 @@ class Revoked(Outcome, frozen=True):
 
 
 class AlreadySatisfied(Outcome, frozen=True):
-    """Nothing was left to do, and why."""
+    """There was nothing to do, and why."""
 
     reason: str
 
@@ -351,12 +189,7 @@ class ReclaimCapExceeded(Outcome, frozen=True):
     reclaim_count: int
 
 
-WaitMs = Annotated[int, msgspec.Meta(ge=0, le=30_000)]
-AttemptIndex = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
-After = Annotated[int, msgspec.Meta(ge=0)]
-Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 # More than a page's most is answered with the most, and 0 with nothing.
-ClampedLimit = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Executions:
@@ -382,81 +215,6 @@ class Executions:
         self, executions: Batch[Submission]
     ) -> list[ExecutionCreated | ExecutionDuplicate | FlowFabricError]:
         """Submit many executions; each has its own answer, in order."""
-
-    # ---- read one
-
-    @operation("GET /v1/executions/{execution_id}", READ_OR_WORKER, ExecutionNotFound)
-    async def describe_execution(self, execution_id: ExecutionId) -> ExecutionInfo:
-        """One execution with its state in all seven dimensions."""
-
-    @operation(
-        "GET /v1/executions/{execution_id}/state",
-        READ_OR_WORKER,
-        ExecutionNotFound,
-        waits="wait_ms",
-    )
-    async def state(self, execution_id: ExecutionId, wait_ms: WaitMs = 0) -> str:
-        """The public state; with `wait_ms` as soon as it is final, or when the time is up."""
-
-    @operation("GET /v1/executions/{execution_id}/attempts", READ, ExecutionNotFound)
-    async def attempts(self, execution_id: ExecutionId) -> Attempts:
-        """Every attempt, the first one first."""
-
-    @operation("GET /v1/executions/{execution_id}/history", READ, ExecutionNotFound)
-    async def history(
-        self, execution_id: ExecutionId, cursor: str = "", limit: Limit = 1_000
-    ) -> Page[HistoryEntry]:
-        """Who held its lease and how each ended, newest last."""
-
-    @operation("GET /v1/executions/{execution_id}/upstreams", READ_OR_WORKER, ExecutionNotFound)
-    async def upstreams(self, execution_id: ExecutionId, *, results: bool = False) -> Upstreams:
-        """Who feeds a member of a flow, on request with the results of named inputs."""
-
-    @operation("GET /v1/executions/{execution_id}/journal", READ_OR_WORKER, ExecutionNotFound)
-    async def journal(
-        self, execution_id: ExecutionId, after: After = 0, limit: Limit = 100
-    ) -> Page[JournalEntry]:
-        """The steps recorded so far, in order of arrival; the cursor is the next `after`."""
-
-    @operation(
-        "GET /v1/executions/{execution_id}/resume-signals", READ_OR_WORKER, ExecutionNotFound
-    )
-    async def resume_signals(
-        self, execution_id: ExecutionId, attempt_index: AttemptIndex | None = None
-    ) -> ResumeSignals:
-        """What ended the last suspension, of one attempt or of whichever was suspended last."""
-
-    @operation("GET /v1/executions/{execution_id}/explain", READ, ExecutionNotFound)
-    async def explain(self, execution_id: ExecutionId) -> Explanation:
-        """Everything that keeps it from running."""
-
-    # ---- search, list, count
-
-    @operation("GET /v1/executions/search", READ, owner=VISIBLE)
-    async def search(self, query: Search) -> Page[FoundExecution]:
-        """Executions that match, across partitions; a short page may have a next one."""
-
-    @operation("GET /v1/partitions/{partition}/executions", READ, owner=VISIBLE)
-    async def list_executions(
-        self, partition: int, cursor: str = "", limit: ClampedLimit = 50
-    ) -> Page[str]:
-        """The ids of one partition, in order."""
-
-    @operation("GET /v1/lanes/{lane}/executions", READ)
-    async def list_lane(
-        self,
-        lane: LaneName,
-        state: str,
-        namespace: Namespace = "default",
-        cursor: str = "",
-        limit: ClampedLimit = 50,
-    ) -> Page[ExecutionSummary]:
-        """One view of a lane in its own order: `eligible`, `delayed`, `active`, `suspended`,
-        `terminal` or `blocked:<reason>`."""
-
-    @operation("GET /v1/executions/count", READ)
-    async def count(self, lane: str = "", namespace: Namespace = "default") -> Counts:
-        """How many executions of a lane or a namespace are in each public state."""
 
     # ---- act on one
 
@@ -559,7 +317,7 @@ class Executions:
         NoLeaseToRevoke,
     )
     async def revoke_lease(self, execution_id: ExecutionId) -> Revoked | AlreadySatisfied:
-        """Take the lease from whoever holds it; the next claim offers the work again."""
+        """Take the lease from its holder; the next claim may get the work."""
 
     @operation(
         "POST /v1/executions/{execution_id}/reclaim",

@@ -1,7 +1,7 @@
 """Flows: submit a whole graph, build one piece by piece, read, cancel and replay it."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import msgspec
 
@@ -29,15 +29,13 @@ from flowfabric.errors import (
     SelfReferencingEdge,
     StaleGraphRevision,
 )
+from flowfabric.operations.answers import ErrorBody, error_of
 from flowfabric.operations.declaration import (
-    READ,
     SUBMIT,
     SUBMIT_OR_WORKER,
     operation,
 )
-from flowfabric.operations.errors import ErrorBody, error_of
-from flowfabric.operations.executions import Policy, Tags
-from flowfabric.operations.owners import VISIBLE
+from flowfabric.operations.executions import Policy, Tags, TagsUpdated
 from flowfabric.operations.types import (
     EXECUTION_PATTERN,
     UUID_PATTERN,
@@ -49,14 +47,12 @@ from flowfabric.operations.types import (
     NewExecutionId,
     NewFlowId,
     Outcome,
-    Page,
-    Params,
     Part,
     Timestamp,
 )
 
 DEFAULT_KIND: Final = "success_only"
-# A cancel waits for 120 seconds at most; then it tells how far it came.
+# A cancel waits for at most 120 seconds, then answers which members are left.
 _CANCEL_S: Final = 130.0
 _EDITS: Final = (FlowNotFound, FlowAlreadyTerminal)
 
@@ -64,8 +60,6 @@ EdgeId = Annotated[str, msgspec.Meta(pattern=UUID_PATTERN), Free("a part of its 
 MemberId = Annotated[
     str, msgspec.Meta(pattern=EXECUTION_PATTERN), Free("answered by itself when it is no member")
 ]
-Direction = Literal["incoming", "outgoing"]
-FlowOrder = Literal["created_desc", "created_asc"]
 
 # Told apart by `kind`, and read by the engine, which says what is wrong with one.
 if TYPE_CHECKING:
@@ -127,25 +121,20 @@ class GraphSubmission(Part, frozen=True, kw_only=True):
     tags: Tags | None = None
 
 
-class GraphSubmitted(Outcome, frozen=True, tag="submitted"):
+class _GraphOutcome(Outcome, frozen=True):
     """`executions` are the members' ids by name."""
 
+    flow_id: str
+    graph_revision: int
+    executions: dict[str, str]
+
+
+class GraphSubmitted(_GraphOutcome, frozen=True, tag="submitted"):
     status: ClassVar[int] = 201
-    is_new: ClassVar[bool] = True
-
-    flow_id: str
-    graph_revision: int
-    executions: dict[str, str]
 
 
-class GraphAlreadySubmitted(Outcome, frozen=True, tag="already_submitted"):
-    """The graph was whole before."""
-
-    is_new: ClassVar[bool] = False
-
-    flow_id: str
-    graph_revision: int
-    executions: dict[str, str]
+class GraphAlreadySubmitted(_GraphOutcome, frozen=True, tag="already_submitted"):
+    """The graph was complete before."""
 
 
 SubmittedGraph = GraphSubmitted | GraphAlreadySubmitted
@@ -156,28 +145,22 @@ SubmittedGraph = GraphSubmitted | GraphAlreadySubmitted
 
 class FlowCreated(Outcome, frozen=True, tag="created"):
     status: ClassVar[int] = 201
-    is_new: ClassVar[bool] = True
 
     flow_id: str
 
 
 class FlowExists(Outcome, frozen=True, tag="already_satisfied"):
-    is_new: ClassVar[bool] = False
-
     flow_id: str
 
 
 class MemberAdded(Outcome, frozen=True, tag="added"):
     status: ClassVar[int] = 201
-    is_new: ClassVar[bool] = True
 
     execution_id: str
     node_count: int = msgspec.field(name="new_node_count")
 
 
 class AlreadyMember(Outcome, frozen=True):
-    is_new: ClassVar[bool] = False
-
     execution_id: str
     node_count: int
 
@@ -241,104 +224,11 @@ class EdgePolicyAlreadySet(Outcome, frozen=True, tag="already_set"):
     pass
 
 
-class FlowTagsUpdated(Outcome, frozen=True, tag="updated"):
-    """How many pairs were given."""
-
-    count: int
-
-
-# ---- read
-
-
-class EdgeGroup(Answer, frozen=True, kw_only=True):
-    """How far the inbound edges of one member have come."""
-
-    downstream_execution_id: str
-    policy: EdgePolicy
-    total_deps: int
-    satisfied_count: int
-    failed_count: int
-    skipped_count: int
-    running_count: int
-    group_state: str
-
-
-class FlowSnapshot(Answer, frozen=True, kw_only=True):
-    """`members` counts them by public state. An instant of 0 has not come."""
-
-    flow_id: str
-    flow_kind: str
-    namespace: str
-    public_flow_state: str
-    graph_revision: int
-    node_count: int
-    edge_count: int
-    total_members: int
-    members: dict[str, int]
-    incomplete: bool
-    unsettled: int
-    created_at: int
-    changed_at: int
-    due_at: int = 0
-    finished_at: int = 0
-    cancelled_at: int = 0
-    cancel_reason: str = ""
-    cancel_policy: str = ""
-    tags: dict[str, str]
-    edge_groups: list[EdgeGroup]
-
-
-class Member(Answer, frozen=True):
-    execution_id: str
-    public_state: str
-
-
-class EdgeSnapshot(Answer, frozen=True, kw_only=True):
-    edge_id: str
-    flow_id: str
-    upstream_execution_id: str
-    downstream_execution_id: str
-    dependency_kind: str
-    data_passing_ref: str = ""
-    edge_state: str
-    resolved_at: int = 0
-    created_at: int
-    created_by: str
-
-
-class FlowSummary(Answer, frozen=True):
-    flow_id: str
-    created_at: int
-    status: str
-
-
-class FlowSearch(Params, frozen=True, kw_only=True):
-    namespace: Namespace = ""
-    state: tuple[str, ...] = ()
-    kind: str = ""
-    tag: tuple[str, ...] = ()
-    created_after: Annotated[int, msgspec.Meta(ge=0)] = 0
-    created_before: Annotated[int, msgspec.Meta(ge=0)] = 0
-    order: FlowOrder = "created_desc"
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50
-    cursor: str = ""
-
-
-class FoundFlow(Answer, frozen=True, kw_only=True):
-    flow_id: str
-    flow_kind: str
-    namespace: str
-    public_flow_state: str
-    total_members: int
-    created_at: int
-    tags: dict[str, str]
-
-
 # ---- cancel, replay
 
 
 class MembersCancelled(Outcome, frozen=True, tag="cancelled"):
-    """Nobody the cancellation covers is live."""
+    """No member that the policy cancels is live."""
 
     cancellation_policy: CancelPolicy
     member_execution_ids: tuple[str, ...]
@@ -353,7 +243,7 @@ class CancellationScheduled(Outcome, frozen=True):
 
 
 class PartiallyCancelled(Outcome, frozen=True):
-    """Some members are still live; they keep being tried."""
+    """Some members are still live; they are tried again."""
 
     cancellation_policy: CancelPolicy
     member_execution_ids: tuple[str, ...]
@@ -364,7 +254,7 @@ FlowCancelled = MembersCancelled | CancellationScheduled | PartiallyCancelled
 
 
 class ReplayedMember(Answer, frozen=True):
-    """What became of one member: its new public state, or why it was not replayed."""
+    """One member: its new public state, or why it was not replayed."""
 
     execution_id: str
     public_state: str = ""
@@ -465,41 +355,8 @@ class Flows:
         """Say how a member's inbound edges combine, before the first of them is applied."""
 
     @operation("PUT /v1/flows/{flow_id}/tags", SUBMIT, FlowNotFound, InvalidTagKey)
-    async def set_flow_tags(self, flow_id: FlowId, tags: Tags) -> FlowTagsUpdated:
+    async def set_flow_tags(self, flow_id: FlowId, tags: Tags) -> TagsUpdated:
         """Write tags over those that are there."""
-
-    # ---- read
-
-    @operation("GET /v1/partitions/{partition}/flows", READ, owner=VISIBLE)
-    async def list_flows(
-        self, partition: int, cursor: str = "", limit: int = 50
-    ) -> Page[FlowSummary]:
-        """All flows of a partition, finished ones too, by id."""
-
-    @operation("GET /v1/flows/search", READ, owner=VISIBLE)
-    async def search_flows(self, query: FlowSearch) -> Page[FoundFlow]:
-        """Flows that match, across partitions; a short page may have a next one."""
-
-    @operation("GET /v1/flows/{flow_id}", READ, FlowNotFound)
-    async def describe_flow(self, flow_id: FlowId) -> FlowSnapshot:
-        """A flow with its counts, and how far the inbound edges of its members have come."""
-
-    @operation("GET /v1/flows/{flow_id}/members", READ, FlowNotFound)
-    async def list_members(
-        self, flow_id: FlowId, cursor: str = "", limit: int = 50
-    ) -> Page[Member]:
-        """Members by creation."""
-
-    @operation("GET /v1/flows/{flow_id}/edges", READ, FlowNotFound)
-    async def list_edges(
-        self,
-        flow_id: FlowId,
-        execution_id: Annotated[str, Free("only edges of the flow are found")] = "",
-        direction: Direction = "outgoing",
-        cursor: str = "",
-        limit: int = 50,
-    ) -> Page[EdgeSnapshot]:
-        """Edges by id: all of the flow, or those that leave or reach one member."""
 
     # ---- cancel, replay
 

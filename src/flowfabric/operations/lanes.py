@@ -6,8 +6,7 @@ import msgspec
 
 from flowfabric.errors import Unavailable
 from flowfabric.operations.declaration import ADMIN, READ, operation
-from flowfabric.operations.owners import VISIBLE
-from flowfabric.operations.types import Answer, LaneName, Namespace, Page, one_of
+from flowfabric.operations.types import VISIBLE, Answer, LaneName, Namespace, Page, one_of
 
 LaneState = Annotated[str, one_of("active", "paused", "draining", "disabled")]
 LaneShards = Annotated[int, msgspec.Meta(description="1 to 256")]

@@ -1,9 +1,11 @@
-"""The nouns: the only list of what can be asked."""
+"""The nouns: the only list of all operations."""
 
 from flowfabric.operations.attempts import HeldAttempts
 from flowfabric.operations.budgets import Budgets
 from flowfabric.operations.declaration import AsyncCalls, operations_of
+from flowfabric.operations.execution_queries import ExecutionQueries
 from flowfabric.operations.executions import Executions
+from flowfabric.operations.flow_queries import FlowQueries
 from flowfabric.operations.flows import Flows
 from flowfabric.operations.lanes import Lanes
 from flowfabric.operations.schedules import Schedules
@@ -14,7 +16,18 @@ from flowfabric.operations.workers import Workers
 
 
 class Operations(
-    Executions, Signals, Streams, Flows, Budgets, Lanes, Schedules, Workers, HeldAttempts, Store
+    Executions,
+    ExecutionQueries,
+    Signals,
+    Streams,
+    Flows,
+    FlowQueries,
+    Budgets,
+    Lanes,
+    Schedules,
+    Workers,
+    HeldAttempts,
+    Store,
 ):
     """Every declared operation. Names are unique over all nouns: mypy refuses a clash."""
 

@@ -9,8 +9,8 @@ from flowfabric.core.ids import check_schedule_id
 from flowfabric.errors import InvalidCapabilities, InvalidPolicyJson, LaneNotAccepting, NotFound
 from flowfabric.operations.declaration import READ, SUBMIT, operation
 from flowfabric.operations.executions import Policy, Tags
-from flowfabric.operations.owners import VISIBLE
 from flowfabric.operations.types import (
+    VISIBLE,
     Answer,
     Free,
     Namespace,

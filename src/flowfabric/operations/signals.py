@@ -49,8 +49,8 @@ CorrelationId = Annotated[str, Free("a label; nothing is looked up by it")]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 
-class Personal(Part, frozen=True, kw_only=True):
-    """A request whose payload no rendering shows: it may be personal."""
+class _Redacted(Part, frozen=True, kw_only=True):
+    """A request whose payload is redacted when it is printed: it may be personal."""
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
         members: list[tuple[str, Any]] = [
@@ -63,8 +63,8 @@ class Personal(Part, frozen=True, kw_only=True):
         return f"{type(self).__name__}({members})"
 
 
-class NewSignal(Personal, frozen=True, kw_only=True):
-    """A signal and the token that lets it in. Values are checked when it is delivered."""
+class NewSignal(_Redacted, frozen=True, kw_only=True):
+    """A signal and the token of its waitpoint. Values are checked when it is delivered."""
 
     waitpoint_id: WaitpointId
     signal_id: SignalId
@@ -87,7 +87,7 @@ class NewSignal(Personal, frozen=True, kw_only=True):
     signal_maxlen: int | None = None
 
 
-class Approval(Personal, frozen=True, kw_only=True):
+class Approval(_Redacted, frozen=True, kw_only=True):
     """The decision of a person who holds no token and gets none."""
 
     signal_name: str
@@ -97,14 +97,13 @@ class Approval(Personal, frozen=True, kw_only=True):
 
 
 class OpenWaitpoint(Answer, frozen=True, kw_only=True):
-    """A waitpoint that takes signals, as anybody may see it: never with its token. An instant of 0
-    has not come, or never will."""
+    """A waitpoint that takes signals, without its token. An instant of 0 has not come."""
 
     execution_id: str
     waitpoint_id: str
     waitpoint_key: str
     state: WaitpointState
-    # None are any.
+    # Empty: any name.
     required_signal_names: tuple[str, ...]
     created_at: int
     activated_at: int = 0
@@ -117,7 +116,6 @@ class TokenOfWaitpoint(Answer, frozen=True):
     token: WaitpointToken
 
 
-# What became of a signal.
 Delivered = Accepted | Duplicate
 
 

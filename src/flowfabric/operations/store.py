@@ -4,8 +4,7 @@ import msgspec
 
 from flowfabric.errors import InvalidKid, InvalidSecretHex, RotationConflict
 from flowfabric.operations.declaration import ADMIN, ANY, operation
-from flowfabric.operations.owners import PUBLIC, STORE
-from flowfabric.operations.types import Answer, Part
+from flowfabric.operations.types import PUBLIC, STORE, Answer, Part
 
 
 class Partitions(Answer, frozen=True, kw_only=True):

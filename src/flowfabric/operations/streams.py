@@ -7,8 +7,7 @@ import msgspec
 from flowfabric.errors import NotFound, ResourceExhausted
 from flowfabric.operations.declaration import READ, READ_OR_WORKER, operation
 from flowfabric.operations.events import Event, EventQuery
-from flowfabric.operations.owners import VISIBLE
-from flowfabric.operations.types import Answer, ExecutionId, Page, Params
+from flowfabric.operations.types import VISIBLE, Answer, ExecutionId, Page, Params
 
 Mode = Literal["durable", "summary", "best_effort"]
 Visibility = Literal["all", "exclude_best_effort"]

@@ -1,13 +1,24 @@
-"""Ids and names as operations take them, and what requests and answers are made of.
+"""Types of ids and names, the base classes of requests and answers, and the owners of a request.
 
-The type of an id says what it opens, and authorization follows from these types: a caller who is
-limited to some namespaces is refused whatever a request names that belongs to another one. So an id
-is never a bare `str` in a declaration.
+The type of an id says what it identifies, and authorization follows from these types: a caller who
+is limited to some namespaces is refused if a request names anything of another one. So an id is
+never a bare `str` in a declaration.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    Literal,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 import msgspec
 
@@ -28,15 +39,15 @@ Kind = Literal["namespace", "execution", "flow", "budget", "quota"]
 
 
 class Owned(msgspec.Struct, frozen=True):
-    """Names a thing that belongs to a namespace. `is_new`: the request creates it under this id,
-    so that an id in use elsewhere is a conflict and not something missing."""
+    """The id of something that belongs to a namespace. `is_new`: the request creates it, so that an
+    id in use elsewhere is a conflict, not a 404."""
 
     kind: Kind
     is_new: bool = False
 
 
 class Free(msgspec.Struct, frozen=True):
-    """An id that opens nothing by itself, and the reason."""
+    """An id that needs no check of its owner, and the reason."""
 
     reason: str
 
@@ -48,7 +59,7 @@ class Syntax(msgspec.Struct, frozen=True):
 
 
 class Each(msgspec.Struct, frozen=True):
-    """Marks a batch: each item is judged and answered by itself."""
+    """Marks a batch: each item is authorized and answered by itself."""
 
 
 # ---- ids and names
@@ -68,10 +79,10 @@ NewBudgetId = Annotated[str, _UUID, _UUID_SYNTAX, Owned("budget", is_new=True)]
 QuotaId = Annotated[str, _UUID, _UUID_SYNTAX, Owned("quota")]
 NewQuotaId = Annotated[str, _UUID, _UUID_SYNTAX, Owned("quota", is_new=True)]
 Namespace = Annotated[str, Owned("namespace")]
-# A name within its namespace, which is what is checked.
+# A name within its namespace; the namespace is authorized.
 LaneName = Annotated[str, Syntax(check_lane)]
 WorkerId = Annotated[str, Syntax(check_worker_id), Free("a name within its namespace")]
-# Lease and attempt prove who holds an execution; they open nothing without it.
+# Lease and attempt prove ownership of an execution and mean nothing without it.
 FenceId = Annotated[str, Free("part of a fence, which is checked with its execution")]
 WaitpointId = Annotated[str, _UUID, _UUID_SYNTAX, Free("a part of its execution")]
 Timestamp = Annotated[int, msgspec.Meta(description="Unix time in ms")]
@@ -125,10 +136,98 @@ class Outcome(Answer, frozen=True, kw_only=True, tag_field="outcome", tag=_snake
         """The tag."""
         return str(self.__struct_config__.tag)
 
+    @property
+    def is_new(self) -> bool:
+        """Whether the call created something."""
+        return self.status == HTTPStatus.CREATED
+
 
 class Page(Answer, Generic[T], frozen=True, kw_only=True):
-    """A part of a list. An empty cursor means that nothing follows; a short page may have a
-    successor."""
+    """A part of a list. Without a cursor it is the last; a short page need not be the last."""
 
     items: list[T]
     next_cursor: str = ""
+
+
+# ---- owners of a request
+
+Owner = Literal["store", "visible", "public"]
+# Only for callers of all namespaces.
+STORE: Final[Owner] = "store"
+# The use case takes `visible` and answers only what lies in those namespaces.
+VISIBLE: Final[Owner] = "visible"
+# Facts that every known caller may read.
+PUBLIC: Final[Owner] = "public"
+
+_BARE: Final = (str, str | None)
+
+
+class _Member(msgspec.Struct, frozen=True):
+    """The place of an owned id in a request."""
+
+    owned: Owned
+    path: tuple[str, ...]
+
+
+class Owners:
+    """The owned ids in the requests of one operation. `batch` is the parameter whose items are
+    authorized one by one; "" for none."""
+
+    def __init__(self, name: str, parameters: Mapping[str, Any], owner: Owner | None) -> None:
+        self.owner = owner
+        self.batch = ""
+        self._members: list[_Member] = []
+        self._is_certain = False
+        for parameter, kind in parameters.items():
+            self._walk((parameter,), kind, is_required=True)
+        if not self._is_certain and owner is None:
+            raise TypeError(f"{name}: no member names an owner; declare one, or pass `owner=`")
+
+    def of(self, arguments: Mapping[str, Any]) -> Iterator[tuple[Owned, str]]:
+        """The owned ids outside the batch."""
+        for member in self._members:
+            first, *rest = member.path
+            if first != self.batch:
+                yield from _ids(member.owned, arguments.get(first), rest)
+
+    def of_item(self, item: Any) -> Iterator[tuple[Owned, str]]:
+        """The owned ids of one item of the batch."""
+        for member in self._members:
+            first, *rest = member.path
+            if first == self.batch:
+                yield from _ids(member.owned, item, rest)
+
+    def _walk(self, path: tuple[str, ...], kind: Any, *, is_required: bool) -> None:
+        marks = kind.__metadata__ if get_origin(kind) is Annotated else ()
+        owned = next((one for one in marks if isinstance(one, Owned)), None)
+        if any(isinstance(one, Each) for one in marks):
+            self.batch = path[0]
+        if owned is not None:
+            self._members.append(_Member(owned, path))
+            self._is_certain |= is_required or owned.kind == "namespace"
+        elif kind in _BARE and path[-1].endswith("_id"):
+            raise TypeError(f"{'.'.join(path)}: a bare str; use a type that says who owns the id")
+        elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            self._walk_struct(path, kind, is_required=is_required)
+        elif not any(isinstance(one, Free) for one in marks):
+            # A list may be empty; a batch has at least one item.
+            is_certain = bool(marks) or path == (self.batch,)
+            for inner in get_args(kind):
+                self._walk(path, inner, is_required=is_required and is_certain)
+
+    def _walk_struct(
+        self, path: tuple[str, ...], kind: type[msgspec.Struct], *, is_required: bool
+    ) -> None:
+        for field in msgspec.structs.fields(kind):
+            required = is_required and field.required
+            self._walk((*path, field.name), field.type, is_required=required)
+
+
+def _ids(owned: Owned, value: Any, path: list[str]) -> Iterator[tuple[Owned, str]]:
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _ids(owned, one, path)
+    elif value is not None and path:
+        yield from _ids(owned, getattr(value, path[0], None), path[1:])
+    elif isinstance(value, str) and value:
+        yield owned, value

@@ -1,5 +1,5 @@
-"""What a worker does to get work, keep it and hand it in. An item's own error is its answer; what
-is wrong with a whole call is raised."""
+"""Operations of workers: register, claim, renew, finish. The error of one item is its answer; an
+error of the whole call is raised."""
 
 from collections.abc import Collection, Mapping
 from typing import Annotated, Final, Literal
@@ -43,7 +43,7 @@ StoredPolicy = Annotated[
     msgspec.Raw,
     msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/ExecutionPolicy"}),
 ]
-# Its form is checked by the engine, so that one malformed id spoils no other item of a batch.
+# The engine checks its form, so that a malformed id does not fail the other items of its batch.
 HeldExecution = Annotated[str, Owned("execution")]
 GrantKey = Annotated[str, Free("the proof of a grant, which is checked with its execution")]
 # Names one logical operation under its lease: a repeat is answered as the first call was.
@@ -65,8 +65,7 @@ class Fence(Part, frozen=True, kw_only=True):
 
 
 class Registration(Part, frozen=True, kw_only=True):
-    """A worker process as it introduces itself, and for how long it counts as alive without a
-    heartbeat."""
+    """A worker process, and how long it counts as alive without a heartbeat."""
 
     worker_id: WorkerId
     worker_instance_id: WorkerId
@@ -79,25 +78,25 @@ class Registration(Part, frozen=True, kw_only=True):
 
 
 class Registered(Outcome, frozen=True):
-    """No live entry was there; now one is."""
+    """The worker was not registered before."""
 
     next_expiry_ms: int
     config_revision: int
 
 
 class Refreshed(Outcome, frozen=True):
-    """The entry lives on."""
+    """The worker was registered; its expiry is extended."""
 
     next_expiry_ms: int
     config_revision: int
 
 
 class Left(Outcome, frozen=True):
-    """The entry is gone."""
+    """The worker is no longer registered."""
 
 
 class NotRegistered(Outcome, frozen=True):
-    """No live entry: register again. A heartbeat never revives one."""
+    """The worker is not registered, or has expired: register again."""
 
 
 # ---- claims
@@ -129,7 +128,7 @@ class Resumption(Answer, frozen=True):
 
 
 class Claim(Answer, frozen=True, gc=False, kw_only=True):
-    """One execution under a lease, with all its holder needs."""
+    """One execution under a lease, with all its worker needs."""
 
     execution_id: str
     namespace: str
@@ -147,7 +146,7 @@ class Claim(Answer, frozen=True, gc=False, kw_only=True):
     claimed_at: int
     created_at: int
     input: bytes | None = None
-    # The input is too large to come along: fetch it.
+    # The input is too large for this answer: fetch it.
     input_deferred: bool = False
     payload_encoding: str = ""
     upstreams: tuple[Upstream, ...] = ()
@@ -159,7 +158,7 @@ class Claim(Answer, frozen=True, gc=False, kw_only=True):
     journal_length: int
     resumed_by: Resumption | None = None
 
-    # Whoever knows the lease id could act for the worker, and the input may be personal.
+    # Logs must not show lease ids, which authorize, nor inputs, which may be personal.
     def __rich_repr__(self) -> list[tuple[str, object]]:
         names = ("execution_id", "execution_kind", "lane_id", "attempt_index", "attempt_type")
         return [(name, getattr(self, name)) for name in names]
@@ -170,7 +169,7 @@ class Claim(Answer, frozen=True, gc=False, kw_only=True):
 
 
 class ClaimReply(Answer, frozen=True, kw_only=True):
-    """`more`: as much was leased as was asked for, so that there may be more."""
+    """`more`: all that was asked for was leased, so there may be more work."""
 
     items: list[Claim]
     more: bool
@@ -197,7 +196,7 @@ class Grant(Answer, frozen=True, kw_only=True):
 
 
 class GrantClaim(Part, frozen=True, kw_only=True):
-    """A grant to be used by the worker it was made for, and the lease wanted in its place."""
+    """A grant that its worker exchanges for a lease."""
 
     execution_id: ExecutionId
     grant_key: GrantKey
@@ -206,7 +205,7 @@ class GrantClaim(Part, frozen=True, kw_only=True):
     kind: GrantKind = "claim"
     lease_ms: Milliseconds = DEFAULT_LEASE_MS
 
-    # Whoever knows the key could use the grant.
+    # Logs must not show the key, which authorizes.
     def __repr__(self) -> str:
         return f"GrantClaim({self.execution_id!r}, kind={self.kind!r})"
 
@@ -215,7 +214,7 @@ class GrantClaim(Part, frozen=True, kw_only=True):
 
 
 class Renewal(Fence, frozen=True, kw_only=True):
-    """A lease to keep, and the progress to tell with it."""
+    """A lease to renew, and progress to report with it."""
 
     progress_pct: int | None = None
     progress_message: str | None = None
@@ -252,14 +251,14 @@ class Cancel(Part, frozen=True, tag_field="type", tag="cancel"):
 
 
 class Delay(Part, frozen=True, tag_field="type", tag="delay"):
-    """Go on later; `for_ms` 0 hands the work back at once, to whoever claims next."""
+    """Continue later; with `for_ms` 0 the next claim gets the work at once."""
 
     until: Timestamp | None = None
     for_ms: int | None = None
 
 
 class WaitChildren(Part, frozen=True, tag_field="type", tag="wait_children"):
-    """Go on when these have ended, or without any when nothing inbound is open."""
+    """Continue when these have ended; without any, when no inbound edge is open."""
 
     children: tuple[HeldExecution, ...] = ()
 
@@ -275,7 +274,7 @@ class Finish(Fence, frozen=True, gc=False, kw_only=True):
 
 
 class Finished(Answer, frozen=True, gc=False, kw_only=True):
-    """What was made of the execution: its public state, and when and as what it goes on."""
+    """The public state of the execution, and its next attempt if there is one."""
 
     state: str
     delay_until: int = 0
@@ -296,19 +295,19 @@ class FinishReply(Answer, frozen=True, kw_only=True):
 class Workers:
     @operation("POST /v1/worker/register", WORKER, InvalidInput, InvalidCapabilities)
     async def register_worker(self, worker: Registration) -> Registered | Refreshed:
-        """Tell that a worker is there, what it can do, and for how long without a heartbeat."""
+        """Register a worker with its lanes and capabilities, until its heartbeats stop."""
 
     @operation("POST /v1/worker/heartbeat", WORKER)
     async def heartbeat(
         self, worker_instance_id: WorkerId, namespace: Namespace = "default"
     ) -> Refreshed | NotRegistered:
-        """Tell that a registered worker is still there."""
+        """Keep a registered worker alive."""
 
     @operation("POST /v1/worker/leave", WORKER)
     async def leave(
         self, worker_instance_id: WorkerId, reason: str = "left", namespace: Namespace = "default"
     ) -> Left | NotRegistered:
-        """Take a worker off the list; its leases are untouched."""
+        """Unregister a worker; its leases stay."""
 
     @operation(
         "POST /v1/worker/claim",
@@ -347,7 +346,7 @@ class Workers:
         items: Batch[Renewal],
         namespace: Namespace = "default",
     ) -> RenewReply:
-        """Keep leases, tell how far the work is, and that the worker is there."""
+        """Renew leases, report progress, and keep the worker alive."""
 
     @operation("POST /v1/worker/finish", WORKER, InvalidInput, size="batch", with_last="next")
     async def finish(self, items: Batch[Finish], next: ClaimTerms | None = None) -> FinishReply:

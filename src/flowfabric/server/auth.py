@@ -1,4 +1,4 @@
-"""Who calls: tokens by their digests, what each may do, and in which namespaces."""
+"""Callers: the digests of API tokens, their scopes and their namespaces."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -14,7 +14,7 @@ _SCHEME: Final = b"Bearer "
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """A known caller with every scope it has; without namespaces it may act in all of them."""
+    """A caller and its scopes; `namespaces` is None when it may act in all of them."""
 
     name: str = ""
     scopes: frozenset[Scope] = SCOPES
@@ -34,12 +34,12 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 _EVERYBODY: Final = Caller()
-# Who calls a route that is open to everybody.
+# The caller of a route that needs no token.
 ANONYMOUS: Final = Caller(scopes=frozenset())
 
 
 class Tokens:
-    """The tokens of a server; without any, everybody is let in."""
+    """The tokens of a server; without any, every caller may do everything."""
 
     def __init__(self, tokens: Iterable[ApiToken]) -> None:
         self._known = [(one.digest, _caller(one)) for one in tokens]
@@ -49,8 +49,8 @@ class Tokens:
         return bool(self._known)
 
     def caller_of(self, authorization: bytes | None) -> Caller:
-        """The caller behind a header. Every digest is compared, whichever fits: how long it takes
-        reveals nothing."""
+        """The caller of an Authorization header. All digests are compared, so that the time taken
+        does not reveal which one fits."""
         if not self._known:
             return _EVERYBODY
         if authorization is None or not authorization.startswith(_SCHEME):

@@ -1,30 +1,39 @@
-"""From settings to an application over an open store, and back, each step in its order."""
+"""Start and stop: from settings to an application over an open store, and back."""
 
+import asyncio
 import contextlib
 import logging
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from ipaddress import ip_address
+from typing import Final
+
+import msgspec
 
 from flowfabric.app import backend_of, close_engine, duties_of, engine_over
 from flowfabric.backend.base import Backend
-from flowfabric.config import Settings
+from flowfabric.config import Address, Settings, StoreUrl
 from flowfabric.duties.loop import Duties
 from flowfabric.engine import Engine
-from flowfabric.errors import InvalidInput
-from flowfabric.server.exposition import Exposition
+from flowfabric.errors import FlowFabricError, InvalidInput
+from flowfabric.server.call import Services
 from flowfabric.server.http import Http
 from flowfabric.server.listener import BACKLOG
 from flowfabric.server.routes import ROUTES
-from flowfabric.server.services import Services
 from flowfabric.telemetry.metrics import Metrics
 
 _log = logging.getLogger("flowfabric.server")
 
+# Of the metrics page: lanes that are counted, and how long the store may take.
+_MAX_LANES: Final = 64
+_READ_S: Final = 2.0
+
 
 def check_exposure(settings: Settings) -> None:
-    """Whoever reaches a server without a token may do everything, so only this host may."""
-    if settings.tokens or settings.allow_insecure or is_loopback(settings.listen.host):
+    """Without a token every caller may do everything, so only callers on this host are accepted."""
+    if settings.tokens or settings.allow_insecure or _is_loopback(settings.listen.host):
         return
     raise InvalidInput(
         f"invalid value for FF_LISTEN_ADDR: {settings.listen} is reachable from elsewhere and no"
@@ -32,7 +41,7 @@ def check_exposure(settings: Settings) -> None:
     )
 
 
-def is_loopback(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:
@@ -45,9 +54,9 @@ def is_loopback(host: str) -> bool:
 async def booted(
     settings: Settings, backend: Backend | None = None, metrics: Metrics | None = None
 ) -> AsyncIterator[Http]:
-    """The application over an open store, its duties running; closed in order at the end.
+    """The application over an open store, its duties running; everything is closed at the end.
 
-    A store of the caller's own is opened and closed here too; its metrics are served here.
+    A given backend is opened and closed here too; given metrics are served.
     """
     check_exposure(settings)
     _log.info("opening %s", settings.store.where)
@@ -58,7 +67,7 @@ async def booted(
         services = Services(engine, settings, observer)
         services.duties = tuple(loop.duty.name for loop in duties.loops)
         if settings.serves_metrics:
-            services.exposition = Exposition(observer, services).render
+            services.exposition = partial(_render_metrics, observer, services)
         application = Http(services, ROUTES)
         duties.start()
         _warn(settings)
@@ -68,8 +77,8 @@ async def booted(
 
 
 async def _close(engine: Engine, duties: Duties, observer: Metrics) -> None:
-    """Reads end, cascades finish, duties stop, each within its time; then the store is closed.
-    What is left over is found by a timer elsewhere."""
+    """End reads, background work and duties, each within its time; then close the store. A timer
+    of another process finishes what was interrupted."""
     steps: tuple[tuple[str, Callable[[], Awaitable[bool]]], ...] = (
         ("stream reads", engine.streams.close),
         ("background work", engine.drain),
@@ -78,16 +87,16 @@ async def _close(engine: Engine, duties: Duties, observer: Metrics) -> None:
     for name, step in steps:
         if not await step():
             observer.overran_shutdown()
-            _log.warning("%s did not end in time; left behind", name)
+            _log.warning("shutdown: %s did not end in time and was abandoned", name)
     await close_engine(engine)
 
 
 def bound_socket(settings: Settings) -> socket.socket:
-    """The socket to serve on; opened last, when everything behind it stands."""
+    """The socket to serve on; opened last, when requests can be served."""
     host, port = settings.listen.host, settings.listen.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol named, asyncio sends answers at once; without, a peer that delays its
-    # acknowledgements delays them too.
+    # asyncio sets TCP_NODELAY only if the protocol is named; without it, a client that delays its
+    # acknowledgements delays answers.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -108,8 +117,41 @@ def _warn(settings: Settings) -> None:
         extra={"listen_addr": address},
     )
     _log.warning(
-        "no API token: /pending-waitpoints, /result and /input show data to whoever asks",
+        "no API token: /pending-waitpoints, /result and /input are readable without one",
         extra={"listen_addr": address},
     )
     if "*" in settings.cors_origins:
-        _log.warning("FF_CORS_ORIGINS=*: every web page may read from this server")
+        _log.warning("FF_CORS_ORIGINS=*: every web page may read from this server; name origins")
+
+
+async def _render_metrics(metrics: Metrics, services: Services) -> bytes:
+    """The page. Gauges of a store that does not answer keep their last values."""
+    engine = services.engine
+    metrics.show_pools(engine.streams.permits.taken, services.sse.taken, len(services.claim_waits))
+    with contextlib.suppress(FlowFabricError, TimeoutError):
+        async with asyncio.timeout(_READ_S):
+            await _read_gauges(metrics, engine)
+    return metrics.render()
+
+
+async def _read_gauges(metrics: Metrics, engine: Engine) -> None:
+    lanes = await engine.lanes.list_all(_MAX_LANES)
+    counts = await asyncio.gather(*(engine.reads.count(*name) for name in lanes))
+    depths: Counter[tuple[str, str]] = Counter()
+    for (_, lane), states in zip(lanes, counts, strict=True):
+        for state, n in states.items():
+            depths[lane, state] += n
+    namespaces = sorted({namespace for namespace, _ in lanes})
+    live = await asyncio.gather(*(engine.workers.live(one) for one in namespaces))
+    metrics.show_queues((lane, state, n) for (lane, state), n in depths.items())
+    metrics.show_workers(zip(namespaces, map(len, live), strict=True))
+
+
+def dev(base: Settings | None = None) -> Settings:
+    """For trying things out: everything in memory, any free port of this host, no token."""
+    return msgspec.structs.replace(
+        base or Settings(),
+        store=StoreUrl("memory"),
+        listen=Address("127.0.0.1", 0),
+        tokens=(),
+    )

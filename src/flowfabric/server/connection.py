@@ -1,5 +1,4 @@
-"""One HTTP/1.1 connection: the order of its responses, and limits on what it may hold and for how
-long."""
+"""One HTTP/1.1 connection: the order of responses, and limits on buffered bytes and on time."""
 
 import asyncio
 import contextvars
@@ -11,12 +10,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol, cast
 
 from flowfabric.errors import Bug
+from flowfabric.server.decoding import Receive
 from flowfabric.server.exchange import Exchange
-from flowfabric.server.faults import CLOSE
 from flowfabric.server.http import ANSWER, Scope, Send
-from flowfabric.server.parsing import RequestParser
-from flowfabric.server.reading import Receive
-from flowfabric.server.replies import JSON, Headers, encode
+from flowfabric.server.parser import RequestParser
+from flowfabric.server.replies import CLOSE, JSON, Headers, encode
 
 _log = logging.getLogger("flowfabric.server")
 
@@ -77,7 +75,7 @@ class Connection(asyncio.Protocol):
     # ---- the transport's callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Other event loops have transports of their own, of no common class.
+        # Transports of other event loops have no common class.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._parser = RequestParser(self, self._shared_scope())

@@ -5,9 +5,8 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final, Protocol
 
-from flowfabric.server.faults import CLOSE
 from flowfabric.server.http import Scope
-from flowfabric.server.replies import Headers
+from flowfabric.server.replies import CLOSE, Headers
 
 # How much of a body is read before the application asks for it.
 BODY_BUFFER_BYTES: Final = 65_536

@@ -1,11 +1,11 @@
-"""The way of a request, outermost first: host and origin, CORS, access log and metrics, caller,
-route, body, handler. Plain ASGI: every step is a call, none a layer of wrapped callables."""
+"""The path of a request, in this order: host and origin, CORS, access log and metrics, route,
+caller, body, handler. Plain ASGI: every step is a call, no middleware wraps another."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from functools import partial
+from functools import cache
 from itertools import count
 from os import urandom
 from typing import Any, Final
@@ -21,13 +21,8 @@ from flowfabric.errors import (
 )
 from flowfabric.operations.types import Params
 from flowfabric.server.auth import ANONYMOUS
-from flowfabric.server.browsers import Cors, OriginCheck
-from flowfabric.server.call import Call
-from flowfabric.server.deadlines import Deadlines
-from flowfabric.server.faults import CLOSE, bug, reply_of
-from flowfabric.server.openapi import document_of
-from flowfabric.server.paths import read_path
-from flowfabric.server.reading import (
+from flowfabric.server.call import Call, Services
+from flowfabric.server.decoding import (
     ClientDisconnected,
     Receive,
     check_content_type,
@@ -35,17 +30,17 @@ from flowfabric.server.reading import (
     decode_query,
     read_body,
 )
-from flowfabric.server.replies import EventStream, Headers, Reply
-from flowfabric.server.route import REQUEST_S, Route
-from flowfabric.server.router import Match, Router
-from flowfabric.server.services import Services
+from flowfabric.server.openapi import document_of
+from flowfabric.server.origins import Cors, OriginCheck
+from flowfabric.server.replies import CLOSE, EventStream, Headers, Reply, bug, encode, reply_of
+from flowfabric.server.route import REQUEST_S, Match, Route, Router, read_path
 from flowfabric.telemetry.logs import CALLER, REQUEST_ID
 from flowfabric.telemetry.traces import given_parent
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-# A server may offer this extension: it sends a whole answer, or says that it has to wait.
+# An ASGI extension of our listener: it sends a whole answer at once, or returns False.
 ANSWER: Final = "flowfabric.answer"
 Answer = Callable[[int, Headers, bytes], bool]
 
@@ -54,10 +49,12 @@ METRICS_PATH: Final = "/metrics"
 _METRICS: Final = METRICS_PATH.encode()
 _BODY_METHODS: Final = frozenset({"POST", "PUT", "DELETE", "PATCH"})
 _MAX_ID: Final = 128
+# How often deadlines are checked.
+LOOK_S: Final = 0.5
 
 
 def _opened(route: Route) -> Route:
-    """The route of the metrics, open to everybody; any other as it is."""
+    """The route, without scopes if it is the one of the metrics."""
     return msgspec.structs.replace(route, scopes=None) if route.path == METRICS_PATH else route
 
 
@@ -68,7 +65,7 @@ class Http:
         is_open = services.settings.metrics_open
         listed = tuple(map(_opened, routes) if is_open else routes)
         self.services = services
-        services.describe = partial(document_of, listed)
+        services.openapi = cache(lambda: encode(document_of(listed)))
         self._router = Router(listed)
         self._origin_check = OriginCheck(services.settings)
         self._cors = Cors(services.settings)
@@ -125,7 +122,7 @@ class Http:
             self._note(request.method, template, out.status, time.perf_counter() - started)
 
     async def _traced(self, request: "_Request", match: Match, out: "_Out") -> None:
-        """As without a trace, in a span below the caller's."""
+        """Answer within a span whose parent is the caller's."""
         name = f"ff.{match.route.name}" if match.route else "ff.unknown"
         header = request.headers.get(b"traceparent", b"").decode("latin-1")
         attributes = {"http.request.method": request.method, "http.route": match.template}
@@ -193,7 +190,7 @@ class Http:
         return f"{self._prefix}-{next(self._ids):x}"
 
     def _note(self, method: str, template: str, status: int, elapsed: float) -> None:
-        if template == "/metrics":
+        if template == METRICS_PATH:
             return
         self.services.observer.served(method, template, status, elapsed)
         if _access.isEnabledFor(logging.DEBUG):
@@ -207,7 +204,7 @@ def _no_route(match: Match) -> FlowFabricError:
 
 
 class _Request:
-    """A request as it came in."""
+    """The parts of an ASGI request that are read more than once."""
 
     __slots__ = ("headers", "method", "raw_path", "receive", "scope")
 
@@ -220,7 +217,7 @@ class _Request:
 
 
 class _Out:
-    """Writes one answer, with the headers every answer to this request carries."""
+    """Writes one answer, with the headers that every answer to this request has."""
 
     __slots__ = ("_answer", "_is_head", "_send", "headers", "status")
 
@@ -233,7 +230,7 @@ class _Out:
 
     async def write(self, reply: Reply | EventStream) -> None:
         if self.status:
-            # The head of an answer is out; a half answer is better cut than continued wrongly.
+            # The head is sent already: the connection is closed in the middle of this answer.
             return
         self.status = reply.status
         if isinstance(reply, EventStream):
@@ -262,3 +259,39 @@ class _Out:
 
     async def _body(self, body: bytes, *, more: bool = False) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+class Deadlines:
+    """Cancels requests that take too long.
+
+    Thousands of requests begin and end within a second, so none has a timer of its own: all are
+    checked every `LOOK_S`, and a late one is cancelled at most that much too late. Use it from one
+    event loop; the task that calls `begin` must call `end`.
+    """
+
+    def __init__(self) -> None:
+        self._ends: dict[asyncio.Task[object], float] = {}
+        self._late: set[asyncio.Task[object]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, task: asyncio.Task[object], seconds: float) -> None:
+        loop = task.get_loop()
+        self._ends[task] = loop.time() + seconds
+        if self._timer is None:
+            self._timer = loop.call_later(LOOK_S, self._check, loop)
+
+    def end(self, task: asyncio.Task[object]) -> bool:
+        """Whether the task was cancelled for being late, and for nothing else; that is undone."""
+        self._ends.pop(task, None)
+        if task not in self._late:
+            return False
+        self._late.discard(task)
+        return task.uncancel() == 0
+
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        for task in [task for task, end in self._ends.items() if end <= now]:
+            del self._ends[task]
+            self._late.add(task)
+            task.cancel()
+        self._timer = loop.call_later(LOOK_S, self._check, loop) if self._ends else None

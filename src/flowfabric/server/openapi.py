@@ -22,7 +22,7 @@ from flowfabric.errors import (
     Unauthorized,
     Unavailable,
 )
-from flowfabric.operations.errors import ErrorBody
+from flowfabric.operations.answers import ErrorBody
 from flowfabric.operations.types import EXECUTION_PATTERN, UUID_PATTERN
 from flowfabric.server.route import Route
 
@@ -150,7 +150,7 @@ def faults_of(route: Route) -> Iterator[type[FlowFabricError]]:
 
 
 def _path_parameters(route: Route) -> Iterator[dict[str, Any]]:
-    for name in route.parameters:
+    for name in route.readers:
         yield {"name": name, "in": "path", "required": True, "schema": _path_schema(name)}
 
 

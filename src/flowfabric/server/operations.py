@@ -2,18 +2,17 @@
 the answer."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
+from flowfabric.engine.audit import audit
 from flowfabric.errors import FlowFabricError, Forbidden, NotFound
 from flowfabric.operations.declaration import BODY_BYTES, Operation
-from flowfabric.operations.owners import STORE
-from flowfabric.server.auditing import audited
+from flowfabric.operations.types import STORE
 from flowfabric.server.call import Call
-from flowfabric.server.faults import reply_of
-from flowfabric.server.paths import path_readers
-from flowfabric.server.replies import JSON_ONLY, NO_STORE, NOTHING, Reply
-from flowfabric.server.route import REQUEST_S, Handler, Route
+from flowfabric.server.replies import JSON_ONLY, NO_STORE, NOTHING, Reply, reply_of
+from flowfabric.server.route import REQUEST_S, Handler, Route, path_readers
 
 # Members that an audit line has besides the ids of the path: no payloads, no secrets.
 _AUDITED: Final = ("namespace", "reason", "state", "source")
@@ -43,7 +42,6 @@ def route_of(declared: Operation[..., Any]) -> Route:
         timeout_s=None if terms.waits else terms.timeout_s or REQUEST_S,
         raises=terms.raises,
         name=declared.name,
-        parameters=declared.path_names,
         readers=path_readers(declared),
     )
 
@@ -179,4 +177,4 @@ def _audit(
 ) -> None:
     facts = {name: declared.member(arguments, name) for name in (*call.path, *_AUDITED)}
     given = {name: str(one) for name, one in facts.items() if one not in (None, "")}
-    audited(call, declared.terms.audit, **given)
+    audit(declared.terms.audit, logging.INFO, **given, caller=call.caller.name)

@@ -1,10 +1,23 @@
-"""What a handler answers: a body with its status and headers, or a stream of events."""
+"""Replies: a body with status and headers, the reply to an error, and Server-Sent Events."""
 
+import logging
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 from flowfabric.engine.permits import Permits
+from flowfabric.errors import (
+    Bug,
+    FlowFabricError,
+    MethodNotAllowed,
+    PayloadTooLarge,
+    ResourceExhausted,
+    TimedOut,
+    Unauthorized,
+    Unavailable,
+)
 from flowfabric.operations import answers
+
+_log = logging.getLogger("flowfabric.server")
 
 encode: Final = answers.encode
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -33,8 +46,8 @@ class Reply:
 
 
 class EventStream:
-    """An answer that goes on until its source ends: lines of Server-Sent Events. It holds a permit
-    of its pool from now on until it is closed."""
+    """An answer of Server-Sent Events that lasts until its source ends. It holds a permit of its
+    pool until it is closed."""
 
     __slots__ = ("_pool", "headers", "lines", "status")
 
@@ -52,13 +65,75 @@ class EventStream:
             self._pool.__exit__(None, None, None)
 
 
-def ok(answer: Any, *headers: tuple[bytes, bytes]) -> Reply:
-    return Reply(200, encode(answer), (JSON, *headers) if headers else JSON_ONLY)
+def ok(answer: Any) -> Reply:
+    return Reply(200, encode(answer), JSON_ONLY)
 
 
 def raw(body: bytes, *headers: tuple[bytes, bytes]) -> Reply:
-    """Bytes as they were given; a browser must not guess what they are."""
+    """Bytes as they are stored; a browser must not guess their type."""
     return Reply(200, body, (OCTETS, NO_SNIFF, *headers))
 
 
 NOTHING: Final = Reply(204)
+
+
+# ---- errors
+
+CLOSE: Final = (b"connection", b"close")
+_CHALLENGE: Final = (b"www-authenticate", b"Bearer")
+
+
+def reply_of(fault: FlowFabricError) -> Reply:
+    if fault.status is None:
+        # The end of a subscription has no status; its cause has one.
+        cause = fault.__cause__
+        if isinstance(cause, FlowFabricError):
+            return reply_of(cause)
+        return bug(fault)
+    if fault.status >= 500 and not isinstance(fault, Unavailable):
+        _log.error("%s", fault, exc_info=fault)
+    return Reply(fault.status, encode(fault.body()), (JSON, *_headers(fault)))
+
+
+def bug(fault: BaseException) -> Reply:
+    """The reply to an unexpected exception: details go to the log, not to the caller."""
+    _log.error("a request failed unexpectedly", exc_info=fault)
+    return Reply(500, encode(Bug().body()), (JSON,))
+
+
+def _headers(fault: FlowFabricError) -> Headers:
+    match fault:
+        case ResourceExhausted():
+            return ((b"retry-after", str(_retry_after(fault)).encode()),)
+        case Unauthorized():
+            return (_CHALLENGE,)
+        case MethodNotAllowed():
+            return ((b"allow", fault.detail.encode()),)
+        case PayloadTooLarge() | TimedOut():
+            # The rest of the body is not read.
+            return (CLOSE,)
+        case _:
+            return ()
+
+
+def _retry_after(fault: ResourceExhausted) -> int:
+    given = fault.details.get("retry_after_ms", 1_000)
+    return max(1, -(-given // 1_000)) if isinstance(given, int) else 1
+
+
+# ---- Server-Sent Events
+
+OPENING: Final = b"retry: 1000\n\n"
+HEARTBEAT: Final = b": still here\n\n"
+# A comment line at this interval keeps proxies from closing an idle stream.
+HEARTBEAT_MS: Final = 15_000
+
+
+def event(name: str, data: Any, own_id: str = "") -> bytes:
+    """One event. JSON has no line breaks of its own, so one data line is enough."""
+    head = f"id: {own_id}\nevent: {name}\ndata: " if own_id else f"event: {name}\ndata: "
+    return b"%b%b\n\n" % (head.encode(), encode(data))
+
+
+def failed(fault: FlowFabricError) -> bytes:
+    return event("error", fault.body())

@@ -1,4 +1,4 @@
-"""Running a server as a process: boot, serve, and drain when a signal asks for it."""
+"""The server process: boot, serve, and drain on SIGINT or SIGTERM."""
 
 import asyncio
 import contextlib
@@ -17,12 +17,12 @@ from flowfabric.server.listener import Listener
 _log = logging.getLogger("flowfabric.server")
 
 REQUESTS_END_S: Final = 35
-# How long new requests are answered with 503 before connections close: a client with an answer goes
-# elsewhere, one whose connection is cut cannot know what became of its request.
-FAREWELL_S: Final = 0.25
-# In parts, so that requests are answered in between even if the machine was suspended meanwhile.
+# How long new requests are answered with 503 before connections close: a client that gets an answer
+# tries another server, one whose connection breaks cannot know whether its request was done.
+DRAIN_S: Final = 0.25
+# Slept in parts, so that requests are answered in between even after the machine was suspended.
 _PARTS: Final = 10
-_COLLECTED_EVERY: Final = (50_000, 20, 20)
+_GC_THRESHOLDS: Final = (50_000, 20, 20)
 
 
 async def serve(settings: Settings, on_ready: Callable[[str], None] | None = None) -> None:
@@ -34,7 +34,7 @@ async def serve(settings: Settings, on_ready: Callable[[str], None] | None = Non
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         _raise_file_limit()
         _announce(application, address)
-        _calm_collector()
+        _tune_gc()
         listener = Listener(application)
         await listener.start(listening)
         try:
@@ -47,7 +47,7 @@ async def serve(settings: Settings, on_ready: Callable[[str], None] | None = Non
 
 
 def _stop_signal() -> asyncio.Future[str]:
-    """The name of the first signal that asks to stop; further ones change nothing."""
+    """The name of the first signal to stop; further ones are ignored."""
     loop = asyncio.get_running_loop()
     received: asyncio.Future[str] = loop.create_future()
 
@@ -63,7 +63,7 @@ def _stop_signal() -> asyncio.Future[str]:
 async def _drain(application: Http) -> None:
     application.services.drain.begin()
     for _ in range(_PARTS):
-        await asyncio.sleep(FAREWELL_S / _PARTS)
+        await asyncio.sleep(DRAIN_S / _PARTS)
 
 
 def _announce(application: Http, address: str) -> None:
@@ -82,16 +82,16 @@ def _announce(application: Http, address: str) -> None:
     )
 
 
-def _calm_collector() -> None:
-    """What boot made stays, so it need not be looked at again; requests leave little behind that
-    the collector has to find, so it may come rarely. Both spare pauses in the middle of answers."""
+def _tune_gc() -> None:
+    """Objects of boot live as long as the process, so they are frozen; requests leave few reference
+    cycles, so collections may be rare. Both avoid pauses while requests are served."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*_COLLECTED_EVERY)
+    gc.set_threshold(*_GC_THRESHOLDS)
 
 
 def _raise_file_limit() -> None:
-    """Every waiting client is an open file; take as many as the system lets us."""
+    """Every waiting client is an open file: raise the soft limit to the hard one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):

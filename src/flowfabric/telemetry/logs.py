@@ -11,7 +11,7 @@ REQUEST_ID: Final = ContextVar("request_id", default="")
 # The name of the token a request came with.
 CALLER: Final = ContextVar("caller", default="")
 
-# What every record has; anything else was given with the message.
+# Attributes of every record; any other was passed as `extra`.
 _OWN: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 _AUDIT: Final = "flowfabric.audit"
 
@@ -34,12 +34,12 @@ class JsonLines(logging.Formatter):
 
 
 def write_logs(level: int = logging.INFO) -> None:
-    """Send everything from this level on to stderr. The audit trail is written whatever it is."""
+    """Send everything from this level on to stderr. The audit log is always written."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
     logging.getLogger(_AUDIT).setLevel(logging.INFO)
-    # It would write a line for every request a worker makes.
+    # httpx logs every request of a worker at INFO.
     logging.getLogger("httpx").setLevel(max(level, logging.WARNING))

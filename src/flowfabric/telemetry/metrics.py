@@ -1,12 +1,21 @@
 """Metrics for Prometheus: events of the observer as counters, gauges and histograms."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+    start_http_server,
+)
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
-from flowfabric.telemetry.callback_counters import CallbackCounters
 from flowfabric.telemetry.observer import CounterTotals, Observer
 
 BUCKETS: Final = (
@@ -33,7 +42,7 @@ class Metrics(Observer):
         self._cycle_s = time("ff_scanner_cycle_duration_seconds", "scanner")
         self._items = count("ff_scanner_items", "Items of a duty", "scanner", "result")
         self._restarts = count("ff_scanner_restarts", "Restarts of a duty", "scanner")
-        self._backoff = gauge("ff_scanner_backoff_items", "Items left alone", "scanner")
+        self._backoff = gauge("ff_scanner_backoff_items", "Items in backoff", "scanner")
         self._backlog = gauge("ff_cancel_backlog_depth", "Flows with members left to cancel")
         self._claim_s = time("ff_claim_from_grant_duration_seconds", "lane")
         self._renewals = count("ff_lease_renewal", "Renewals of leases", "outcome")
@@ -46,7 +55,7 @@ class Metrics(Observer):
         self._completions = count("ff_completion_events", "Completions logged", "outcome")
         self._groups = count("ff_edge_group_policy", "Edge groups by their policy", "policy")
         self._drains = count(
-            "ff_sibling_cancel_reconcile", "Cancels of siblings ended by a timer", "action"
+            "ff_sibling_cancel_reconcile", "Cancels of siblings finished by a timer", "action"
         )
         self._full = self._sum("ff_worker_at_capacity", "Claims that found no permit")
         self._stream_ops = gauge("ff_stream_ops_in_flight", "Stream reads and tails under way")
@@ -55,8 +64,8 @@ class Metrics(Observer):
         self._rejected = count("ff_stream_ops_rejected", "Calls that found a pool full", "pool")
         self._faults = count("ff_backend_errors", "Failed calls of the store", "op", "kind")
         self._overruns = self._sum("ff_shutdown_timeout", "Drains that took too long")
-        self._sums = CallbackCounters()
-        self.registry.register(self._sums)
+        self._callbacks = CallbackCounters()
+        self.registry.register(self._callbacks)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
@@ -123,10 +132,10 @@ class Metrics(Observer):
     def overran_shutdown(self) -> None:
         self._overruns.inc()
 
-    def read_totals_from(self, counted: Callable[[], CounterTotals]) -> None:
-        self._sums.counted = counted
+    def read_totals_from(self, read: Callable[[], CounterTotals]) -> None:
+        self._callbacks.read = read
 
-    # ---- set when somebody looks
+    # ---- gauges, set before the page is rendered
 
     def show_pools(self, stream_ops: int, sse_streams: int, claim_waits: int) -> None:
         self._stream_ops.set(stream_ops)
@@ -152,7 +161,7 @@ class Metrics(Observer):
         return lane
 
     def _counter(self, name: str, text: str, *labels: str) -> Callable[..., Counter]:
-        # Finding the one with the labels takes longer than counting; there are few.
+        # Looking up the labels takes longer than counting, and there are few.
         return cache(self._sum(name, text, *labels).labels)
 
     def _sum(self, name: str, text: str, *labels: str) -> Counter:
@@ -164,3 +173,83 @@ class Metrics(Observer):
     def _histogram(self, name: str, *labels: str) -> Callable[..., Histogram]:
         times = Histogram(name, "Seconds", labels, registry=self.registry, buckets=BUCKETS)
         return cache(times.labels)
+
+
+_NOT_CANCELLED: Final = ("already_terminal", "not_found")
+
+
+class CallbackCounters(Collector):
+    """Counters that engine and store keep themselves, read when a page is rendered. Prometheus may
+    do that in another thread, so mappings are copied."""
+
+    def __init__(self) -> None:
+        self.read: Callable[[], CounterTotals] = CounterTotals
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        totals = self.read()
+        hits, siblings = dict(totals.hits), dict(totals.siblings)
+        cancelled = {result: n for result, n in siblings.items() if result not in _NOT_CANCELLED}
+        ends = {result: n for result, n in siblings.items() if result in _NOT_CANCELLED}
+        if cancelled:
+            ends["cancelled"] = sum(cancelled.values())
+        yield _family("ff_budget_hit", "Starts a budget held", "dimension", _of(hits, "budget"))
+        yield _family("ff_quota_hit", "Starts a quota held", "reason", _of(hits, "quota"))
+        yield _family("ff_sibling_cancel_dispatched", "Siblings cancelled", "reason", cancelled)
+        yield _family(
+            "ff_sibling_cancel_disposition", "Siblings by disposition", "disposition", ends
+        )
+        yield _sum(
+            "ff_doorbell_reconnects",
+            "Reconnects of the notification connection",
+            totals.reconnects,
+        )
+        yield _sum("ff_function_reload", "Missing functions loaded again", totals.reloads)
+
+
+def _of(hits: Mapping[tuple[str, str], int], kind: str) -> dict[str, int]:
+    return {label: n for (limit, label), n in hits.items() if limit == kind}
+
+
+def _family(name: str, text: str, label: str, totals: Mapping[str, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for value, n in totals.items():
+        family.add_metric([value], n)
+    return family
+
+
+def _sum(name: str, text: str, n: int) -> CounterMetricFamily:
+    return CounterMetricFamily(name, text, value=n)
+
+
+_Scope = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Scope]]
+_Send = Callable[[_Scope], Awaitable[None]]
+LOOPBACK: Final = "127.0.0.1"
+
+
+def metrics_app(metrics: Metrics | None) -> Callable[[_Scope, _Receive, _Send], Awaitable[None]]:
+    """An ASGI application that answers every request with the metrics, which are empty for None."""
+
+    async def app(scope: _Scope, _receive: _Receive, send: _Send) -> None:
+        if scope["type"] != "http":
+            raise ValueError(f"expected an HTTP request, got {scope['type']}")
+        text = metrics.render() if metrics else b""
+        headers = [(b"content-type", CONTENT_TYPE), (b"content-length", b"%d" % len(text))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        body = b"" if scope["method"] == "HEAD" else text
+        await send({"type": "http.response.body", "body": body})
+
+    return app
+
+
+@contextmanager
+def serving_metrics(metrics: Metrics, port: int = 0, host: str = LOOPBACK) -> Iterator[int]:
+    """Serve the metrics for as long as the block lasts, and give the port. A thread serves them, so
+    that they are there even while a handler blocks the event loop."""
+    server, thread = start_http_server(port, host, metrics.registry)
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -6,7 +6,7 @@ import msgspec
 
 
 class CounterTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums that an engine and its store keep themselves, since they were opened."""
+    """Totals that an engine and its store count themselves, since they were opened."""
 
     # By (budget or quota, dimension or reason): starts that a limit held.
     hits: Mapping[tuple[str, str], int] = {}
@@ -50,10 +50,10 @@ class Observer:
         """A duty processed, failed on or skipped items."""
 
     def restarted(self, duty: str) -> None:
-        """A duty died and begins anew."""
+        """A duty failed and was started again."""
 
     def backed_off(self, duty: str, n: int) -> None:
-        """How many items a duty leaves alone for a while."""
+        """How many items a duty does not try for a while, because they failed."""
 
     def cancel_backlog(self, n: int) -> None:
         """How many cancelled flows still have members to cancel."""
@@ -62,7 +62,7 @@ class Observer:
         """Inbound edges of so many members combine by this policy."""
 
     def drained(self, n: int) -> None:
-        """So many cut-off cancels of siblings were brought to their end by a timer."""
+        """A timer finished so many cancels of siblings that were interrupted."""
 
     def at_capacity(self) -> None:
         """A claim found no permit to wait with."""
@@ -73,8 +73,8 @@ class Observer:
     def overran_shutdown(self) -> None:
         """Something did not end in the time a drain gives it."""
 
-    def read_totals_from(self, counted: Callable[[], CounterTotals]) -> None:
-        """Where to look for what others count."""
+    def read_totals_from(self, read: Callable[[], CounterTotals]) -> None:
+        """Where the totals that others count are read."""
 
 
 NO_OBSERVER = Observer()

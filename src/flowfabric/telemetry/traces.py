@@ -1,7 +1,7 @@
-"""Traces: one span per request, and the thread that joins a submit to the work it causes.
+"""Traces: one span per request; the traceparent of a submit travels with the work it causes.
 
 OpenTelemetry is used when it is installed and a provider is set up; without it a caller's trace is
-still handed on to whoever claims the work.
+still passed to the worker that claims the work.
 """
 
 import re
@@ -21,12 +21,12 @@ _FORM: Final = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}").fullmatch
 
 
 def given_parent(header: str) -> str:
-    """The caller's trace, "" when there is none in its one form."""
+    """The traceparent of a header; "" when there is none or it is malformed."""
     return header if _FORM(header) else ""
 
 
 class Traces:
-    """Spans of this process; none at all unless somebody set up a provider before."""
+    """Spans of this process; there are none without a tracer provider."""
 
     def __init__(self, service: str = "flowfabric") -> None:
         self._tracer = _tracer(service)
@@ -37,8 +37,8 @@ class Traces:
 
     @contextmanager
     def span(self, name: str, parent: str | None, attributes: Mapping[str, Any]) -> Iterator[Any]:
-        """A span around the block, below the caller's if it has one; None when nobody traces. A
-        parent of None is the present span."""
+        """A span around the block, below the parent if there is one; None when tracing is off. A
+        parent of None is the current span."""
         if self._tracer is None:
             yield None
             return
@@ -48,28 +48,28 @@ class Traces:
             yield span
 
     def start(self, name: str, parent: str, attributes: Mapping[str, Any]) -> Any:
-        """A span that whoever asked for it must end; None when nobody traces."""
+        """A span that the caller must end; None when tracing is off."""
         if self._tracer is None:
             return None
         return self._tracer.start_span(name, context=_below(parent), attributes=dict(attributes))
 
     def current(self, otherwise: str = "") -> str:
-        """The present span in its text form, or what the caller sent."""
+        """The traceparent of the current span, or else the one the caller sent."""
         if self._tracer is None:
             return otherwise
         return _text_of(None) or otherwise
 
     def text_of(self, span: Any) -> str:
-        """A span in its text form, "" without one."""
+        """The traceparent of a span; "" for None."""
         return "" if span is None else _text_of(trace.set_span_in_context(span))
 
     def fail(self, span: Any, why: str) -> None:
-        """Say of a span that what it stands for failed."""
+        """Mark a span as failed."""
         span.set_status(trace.StatusCode.ERROR, why)
 
 
 def _below(parent: str | None) -> Any:
-    """Where a span belongs whose parent has this text form."""
+    """The context below a traceparent."""
     if parent is None:
         return None
     return TraceContextTextMapPropagator().extract({TRACEPARENT: parent} if parent else {})

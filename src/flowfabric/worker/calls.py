@@ -13,7 +13,7 @@ from flowfabric.errors import FlowFabricError
 from flowfabric.operations.attempts import Suspend, SuspendOrder, UsageReport
 from flowfabric.operations.budgets import Usage
 from flowfabric.operations.declaration import Transport
-from flowfabric.operations.ends import Ended
+from flowfabric.operations.execution_queries import Ended
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.nouns import Calls
 from flowfabric.operations.streams import FramePage, StoredFrame, StreamRange

@@ -7,11 +7,19 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
+from flowfabric.errors import (
+    ExecutionCancelled,
+    ExecutionExpired,
+    ExecutionFailed,
+    ExecutionSkipped,
+    FlowFabricError,
+)
+from flowfabric.operations.execution_queries import Ended
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import WaitChildren
-from flowfabric.worker.ends import value_of_end
-from flowfabric.worker.session import Session, retried
-from flowfabric.worker.steps import describe, recorded, value_of
+from flowfabric.worker import codecs
+from flowfabric.worker.session import JournalKey, Session
+from flowfabric.worker.steps import journaled, value_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -80,23 +88,21 @@ class Children:
         """Create the child, or find the one that this very call created before."""
         session = self._session
         asked = call.at(session.now())
-        at = session.address(f"ff.child {asked.kind}")
         content = hashlib.sha256(asked.input).hexdigest()[:16]
-        call_text, digest = describe(asked.kind, (content,), {})
-        found = session.recorded(at, digest, call_text)
-        if found is None:
+
+        async def create(key: JournalKey) -> str:
             claim = session.claim
-            key = f"child/{claim.execution_id}/{claim.replay_count}/{asked.kind}/{at.seq}"
+            own = f"child/{claim.execution_id}/{claim.replay_count}/{asked.kind}/{key.seq}"
             child = msgspec.structs.replace(
                 asked,
-                idempotency_key=asked.idempotency_key or key,
+                idempotency_key=asked.idempotency_key or own,
                 namespace=claim.namespace,
                 creator=asked.creator or claim.execution_id,
             )
-            made = await session.under_lease(
-                retried(lambda: session.calls.submit_child(claim, child))
-            )
-            found = await session.record(at, digest, recorded(call_text, made))
+            return await session.call(lambda: session.calls.submit_child(claim, child))
+
+        name = f"ff.child {asked.kind}"
+        found = await journaled(session, name, asked.kind, (content,), create)
         return Child(self, value_of(found, str), call)
 
     async def gather(self, calls: Sequence[Call[R]]) -> list[R]:
@@ -113,3 +119,30 @@ class Children:
             await session.drain_steps()
             raise session.pause(WaitChildren(tuple(dict.fromkeys(left))))
         return [one.decode(end) for one, end in zip(children, ended, strict=True)]
+
+
+# ---- ends
+
+
+def value_of_end(ended: Ended, type_: Any, traceback: str = "") -> Any:
+    """The decoded result of an execution; any other end is raised."""
+    if ended.state == "completed":
+        try:
+            return codecs.decode(ended.result, ended.result_encoding, type_)
+        except codecs.Undecodable as fault:
+            raise codecs.Undecodable(f"the result of {ended.execution_id}: {fault}") from fault
+    raise _error_of_end(ended, traceback)
+
+
+def _error_of_end(ended: Ended, traceback: str) -> FlowFabricError:
+    reason = ended.reason or f"execution {ended.execution_id} {ended.state}"
+    details = {"execution_id": ended.execution_id}
+    match ended.state:
+        case "cancelled":
+            return ExecutionCancelled(reason, **details)
+        case "expired":
+            return ExecutionExpired(reason, **details)
+        case "skipped":
+            return ExecutionSkipped(reason, **details)
+        case _:
+            return ExecutionFailed(reason, category=ended.category, traceback=traceback, **details)

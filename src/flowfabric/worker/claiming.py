@@ -1,4 +1,4 @@
-"""Claiming by hand: permits, leases and their renewal for programs with a loop of their own."""
+"""Manual claiming: permits, leases and their renewal for programs with a loop of their own."""
 
 import asyncio
 import logging
@@ -28,7 +28,6 @@ from flowfabric.errors import (
 from flowfabric.operations.executions import NotReclaimable, ReclaimCapExceeded
 from flowfabric.operations.workers import (
     Claim,
-    ClaimOrder,
     GrantClaim,
     NewGrant,
     Registered,
@@ -38,7 +37,7 @@ from flowfabric.worker.calls import WorkerCalls
 from flowfabric.worker.claimed import ClaimedTask, LeaseTerms
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.renewals import Renewals
-from flowfabric.worker.worker_options import WorkerOptions, checked, registration_of
+from flowfabric.worker.worker_options import WorkerOptions, checked, claim_order, registration_of
 
 _log = logging.getLogger("flowfabric.worker")
 
@@ -94,10 +93,10 @@ class Claimer:
         disconnect: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.options = checked(options)
-        # Who chooses a name must not choose that of another process.
+        # A chosen name must not be that of another live process.
         self._is_named = bool(options.instance_id)
         self._connect = connect
-        # What to close with it, if it was opened for it.
+        # Closes a connection that was opened for this claimer.
         self._disconnect = disconnect
         self._registration = registration_of(self.options)
         self._lanes = deque(self.options.lanes)
@@ -135,7 +134,7 @@ class Claimer:
         try:
             await self._calls.leave(self.options.instance_id, "closed", self.options.namespace)
         except FlowFabricError as refusal:
-            _log.warning("not taken off the list of workers: %s", refusal)
+            _log.warning("the worker could not be unregistered: %s", refusal)
         if self._disconnect is not None:
             await self._disconnect()
 
@@ -148,25 +147,14 @@ class Claimer:
         wanted = min(n, self.free_permits, MOST_CLAIMED)
         if wanted < 1:
             return []
-        self._lanes.rotate(-1)
-        options = self.options
-        order = ClaimOrder(
-            worker_id=options.worker_id,
-            worker_instance_id=options.instance_id,
-            namespace=options.namespace,
-            lanes=tuple(self._lanes),
-            capabilities=options.capabilities,
-            n=wanted,
-            lease_ms=options.lease_ms,
-            wait_ms=milliseconds(wait, "wait"),
-        )
+        order = claim_order(self.options, self._lanes, wanted, milliseconds(wait, "wait"))
         with self._asking(wanted):
             reply = await self._calls.claim(order)
         return [self._held(claim) for claim in reply.items] if reply else []
 
     @contextmanager
     def _asking(self, permits: int) -> Iterator[None]:
-        """Permits that are taken while the answer is under way."""
+        """Permits that are taken while a claim is in flight."""
         self._asked += permits
         try:
             yield
@@ -211,7 +199,7 @@ class Claimer:
 
     async def claim_from_grant(self, lane: str, grant: AnyGrant) -> ClaimedTask:
         """Lease what a grant of this lane reserves for this very worker: a new attempt, or the
-        paused one that waits to go on."""
+        paused one that waits to be resumed."""
         with self._permit():
             check_grant(grant, grant.execution_id, lane)
             try:
@@ -220,7 +208,7 @@ class Claimer:
                 return await self._used(grant, "resume")
 
     async def claim_from_resume_grant(self, grant: AnyGrant) -> ClaimedTask:
-        """Go on with the paused attempt that a grant reserves."""
+        """Resume the paused attempt that a grant reserves."""
         with self._permit():
             check_grant(grant, grant.execution_id, grant.lane_id)
             return await self._used(grant, "resume")
@@ -261,7 +249,7 @@ class Claimer:
         terms = LeaseTerms(self._registration, self.options.lease_ms)
         task = _Permitted(claim, self._calls, terms, self._leases)
         self._leases[claim.lease_id] = task.attempt
-        # A task nobody holds any more must not keep its lease for ever.
+        # The lease of a task that was garbage-collected must not be renewed for ever.
         weakref.finalize(task, _collected, self._leases, claim)
         return task
 

@@ -1,4 +1,4 @@
-"""One claimed attempt while its handler runs: the lease, the journal, and when to let go."""
+"""One claimed attempt while its handler runs: its lease, its journal, its output."""
 
 import asyncio
 import random
@@ -32,7 +32,7 @@ from flowfabric.worker.output import FrameSender, is_in_step
 
 T = TypeVar("T")
 
-# After these the lease is gone for good, and the work runs elsewhere or not at all.
+# After these errors the lease is gone for good; the work runs elsewhere or not at all.
 LEASE_IS_GONE: Final = (
     StaleLease,
     LeaseExpired,
@@ -44,13 +44,14 @@ LEASE_IS_GONE: Final = (
 )
 _UNHEALTHY: Final = 3
 _TRIES: Final = 5
-# While the store, or the way to it, is away.
+# While the store cannot be reached.
 BACKOFF: Final = Backoff(0.05, 1.0)
 
 
 class Paused(BaseException):
-    """Ends a handler's turn: the execution goes on later, in the same place. No `Exception`, so
-    that handlers do not catch it by accident. Without a way to leave, the lease is gone already."""
+    """Ends a handler's turn: the execution goes on later, in the same place. It is no `Exception`,
+    so that handlers do not catch it by accident. `leave` is how the attempt gives up its lease;
+    None when the lease is gone already."""
 
     def __init__(self, leave: Delay | WaitChildren | None = None) -> None:
         super().__init__(leave)
@@ -58,8 +59,8 @@ class Paused(BaseException):
 
 
 class Recorded(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The outcome of a step as it is kept: what was called, what came of it, and how many frames
-    it put out meanwhile."""
+    """The outcome of a step as the journal keeps it: the call, its value, and how many frames it
+    put out."""
 
     call: str
     value: msgspec.Raw = msgspec.Raw(b"null")
@@ -71,8 +72,8 @@ _read: Final = msgspec.json.Decoder(Recorded).decode
 _write: Final = msgspec.json.Encoder().encode
 
 
-class Address(msgspec.Struct, frozen=True):
-    """A place in the journal: a name and which use of it this is."""
+class JournalKey(msgspec.Struct, frozen=True):
+    """The key of a journal entry: a name, and the number of its use within the handler."""
 
     name: str
     seq: int
@@ -95,15 +96,15 @@ class Session:
         self.calls = calls
         self._renew = renew
         self.progress: tuple[int | None, str | None] | None = None
-        self._is_released = False
-        self._pausing: Paused | None = None
+        self.is_released = False
+        self.pausing: Paused | None = None
         self._monotonic = monotonic
         self._began = monotonic()
         self.lease_until = claim.lease_expires_at
-        # Renewals that failed in a row without telling that the lease is gone.
+        # Renewals that failed in a row for another reason than a lost lease.
         self.failures = 0
 
-    # Made for those handlers that use them.
+    # Created on first use: most handlers use few of them.
 
     @cached_property
     def output(self) -> FrameSender:
@@ -143,7 +144,7 @@ class Session:
 
     def lose(self) -> None:
         """The lease is gone: from now on no call of the context succeeds."""
-        self._is_released = True
+        self.is_released = True
         self.lost.set()
 
     @property
@@ -167,44 +168,37 @@ class Session:
                 failures += 1
                 await asyncio.sleep(BACKOFF.pause_s(failures, random.random()))
 
-    @property
-    def is_released(self) -> bool:
-        return self._is_released
-
     def check(self) -> None:
-        """No call of the context succeeds once the turn is over, even if the handler goes on."""
-        if self._is_released:
+        """Refuse the calls of a handler that goes on after its turn is over."""
+        if self.is_released:
             raise Paused
-        if self._pausing is not None:
-            raise self._pausing
+        if self.pausing is not None:
+            raise self.pausing
 
     def pause(self, leave: Delay | WaitChildren) -> "Paused":
-        """What to raise in order to leave; kept, because a handler may swallow it."""
-        if self._pausing is None:
-            self._pausing = Paused(leave)
-        return self._pausing
-
-    @property
-    def pausing(self) -> "Paused | None":
-        return self._pausing
+        """The exception that ends the turn; kept, because a handler may swallow it."""
+        if self.pausing is None:
+            self.pausing = Paused(leave)
+        return self.pausing
 
     # ---- the journal
 
-    def address(self, name: str) -> Address:
-        """The next use of a name; calls must come in the same order each time."""
+    def next_key(self, name: str) -> JournalKey:
+        """The key of the next use of a name; a handler must make its calls in the same order each
+        time."""
         self.check()
         self._uses[name] += 1
-        return Address(name, self._uses[name])
+        return JournalKey(name, self._uses[name])
 
-    def recorded(self, at: Address, digest: str, call: str) -> Recorded | None:
-        """What was recorded there before; another call at the same place is an error."""
-        entry = self._recorded.get((at.name, at.seq))
+    def recorded(self, key: JournalKey, digest: str, call: str) -> Recorded | None:
+        """What was recorded under the key before; a record of another call is an error."""
+        entry = self._recorded.get((key.name, key.seq))
         if entry is None:
             return None
         found = _read(entry.outcome)
         if entry.digest != digest:
             raise Nondeterminism(
-                f"{at}: recorded {found.call}, now {call}; "
+                f"{key}: recorded {found.call}, now {call}; "
                 "a handler must make the same calls in the same order each time it is entered",
                 recorded=found.call,
                 given=call,
@@ -212,20 +206,19 @@ class Session:
         self.output.skip(found.frames)
         return found
 
-    async def record(self, at: Address, digest: str, outcome: Recorded) -> Recorded:
-        """Keep an outcome; the one that counts may be one that was there already."""
-        entry = NewEntry(at.name, at.seq, digest, _write(outcome))
+    async def record(self, key: JournalKey, digest: str, outcome: Recorded) -> Recorded:
+        """Record an outcome; returns the one that counts, which may be an earlier record."""
+        entry = NewEntry(key.name, key.seq, digest, _write(outcome))
         new = NewEntries(**fence_of(self.claim), entries=(entry,))
-        kept = only(await self.under_lease(retried(lambda: self.calls.append_journal(new))))
-        self._recorded[at.name, at.seq] = entry
+        kept = only(await self.call(lambda: self.calls.append_journal(new)))
+        self._recorded[key.name, key.seq] = entry
         return outcome if kept.stored else _read(kept.outcome or b"")
 
     # ---- the lease
 
     async def under_lease(self, call: Awaitable[T]) -> T:
-        """The answer of a call under the lease; when it is refused because the lease is gone, the
-        handler's turn ends."""
-        if self._is_released:
+        """The answer of a call; when it is refused because the lease is gone, the turn ends."""
+        if self.is_released:
             if asyncio.iscoroutine(call):
                 call.close()
             raise Paused
@@ -234,6 +227,10 @@ class Session:
         except LEASE_IS_GONE:
             self.lose()
             raise Paused from None
+
+    async def call(self, request: Callable[[], Awaitable[T]]) -> T:
+        """A request under the lease, repeated while the store cannot be reached."""
+        return await self.under_lease(_retried(request))
 
     def start_step(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run a step so that a pause elsewhere in the handler waits for it."""
@@ -244,12 +241,12 @@ class Session:
 
     def _step_done(self, task: "asyncio.Future[Any]") -> None:
         self._steps_in_flight.discard(task)
-        # A handler that left while the step was under way does not ask what became of it.
+        # Marks the exception as seen: a handler that has left does not ask for it.
         if not task.cancelled():
             task.exception()
 
     async def drain_steps(self) -> None:
-        """Wait for running steps and send what they put out: nothing may be lost by leaving."""
+        """Wait for steps in flight and store their output, before the lease is given up."""
         if is_in_step():
             raise ConfigError("a step cannot wait: sleep, wait_for and call belong outside of it")
         while self._steps_in_flight:
@@ -263,7 +260,7 @@ class Session:
 
     def release(self) -> None:
         """The lease was given up on purpose."""
-        self._is_released = True
+        self.is_released = True
 
 
 def policy_of(claim: Claim) -> ExecutionPolicy:
@@ -277,11 +274,11 @@ async def append(calls: WorkerCalls, claim: Claim, frames: Sequence[NewFrame]) -
 
 
 async def _append_with_retries(calls: WorkerCalls, claim: Claim, frames: list[NewFrame]) -> None:
-    await retried(lambda: append(calls, claim, frames))
+    await _retried(lambda: append(calls, claim, frames))
 
 
-async def retried(call: Callable[[], Awaitable[T]]) -> T:
-    """A call that may be repeated, repeated while the way to the store is broken."""
+async def _retried(call: Callable[[], Awaitable[T]]) -> T:
+    """For calls that may be repeated: tries again while the store cannot be reached."""
     for failures in range(1, _TRIES):
         try:
             return await call()

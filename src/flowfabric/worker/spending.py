@@ -1,4 +1,4 @@
-"""Spending from a handler: report what was used, or hold it first."""
+"""Spending from a handler: report what was used, or reserve it first."""
 
 from collections.abc import Mapping
 from typing import Final, TypeVar
@@ -12,8 +12,8 @@ from flowfabric.operations.attempts import UsageReport
 from flowfabric.operations.budgets import HardBreach, NewReservation, Usage
 from flowfabric.worker.calls import fence_of, spend
 from flowfabric.worker.durations import Duration, milliseconds
-from flowfabric.worker.session import Address, Paused, Recorded, Session, retried
-from flowfabric.worker.steps import describe, recorded
+from flowfabric.worker.session import JournalKey, Paused, Recorded, Session
+from flowfabric.worker.steps import describe, journaled, recorded
 
 T = TypeVar("T")
 
@@ -26,34 +26,34 @@ class Spending:
 
     async def spend(self, budget: str | None, amounts: Mapping[str, int]) -> Usage:
         session, budget_id = self._session, self._budget(budget)
-        at = session.address("ff.spend")
-        call_text, digest = describe("spend", (budget_id,), {})
-        found = session.recorded(at, digest, call_text)
-        if found is None:
+
+        async def report_usage(key: JournalKey) -> msgspec.Raw:
             report = UsageReport(
                 **fence_of(session.claim),
                 budget_id=budget_id,
                 dimensions=dict(_checked(amounts)),
-                dedup_key=self._key(at),
+                dedup_key=self._dedup_key(key),
             )
-            usage = await session.under_lease(retried(lambda: spend(session.calls, report)))
+            usage = await session.call(lambda: spend(session.calls, report))
             if usage.attempt_failed:
                 session.lose()
                 raise Paused
-            found = await session.record(at, digest, _recorded(call_text, usage))
+            return msgspec.Raw(encode(usage))
+
+        found = await journaled(session, "ff.spend", "spend", (budget_id,), report_usage)
         return _judged(_usage_in(found))
 
     def reserve(
         self, budget: str | None, ttl: Duration, amounts: Mapping[str, int]
     ) -> "Reservation":
-        at = self._session.address("ff.reserve")
-        hold = NewReservation(
-            reservation_id=self._key(at),
+        key = self._session.next_key("ff.reserve")
+        new = NewReservation(
+            reservation_id=self._dedup_key(key),
             dimensions=_checked(amounts),
             ttl_ms=milliseconds(ttl, "ttl"),
             execution_id=self._session.claim.execution_id,
         )
-        return Reservation(self._session, self._budget(budget), hold, at)
+        return Reservation(self._session, self._budget(budget), new, key)
 
     def _budget(self, budget: str | None) -> str:
         if budget is not None:
@@ -63,48 +63,49 @@ class Spending:
             raise ConfigError(f"budget: name one; {len(attached)} are attached to this execution")
         return attached[0]
 
-    def _key(self, at: Address) -> str:
+    def _dedup_key(self, key: JournalKey) -> str:
         claim = self._session.claim
-        return f"{claim.execution_id}/{claim.replay_count}/{at.name}/{at.seq}"
+        return f"{claim.execution_id}/{claim.replay_count}/{key.name}/{key.seq}"
 
 
 class Reservation:
     """Amounts set aside for as long as the block lasts, or until they are committed."""
 
-    def __init__(self, session: Session, budget_id: str, hold: NewReservation, at: Address) -> None:
+    def __init__(
+        self, session: Session, budget_id: str, new: NewReservation, key: JournalKey
+    ) -> None:
         self._session = session
         self._calls = session.calls
         self._budget_id = budget_id
-        self._hold = hold
-        self._at = at
-        self._call_text, self._digest = describe("reserve", (budget_id,), {})
+        self._new = new
+        self._key = key
+        self._call_text, self._digest = describe("reserve", (budget_id,))
         self._committed: Usage | None = None
 
     async def __aenter__(self) -> "Reservation":
-        session, hold = self._session, self._hold
-        found = session.recorded(self._at, self._digest, self._call_text)
+        session, new = self._session, self._new
+        found = session.recorded(self._key, self._digest, self._call_text)
         if found is not None:
             self._committed = _usage_in(found)
             return self
-        _judged(
-            await session.under_lease(retried(lambda: self._calls.reserve(self._budget_id, hold)))
-        )
+        _judged(await session.call(lambda: self._calls.reserve(self._budget_id, new)))
         return self
 
     async def commit(self, **amounts: int) -> Usage:
         """Count what was really spent; what was set aside beyond it is free again."""
         if self._committed is None:
-            session, name = self._session, self._hold.reservation_id
+            session, name = self._session, self._new.reservation_id
             spent, commit = dict(_checked(amounts)), self._calls.commit_reservation
-            used = await session.under_lease(retried(lambda: commit(self._budget_id, name, spent)))
-            found = await session.record(self._at, self._digest, _recorded(self._call_text, used))
+            used = await session.call(lambda: commit(self._budget_id, name, spent))
+            outcome = recorded(self._call_text, msgspec.Raw(encode(used)))
+            found = await session.record(self._key, self._digest, outcome)
             self._committed = _usage_in(found)
         return _judged(self._committed)
 
     async def __aexit__(self, _: object, fault: BaseException | None, __: object) -> None:
-        # A pause keeps the hold: the block is entered again and goes on.
+        # A pause keeps the reservation: the block is entered again and goes on.
         if self._committed is None and not isinstance(fault, Paused):
-            await self._calls.cancel_reservation(self._budget_id, self._hold.reservation_id)
+            await self._calls.cancel_reservation(self._budget_id, self._new.reservation_id)
 
 
 def _checked(amounts: Mapping[str, int]) -> Mapping[str, int]:
@@ -114,10 +115,6 @@ def _checked(amounts: Mapping[str, int]) -> Mapping[str, int]:
         if type(amount) is not int or amount < 0:
             raise ConfigError(f"{name}: expected a whole number of 0 or more, got {amount!r}")
     return amounts
-
-
-def _recorded(call_text: str, usage: Usage) -> Recorded:
-    return recorded(call_text, msgspec.Raw(encode(usage)))
 
 
 def _usage_in(found: Recorded) -> Usage:

@@ -1,10 +1,10 @@
-"""Steps: side effects that are done once and remembered."""
+"""Steps: side effects that happen once; their values are kept in the journal."""
 
 import asyncio
 import hashlib
 import inspect
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +15,7 @@ from flowfabric.worker import codecs
 from flowfabric.worker.codecs import Unencodable
 from flowfabric.worker.durations import Duration, milliseconds
 from flowfabric.worker.output import counting
-from flowfabric.worker.session import Recorded, Session
+from flowfabric.worker.session import JournalKey, Recorded, Session
 
 RESERVED: Final = "ff."
 _NAME_BYTES: Final = 1024
@@ -40,15 +40,16 @@ class Steps:
     ) -> Any:
         check_name(name)
         session = self._session
-        at = session.address(name)
-        call, digest = described(fn, args)
+        key = session.next_key(name)
+        function = getattr(fn, "__qualname__", type(fn).__qualname__)
+        call, digest = describe(function.replace("<locals>.", ""), args)
         type_ = policy.as_ if policy.as_ is not None else returns(fn)
-        found = session.recorded(at, digest, call)
+        found = session.recorded(key, digest, call)
         if found is None:
             if session.is_lease_over:
                 await session.confirm_lease()
             found = await session.start_step(self._perform(fn, args, policy, call))
-            found = await session.start_step(session.record(at, digest, found))
+            found = await session.start_step(session.record(key, digest, found))
         return value_of(found, type_)
 
     async def _perform(
@@ -56,7 +57,7 @@ class Steps:
     ) -> Recorded:
         counted = counting()
         value = await _tried(fn, args, policy)
-        # What a step put out must be stored before the step counts as done.
+        # The output of a step must be stored before the step counts as done.
         await self._session.under_lease(self._session.output.flush())
         return recorded(call, value, counted[0])
 
@@ -75,7 +76,7 @@ async def _tried(fn: Callable[..., Any], args: tuple[Any, ...], policy: StepPoli
 
 
 async def called(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """The value of a function, whether it is one that awaits or one that blocks."""
+    """The value of a function; one that blocks runs in a thread."""
     if inspect.iscoroutinefunction(fn):
         return await fn(*args)
     value = await asyncio.to_thread(fn, *args)
@@ -86,26 +87,35 @@ def check_name(name: str) -> None:
     if not isinstance(name, str) or not name or len(name.encode()) > _NAME_BYTES:
         raise ConfigError(f"name: expected 1..{_NAME_BYTES} bytes of text, got {name!r}")
     if name.startswith(RESERVED):
-        raise ConfigError(f"name: those that begin with {RESERVED} are taken, got {name!r}")
+        raise ConfigError(f"name: names that begin with {RESERVED} are reserved, got {name!r}")
 
 
-def described(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
-) -> tuple[str, str]:
-    """A call for people to read, and its digest for machines to compare."""
-    name = getattr(fn, "__qualname__", type(fn).__qualname__)
-    return describe(name.replace("<locals>.", ""), args, kwargs or {})
+async def journaled(
+    session: Session,
+    name: str,
+    call: str,
+    args: tuple[Any, ...],
+    make: Callable[[JournalKey], Awaitable[object]],
+) -> Recorded:
+    """What the journal has for the next use of a name, or else what `make` returns."""
+    key = session.next_key(name)
+    text, digest = describe(call, args)
+    found = session.recorded(key, digest, text)
+    if found is None:
+        found = await session.record(key, digest, recorded(text, await make(key)))
+    return found
 
 
-def describe(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, str]:
-    texts = [_text(one) for one in args] + [f"{key}={_text(one)}" for key, one in kwargs.items()]
+def describe(name: str, args: tuple[Any, ...]) -> tuple[str, str]:
+    """A call as text for people, and its digest for comparison."""
+    texts = [_text(one) for one in args]
     digest = hashlib.sha256("\0".join([name, *texts]).encode()).hexdigest()[:32]
     text = f"{name}({', '.join(texts)})"
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…", digest
 
 
 def _text(value: object) -> str:
-    """An argument as text that is the same in every process; of what cannot be written its type."""
+    """An argument as text, the same in every process; the type of one that cannot be encoded."""
     try:
         return codecs.to_json(value).decode()
     except Unencodable:
@@ -126,7 +136,7 @@ def value_of(found: Recorded, type_: Any) -> Any:
 
 
 def returns(fn: Callable[..., Any]) -> Any:
-    """What a function says it returns; Any when it does not."""
+    """The annotated return type of a function, or Any."""
     try:
         hints = inspect.get_annotations(fn, eval_str=True)
     except (NameError, TypeError):

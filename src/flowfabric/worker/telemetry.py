@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from flowfabric.errors import FlowFabricError
-from flowfabric.operations.ends import Ended
+from flowfabric.operations.execution_queries import Ended
 from flowfabric.operations.executions import Submission, Submitted
 from flowfabric.operations.flows import GraphSubmission, SubmittedGraph
 from flowfabric.operations.workers import (

@@ -21,13 +21,13 @@ from flowfabric.core.suspensions import ReceivedSignal
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.errors import ConfigError
 from flowfabric.operations.attempts import NewWaitpoint, Satisfied, SuspendOrder
-from flowfabric.operations.executions import ResumeSignals
+from flowfabric.operations.execution_queries import ResumeSignals
 from flowfabric.operations.workers import Delay
 from flowfabric.worker import codecs
 from flowfabric.worker.calls import fence_of, suspend_of
 from flowfabric.worker.durations import Duration, milliseconds
-from flowfabric.worker.session import Address, Paused, Session, retried
-from flowfabric.worker.steps import describe, recorded, value_of
+from flowfabric.worker.session import JournalKey, Paused, Session
+from flowfabric.worker.steps import journaled, value_of
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class Signal(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What people decided: by whom, with which words of the last one, or that time ran out."""
+    """What people decided, who they are, the comment of the last one, or that time ran out."""
 
     approved: bool
     by: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingWaitpoint(msgspec.Struct, frozen=True):
-    """An address to hand out before waiting on it. Whoever has the token may signal."""
+    """A waitpoint to hand out before waiting on it. The token is the permission to signal."""
 
     execution_id: str
     waitpoint_id: str
@@ -91,31 +91,28 @@ class Waits:
     async def sleep(self, until: int | None, for_ms: int, call: str) -> None:
         """Until an instant, or for a length that begins with the first call."""
         session = self._session
-        at = session.address("ff.sleep")
-        call_text, digest = describe(call, (), {})
-        found = session.recorded(at, digest, call_text)
-        if found is None:
-            end = session.now() + for_ms if until is None else until
-            found = await session.record(at, digest, recorded(call_text, end))
-        end = value_of(found, int)
+
+        async def end_of(_: JournalKey) -> int:
+            return session.now() + for_ms if until is None else until
+
+        end = value_of(await journaled(session, "ff.sleep", call, (), end_of), int)
         if end > session.now():
             await session.drain_steps()
             raise session.pause(Delay(until=end))
 
     async def waitpoint(self, key: str | None, expires: Duration) -> PendingWaitpoint:
         session, length = self._session, milliseconds(expires, "expires")
-        at = session.address("ff.waitpoint")
-        call_text, digest = describe("waitpoint", (key,), {})
-        found = session.recorded(at, digest, call_text)
-        if found is None:
+
+        async def create(_: JournalKey) -> _KeptWaitpoint:
             new = NewWaitpoint(
                 **fence_of(session.claim), waitpoint_key=key or "", expires_in_ms=length
             )
-            made = await session.under_lease(retried(lambda: session.calls.create_waitpoint(new)))
-            kept = _KeptWaitpoint(
+            made = await session.call(lambda: session.calls.create_waitpoint(new))
+            return _KeptWaitpoint(
                 made.waitpoint_id, made.waitpoint_key, made.waitpoint_token.reveal()
             )
-            found = await session.record(at, digest, recorded(call_text, kept))
+
+        found = await journaled(session, "ff.waitpoint", "waitpoint", (key,), create)
         kept = value_of(found, _KeptWaitpoint)
         token = WaitpointToken(kept.token)
         own = session.claim.execution_id
@@ -153,40 +150,36 @@ class Waits:
         return _decision(arrived)
 
     async def _suspended(self, call: str, args: tuple[Any, ...], order: SuspendOrder) -> _Arrived:
-        session = self._session
-        at = session.address(f"ff.{call}")
-        call_text, digest = describe(call, args, {})
-        found = session.recorded(at, digest, call_text)
-        if found is None:
-            ended = await self._arrived(at) or await self._suspend(at, order)
-            found = await session.record(at, digest, recorded(call_text, ended))
-        arrived = value_of(found, _Arrived)
+        async def wait(key: JournalKey) -> _Arrived:
+            return await self._arrived(key) or await self._suspend(key, order)
+
+        arrived = value_of(await journaled(self._session, f"ff.{call}", call, args, wait), _Arrived)
         assert isinstance(arrived, _Arrived)
         return arrived
 
-    async def _arrived(self, at: Address) -> _Arrived | None:
-        """How this very wait ended, if it was begun before and has."""
+    async def _arrived(self, key: JournalKey) -> _Arrived | None:
+        """How this wait ended, if an earlier turn began it and it has ended."""
         last = await self._resumption()
-        if last.resumed_by is None or last.suspension_id != self._suspension_id(at):
+        if last.resumed_by is None or last.suspension_id != self._suspension_id(key):
             return None
         return _Arrived(last.resumed_by, last.signals)
 
-    async def _suspend(self, at: Address, order: SuspendOrder) -> _Arrived:
+    async def _suspend(self, key: JournalKey, order: SuspendOrder) -> _Arrived:
         session = self._session
         await session.drain_steps()
-        own = self._suspension_id(at)
+        own = self._suspension_id(key)
         order = msgspec.structs.replace(order, suspension_id=own, op=f"s:{own}")
         suspend = suspend_of(session.claim, order)
-        outcome = await session.under_lease(retried(lambda: session.calls.suspend(suspend)))
+        outcome = await session.call(lambda: session.calls.suspend(suspend))
         if isinstance(outcome, Satisfied):
             return _Arrived("signal", outcome.signals)
         session.release()
         raise Paused
 
-    def _suspension_id(self, at: Address) -> str:
-        """Known from its place in the journal, so that a later attempt recognises it."""
+    def _suspension_id(self, key: JournalKey) -> str:
+        """Derived from its journal key, so that a later attempt recognises it."""
         claim = self._session.claim
-        place = f"{claim.execution_id}/{claim.replay_count}/{at.name}/{at.seq}"
+        place = f"{claim.execution_id}/{claim.replay_count}/{key.name}/{key.seq}"
         return str(uuid5(NAMESPACE_URL, place))
 
     async def _resumption(self) -> ResumeSignals:

@@ -1,8 +1,9 @@
-"""What a worker is told about itself, and how it introduces itself to others."""
+"""The options of a worker, and the requests that are made of them."""
 
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 from uuid import uuid4
@@ -11,7 +12,7 @@ import msgspec
 
 from flowfabric.core.ids import check_lane, check_namespace, check_worker_id
 from flowfabric.errors import ConfigError, InvalidInput
-from flowfabric.operations.workers import Registration
+from flowfabric.operations.workers import ClaimOrder, Registration
 from flowfabric.worker.handlers import Middleware
 
 _LONGEST_TTL_MS: Final = 600_000
@@ -23,19 +24,19 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     lanes: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     concurrency: int = 64
-    # How many to hold beyond those that run; None claims ahead while work is short.
+    # How many to hold beyond those that run; None prefetches while work is short.
     prefetch: int | None = None
     lease_ms: int = 30_000
     drain_s: float = 30.0
     instance_id: str = ""
     middleware: tuple[Middleware, ...] = ()
     resources: tuple[Any, ...] = ()
-    # Seconds that tell how long ago something was claimed.
+    # The clock, in seconds, that measures how long ago something was claimed.
     monotonic: Callable[[], float] = time.monotonic
 
 
 def checked(options: WorkerOptions) -> WorkerOptions:
-    """The options with an instance id, or the first thing that is wrong with them."""
+    """The options with an instance id; the first one that is wrong is refused."""
     try:
         check_namespace(options.namespace)
         check_worker_id(options.worker_id)
@@ -60,4 +61,19 @@ def registration_of(options: WorkerOptions) -> Registration:
         capabilities=tuple(sorted(set(options.capabilities))),
         ttl_ms=min(2 * options.lease_ms, _LONGEST_TTL_MS),
         namespace=options.namespace,
+    )
+
+
+def claim_order(options: WorkerOptions, lanes: deque[str], n: int, wait_ms: int = 0) -> ClaimOrder:
+    """The lanes take turns in being the first."""
+    lanes.rotate(-1)
+    return ClaimOrder(
+        worker_id=options.worker_id,
+        worker_instance_id=options.instance_id,
+        namespace=options.namespace,
+        lanes=tuple(lanes),
+        capabilities=options.capabilities,
+        n=n,
+        lease_ms=options.lease_ms,
+        wait_ms=wait_ms,
     )

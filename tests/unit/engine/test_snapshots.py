@@ -15,7 +15,7 @@ from flowfabric.engine.snapshots import (
     summary_of,
 )
 from flowfabric.errors import Corruption
-from flowfabric.operations.executions import CurrentAttempt, CurrentLease
+from flowfabric.operations.execution_queries import CurrentAttempt, CurrentLease
 
 ID = "{fp:7}:00000000-0000-4000-8000-000000000001"
 FLOW = "11111111-2222-4333-8444-555555555555"

@@ -6,11 +6,12 @@ from flowfabric.client.operations import http_transport
 from flowfabric.client.rest import Rest
 from flowfabric.fabric.admin import SyncAdmin
 from flowfabric.operations.declaration import AsyncCalls, operations_of
-from flowfabric.operations.flows import FlowCreated, FlowExists, Flows, FlowSnapshot, Member
+from flowfabric.operations.flow_queries import FlowQueries, FlowSnapshot, Member
+from flowfabric.operations.flows import FlowCreated, FlowExists, Flows
 from flowfabric.operations.types import Page
 
 
-class Calls(AsyncCalls, Flows):
+class Calls(AsyncCalls, Flows, FlowQueries):
     pass
 
 

@@ -5,20 +5,14 @@ from typing import Final
 from flowfabric.operations.nouns import DECLARED
 from flowfabric.server.operations import route_of
 from flowfabric.server.route import Route
-from flowfabric.server.routes import (
-    events,
-    reading,
-    service,
-    streams,
-    worker,
-)
+from flowfabric.server.routes import claims, events, payloads, service, streams
 
-# Declared operations whose route does more than the declaration says.
-_EXTENDED: Final = {route.name: route for route in (*streams.LIMITED, events.EVENTS, worker.CLAIM)}
+# Routes of declared operations that do more than their declaration says.
+_EXTENDED: Final = {route.name: route for route in (*streams.LIMITED, events.EVENTS, claims.CLAIM)}
 
 ROUTES: Final[tuple[Route, ...]] = (
     *(_EXTENDED.get(one.name) or route_of(one) for one in DECLARED),
-    *reading.routes,
+    *payloads.routes,
     *streams.routes,
     *service.routes,
 )

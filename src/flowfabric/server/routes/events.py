@@ -10,11 +10,18 @@ from flowfabric.operations.events import Event, EventQuery
 from flowfabric.operations.streams import Streams
 from flowfabric.operations.types import Page
 from flowfabric.server.call import Call
+from flowfabric.server.decoding import ClientDisconnected
 from flowfabric.server.operations import authorize, route_of
-from flowfabric.server.reading import ClientDisconnected
-from flowfabric.server.replies import EventStream, Reply
+from flowfabric.server.replies import (
+    HEARTBEAT,
+    HEARTBEAT_MS,
+    OPENING,
+    EventStream,
+    Reply,
+    event,
+    failed,
+)
 from flowfabric.server.route import Route
-from flowfabric.server.sse import BEAT, BEAT_MS, OPENING, event, failed
 
 _PAGES: Final = route_of(Streams.read_events)
 
@@ -33,14 +40,14 @@ EVENTS: Final[Route] = msgspec.structs.replace(_PAGES, handler=read_events)
 
 
 class _Feed:
-    """A reader and its position: the last event it saw, or where it asks to begin."""
+    """A reader of events, and its position."""
 
     def __init__(self, call: Call[Any, EventQuery], cursor: str) -> None:
         self._call = call
         self._cursor = cursor
 
     async def page(self, wait_ms: int) -> Page[Event]:
-        """The next events; a cursor that is none of this store is refused."""
+        """The next events; refuses a cursor of another store."""
         call = self._call
         asked = msgspec.structs.replace(call.query, cursor=self._cursor, wait_ms=wait_ms)
         read = call.engine.use_case(Streams.read_events)
@@ -55,9 +62,9 @@ class _Feed:
                     for item in page.items:
                         yield event(item.family, item, item.cursor)
                     self._cursor = page.next_cursor
-                    page = await wait.run(self.page(BEAT_MS))
+                    page = await wait.run(self.page(HEARTBEAT_MS))
                     if not page.items:
-                        yield BEAT
+                        yield HEARTBEAT
             except ClientDisconnected:
                 return
             except FlowFabricError as fault:

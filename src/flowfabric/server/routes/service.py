@@ -1,4 +1,4 @@
-"""Health, metrics, and what the server says about itself."""
+"""Health, readiness, metrics and API documentation."""
 
 import asyncio
 from importlib.resources import files
@@ -8,8 +8,7 @@ from flowfabric.errors import FlowFabricError, NotFound, StoreTimeout
 from flowfabric.operations.declaration import ANY, METRICS
 from flowfabric.operations.types import Answer
 from flowfabric.server.call import Call
-from flowfabric.server.faults import reply_of
-from flowfabric.server.replies import JSON, NO_SNIFF, Reply, encode, ok
+from flowfabric.server.replies import JSON, NO_SNIFF, Reply, encode, ok, reply_of
 from flowfabric.server.route import OPEN, Routes
 from flowfabric.telemetry.metrics import CONTENT_TYPE
 
@@ -58,7 +57,7 @@ async def readyz(call: Call[None, None]) -> Reply:
 
 @routes.add("GET /metrics", METRICS, {200: _METRICS_TYPE}, NotFound)
 async def metrics(call: Call[None, None]) -> Reply:
-    """Figures for Prometheus; `FF_METRICS_OPEN` opens them to everybody."""
+    """Metrics for Prometheus; with `FF_METRICS_OPEN` they need no token."""
     text = await call.services.exposition()
     if text is None:
         raise NotFound("metrics are disabled")
@@ -68,12 +67,12 @@ async def metrics(call: Call[None, None]) -> Reply:
 @routes.add("GET /openapi.json", ANY, {200: dict[str, Any]})
 async def openapi(call: Call[None, None]) -> Reply:
     """This interface as an OpenAPI document."""
-    return Reply(200, call.services.document(), (JSON,))
+    return Reply(200, call.services.openapi(), (JSON,))
 
 
 @routes.add("GET /docs", ANY, {200: "text/html"})
 async def docs(call: Call[None, None]) -> Reply:
-    """This interface as a page; it needs nothing from elsewhere."""
+    """This interface as a page that loads nothing from other servers."""
     headers = ((b"content-type", b"text/html; charset=utf-8"), NO_SNIFF, _PAGE_POLICY)
     return Reply(200, _PAGE, headers)
 

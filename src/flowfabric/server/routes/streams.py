@@ -1,17 +1,37 @@
-"""Output of attempts: what REST asks beyond the declared operations, and Server-Sent Events."""
+"""Routes of attempt output: smaller pages than the engine allows, and Server-Sent Events."""
 
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 import msgspec
 
-from flowfabric.errors import ExecutionNotFound, InvalidParameter, ResourceExhausted
+from flowfabric.core.states import FINAL
+from flowfabric.core.streams import tail_position
+from flowfabric.errors import (
+    ExecutionNotFound,
+    FlowFabricError,
+    InvalidInput,
+    InvalidParameter,
+    NotFound,
+    ResourceExhausted,
+)
 from flowfabric.operations.declaration import READ, Operation
-from flowfabric.operations.streams import StreamRange, Streams, Tail
+from flowfabric.operations.streams import FramePage, StreamRange, Streams, Tail, Visibility
+from flowfabric.operations.types import Answer, Params
 from flowfabric.server.call import Call
-from flowfabric.server.following import Follower, SseQuery
+from flowfabric.server.decoding import ClientDisconnected
 from flowfabric.server.operations import route_of
-from flowfabric.server.replies import EventStream, Reply
+from flowfabric.server.replies import (
+    HEARTBEAT,
+    HEARTBEAT_MS,
+    OPENING,
+    EventStream,
+    Reply,
+    event,
+    failed,
+)
 from flowfabric.server.route import Route, Routes
+from flowfabric.server.waits import CancellableWait
 
 routes: Final = Routes()
 
@@ -20,8 +40,8 @@ _MAX_BLOCK_MS: Final = 30_000
 
 
 def _limited(declared: Operation[..., Any], cursor: str) -> Route:
-    """The route of a read whose answers REST keeps smaller than the engine does; `cursor` is the
-    parameter to read on with."""
+    """The route of a read with a smaller page size than the engine allows; `cursor` names the
+    parameter of the next page."""
     route = route_of(declared)
 
     async def handle(call: Call[None, StreamRange | Tail]) -> Reply | EventStream:
@@ -47,6 +67,140 @@ LIMITED: Final[tuple[Route, ...]] = (
 )
 
 
+_START: Final = "0-0"
+_PAGE: Final = 100
+
+
+class SseQuery(Params, frozen=True, kw_only=True):
+    after: str = ""
+    visibility: Visibility = "all"
+    summary: bool = False
+
+
+class _AttemptBegan(Answer, frozen=True, kw_only=True):
+    attempt_index: int
+    attempt_type: str
+
+
+class _Closed(Answer, frozen=True, kw_only=True):
+    closed_at: int
+    closed_reason: str
+
+
+class Follower:
+    """A reader of the output of an execution, and its position.
+
+    `current` is the index of the current attempt. A reader of `latest` begins there, or after its
+    last event, and continues with each further attempt.
+    """
+
+    def __init__(self, call: Call[None, SseQuery], current: int) -> None:
+        self._call = call
+        self._follows = call.path["attempt_index"] == "latest"
+        self._index, self._after = self._begin(current)
+        _check_position(self._after)
+
+    async def lines(self) -> AsyncGenerator[bytes, None]:
+        yield OPENING
+        async with self._call.cancellable_wait() as wait:
+            try:
+                async for line in self._events(wait):
+                    yield line
+            except ClientDisconnected:
+                return
+            except FlowFabricError as fault:
+                yield failed(fault)
+
+    async def _events(self, wait: CancellableWait) -> AsyncGenerator[bytes, None]:
+        if self._call.query.summary and (line := await self._summary()):
+            yield line
+        if self._follows:
+            yield await self._attempt()
+        while True:
+            page = await wait.run(self._page())
+            for stored in page.frames:
+                yield event("frame", stored, self._place(stored.id))
+            self._after = page.next_after
+            if not page.closed_at:
+                if not page.frames:
+                    yield HEARTBEAT
+                continue
+            if page.frames:
+                # Frames may have come between this page and the close.
+                continue
+            if self._follows and await self._next_attempt(wait):
+                yield await self._attempt()
+                continue
+            closed = _Closed(closed_at=page.closed_at, closed_reason=page.closed_reason)
+            yield event("closed", closed)
+            return
+
+    async def _page(self) -> FramePage:
+        return await self._call.engine.streams.follow_stream(
+            self._call.execution_id,
+            self._index,
+            Tail(
+                after=self._after,
+                block_ms=HEARTBEAT_MS,
+                count_limit=_PAGE,
+                visibility=self._call.query.visibility,
+            ),
+        )
+
+    def _begin(self, current: int) -> tuple[int, str]:
+        """The start: after `Last-Event-ID` if the client sent it, else after `after`."""
+        last = self._call.headers.get(b"last-event-id", b"").decode("latin-1")
+        given = last or self._call.query.after
+        if not self._follows:
+            return int(self._call.path["attempt_index"]), given or _START
+        index, slash, after = given.partition("/")
+        if not slash:
+            return current, given or _START
+        if not (index.isascii() and index.isdigit() and len(index) <= 10):
+            raise InvalidParameter("after: expected <attempt>/<frame id>")
+        return int(index), after
+
+    def _place(self, frame_id: str) -> str:
+        return f"{self._index}/{frame_id}" if self._follows else frame_id
+
+    async def _next_attempt(self, wait: CancellableWait) -> bool:
+        """Continue with the next attempt; False when there will be none."""
+        engine, own = self._call.engine, self._call.execution_id
+        while True:
+            seen = await engine.deps.store.read(own)
+            if seen is None:
+                return False
+            record = seen.record
+            if record.attempt_count > self._index + 1:
+                self._index += 1
+                self._after = _START
+                return True
+            if record.state in FINAL:
+                return False
+            await wait.run(engine.events.wait(1.0))
+
+    async def _attempt(self) -> bytes:
+        found = await self._call.engine.reads.attempts(self._call.execution_id)
+        kind = next((one.type for one in found.attempts if one.index == self._index), "")
+        began = _AttemptBegan(attempt_index=self._index, attempt_type=kind or "initial")
+        return event("attempt", began)
+
+    async def _summary(self) -> bytes | None:
+        streams, own = self._call.engine.streams, self._call.execution_id
+        try:
+            found = await streams.read_summary(own, self._index)
+        except NotFound:
+            return None
+        return event("summary", {"version": found.version, "document": found.document})
+
+
+def _check_position(after: str) -> None:
+    try:
+        tail_position(after)
+    except InvalidInput as fault:
+        raise InvalidParameter(f"after: {fault.detail}") from None
+
+
 @routes.add(
     "GET /v1/executions/{execution_id}/attempts/{attempt_index}/stream/sse",
     READ,
@@ -57,7 +211,7 @@ LIMITED: Final[tuple[Route, ...]] = (
 )
 async def follow_stream(call: Call[None, SseQuery]) -> EventStream:
     """Frames as they come, until the stream closes; `latest` goes on with the next attempt."""
-    await call.authorize_execution(call.execution_id)
+    await call.authorize_execution()
     seen = await call.engine.deps.store.read(call.execution_id)
     if seen is None:
         raise ExecutionNotFound(call.execution_id)

@@ -9,7 +9,7 @@ from flowfabric.core.record import Record
 from flowfabric.engine.waits import WITH_RESULT
 from flowfabric.errors import ExecutionNotFound, NotFound
 from flowfabric.operations.declaration import READ_OR_WORKER
-from flowfabric.operations.ends import ATTEMPT_HEADER, ENCODING_HEADER
+from flowfabric.operations.execution_queries import ATTEMPT_HEADER, ENCODING_HEADER
 from flowfabric.operations.types import Params
 from flowfabric.server.call import Call
 from flowfabric.server.replies import Headers, Reply, raw
@@ -32,11 +32,13 @@ class WaitQuery(Params, frozen=True, kw_only=True):
     timeout_s=None,
 )
 async def get_result(call: Call[None, WaitQuery]) -> Reply:
-    """The result as it was given; nothing while unfinished or when it is gone."""
-    await call.authorize_execution(call.execution_id)
+    """The result as it was given; 404 while it is unfinished or when it was purged."""
+    await call.authorize_execution()
     if call.query.wait_ms:
+        end = call.engine.waits.until_final(call.execution_id, call.query.wait_ms)
         try:
-            await _awaited(call)
+            async with call.cancellable_wait() as wait:
+                await wait.run(end)
         except ExecutionNotFound:
             raise _no_result(call) from None
     seen = await call.engine.deps.store.read(call.execution_id, WITH_RESULT)
@@ -50,24 +52,15 @@ async def get_result(call: Call[None, WaitQuery]) -> Reply:
 )
 async def get_input(call: Call[None, None]) -> Reply:
     """The input as it was submitted."""
-    await call.authorize_execution(call.execution_id)
+    await call.authorize_execution()
     seen = await call.engine.deps.store.read(call.execution_id, frozenset({"input"}))
     if seen is None:
         raise ExecutionNotFound(call.execution_id)
     return raw(seen.input or b"")
 
 
-async def _awaited(call: Call[None, WaitQuery]) -> str:
-    waits = call.engine.waits
-    wait_ms = call.query.wait_ms
-    if not wait_ms:
-        return await waits.until_final(call.execution_id, 0)
-    async with call.cancellable_wait() as wait:
-        return await wait.run(waits.until_final(call.execution_id, wait_ms))
-
-
 def _result_headers(record: Record) -> Headers:
-    """What the bytes of a result do not say; nothing unless the execution is completed now."""
+    """Attempt and encoding of a result; none unless the execution is completed now."""
     if record.state != "completed":
         return ()
     encoding = quote(record.result_encoding, safe="")

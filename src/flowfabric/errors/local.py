@@ -1,6 +1,46 @@
-"""What callers of the SDK meet on their own side: how awaited work ended, their own mistakes."""
+"""Errors found on the caller's side: no usable answer, a mistake in the program, failed work."""
 
 from flowfabric.errors.base import LocalError
+
+
+class WorkerAtCapacity(LocalError):
+    """All permits of this worker are taken; the grant is untouched, use it later."""
+
+    code = "worker_at_capacity"
+    category = "retryable"
+
+
+class MalformedResponse(LocalError):
+    """The server's answer cannot be understood; are both sides of the same release?"""
+
+    code = "malformed_response"
+
+
+class HttpError(LocalError):
+    """No answer of the server, or the question could not be put; the detail says which."""
+
+    code = "http"
+
+
+class Unreachable(HttpError):
+    """The server could not be reached or did not answer in time: try again."""
+
+    category = "retryable"
+
+
+class ApiError(LocalError):
+    """The server refused with a code this release does not know: see `details`."""
+
+    code = "api"
+
+
+class TryLater(ApiError):
+    """As ApiError, and the server says that trying again may help."""
+
+    category = "retryable"
+
+
+# ---- mistakes of the program
 
 
 class ConfigError(LocalError):
@@ -13,6 +53,9 @@ class UnsupportedStore(LocalError):
     """The store that was named is one this installation cannot open."""
 
     code = "unsupported_store"
+
+
+# ---- the end of awaited work
 
 
 class ExecutionFailed(LocalError):

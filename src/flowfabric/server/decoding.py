@@ -1,4 +1,4 @@
-"""Reading requests strictly: bodies, queries and path parameters, each fault in plain words."""
+"""Strict decoding of bodies and queries; every error names the place and the reason."""
 
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -31,14 +31,14 @@ _JSON: Final = b"application/json"
 
 
 class ClientDisconnected(Exception):
-    """Nobody is left to answer."""
+    """The client has closed its connection; no answer can reach it."""
 
 
 # ---- bodies
 
 
 async def read_body(receive: Receive, headers: dict[bytes, bytes], route: Route) -> bytes:
-    """The body, which is refused as soon as it is known to be over its limit."""
+    """The body; refused as soon as it is known to be too large."""
     declared = headers.get(b"content-length", b"")
     if declared.isdigit() and int(declared) > route.limit:
         raise too_large(route)
@@ -94,7 +94,7 @@ def decode_body(kind: type[Part], body: bytes) -> Part:
 
 
 def _without_nulls(kind: type[Part], body: bytes, message: str) -> Part:
-    """Null is the same as absent. That is looked at only when plain decoding failed."""
+    """Null is the same as absent; nulls are removed only after plain decoding failed."""
     value = _untyped(body)
     if b"null" not in body:
         return _refuse(message, value)
@@ -110,7 +110,7 @@ def _without_nulls(kind: type[Part], body: bytes, message: str) -> Part:
 
 
 def _untyped(body: bytes) -> object:
-    """The body as plain values; not even that can be had of a number that is too large."""
+    """The body as plain values; fails for a number that is too large."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
@@ -120,7 +120,7 @@ def _untyped(body: bytes) -> object:
 
 
 def _pruned(kind: object, value: object) -> object:
-    """The value without the nulls of optional members, as deep as its types are structs."""
+    """The value without the nulls of optional members of its structs."""
     if isinstance(value, list):
         inner = [one for one in _members(kind) if one is not None]
         return [_pruned(inner[0], one) for one in value] if inner else value
@@ -153,7 +153,7 @@ def _refuse(message: str, value: object) -> Part:
 
 
 def _detail_of(message: str, value: object) -> str:
-    """A text that is no id says why; everything else says what was expected."""
+    """For a malformed id what is wrong with it; for anything else what was expected."""
     for pattern, check in _ID_CHECKS.items():
         if repr(pattern)[1:-1] in message or pattern in message:
             place = path_of(message)
@@ -197,7 +197,7 @@ def _repeatable(kind: type[Params]) -> frozenset[str]:
 
 @cache
 def _optional_numbers(kind: type[Params]) -> frozenset[str]:
-    """Parameters that lenient conversion would read `null` as absent for."""
+    """Parameters of which the lenient conversion would take the text `null` for None."""
     fields = msgspec.structs.fields(kind)
     return frozenset(
         field.encode_name

@@ -1,5 +1,5 @@
-"""Calls that wait: for work, for frames, for an end. The client may go and the server may stop, and
-both end the wait at once."""
+"""Requests that wait for work, frames or an end. Such a wait ends at once when the client
+disconnects or the server drains."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,41 +7,40 @@ from types import TracebackType
 from typing import Final, Literal, Self, TypeVar
 
 from flowfabric.errors import ResourceExhausted, Unavailable
-from flowfabric.server.reading import ClientDisconnected, Receive
+from flowfabric.server.decoding import ClientDisconnected, Receive
 
 T = TypeVar("T")
-Why = Literal["gone", "draining"]
+Reason = Literal["disconnected", "draining"]
 
 MAX_CLAIM_WAITS: Final = 10_000
 
 
 class Drain:
-    """Whether the server is about to stop, and the waits to end when it does."""
+    """Whether the server is shutting down, and the waits that end when it does."""
 
     def __init__(self) -> None:
         self.has_begun = False
-        self._waiting: set[asyncio.Future[Why]] = set()
+        self._waiting: set[asyncio.Future[Reason]] = set()
 
     def begin(self) -> None:
-        """Let nobody wait any more."""
         self.has_begun = True
         for future in self._waiting:
             if not future.done():
                 future.set_result("draining")
 
-    def enter(self) -> "asyncio.Future[Why]":
-        future: asyncio.Future[Why] = asyncio.get_running_loop().create_future()
+    def enter(self) -> "asyncio.Future[Reason]":
+        future: asyncio.Future[Reason] = asyncio.get_running_loop().create_future()
         if self.has_begun:
             future.set_result("draining")
         self._waiting.add(future)
         return future
 
-    def leave(self, future: "asyncio.Future[Why]") -> None:
+    def leave(self, future: "asyncio.Future[Reason]") -> None:
         self._waiting.discard(future)
 
 
 class CancellableWait:
-    """One wait; `future` is done when there is no more reason to wait."""
+    """One wait; `future` is done when the client has disconnected or the server drains."""
 
     def __init__(self, drain: Drain, receive: Receive, op: str) -> None:
         self._drain = drain
@@ -61,7 +60,7 @@ class CancellableWait:
     ) -> None:
         self._drain.leave(self.future)
         self._watch.cancel()
-        # Its end keeps this wait in mind; both would stay until they are collected.
+        # A reference cycle: both would stay until the garbage collector runs.
         del self._watch
 
     @property
@@ -69,15 +68,15 @@ class CancellableWait:
         return self.future.done()
 
     def check(self) -> None:
-        """Raise why the wait is over, if it is."""
+        """Raise the reason if the wait is over."""
         if not self.future.done():
             return
-        if self.future.result() == "gone":
+        if self.future.result() == "disconnected":
             raise ClientDisconnected
         raise Unavailable(f"backend op unavailable: {self._op}")
 
     async def run(self, work: Awaitable[T]) -> T:
-        """The outcome of a read that may take long; given up when the wait is over."""
+        """The result of `work`, which is cancelled when the wait is over."""
         task = asyncio.ensure_future(work)
         try:
             await asyncio.wait((task, self.future), return_when=asyncio.FIRST_COMPLETED)
@@ -93,11 +92,11 @@ class CancellableWait:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         if not self.future.done():
-            self.future.set_result("gone")
+            self.future.set_result("disconnected")
 
 
 class ClaimWaits:
-    """Claims that wait: one per worker process, and so many in all."""
+    """Claims that wait for work: one per worker process, and a maximum of all."""
 
     def __init__(
         self, most: int = MAX_CLAIM_WAITS, on_refusal: Callable[[], None] = lambda: None

@@ -1,4 +1,5 @@
-"""The claim, which may wait: work that was leased for somebody who has gone is handed back."""
+"""The route of a claim, which may wait. Work that was leased for a client that has disconnected is
+made claimable again."""
 
 import asyncio
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ async def claim(call: Call[ClaimOrder, None]) -> Reply:
         async with call.cancellable_wait() as wait:
             found = await call.engine.claims.claim(order, wait.future)
             if wait.is_over:
-                await _hand_back(call, found)
+                await _release(call, found)
                 wait.check()
             return _reply(order, found)
     finally:
@@ -45,6 +46,6 @@ def _reply(order: ClaimOrder, found: Sequence[Claimed]) -> Reply:
     return NOTHING if answer is None else ok(answer)
 
 
-async def _hand_back(call: Call[Any, None], found: Sequence[Claimed]) -> None:
+async def _release(call: Call[Any, None], found: Sequence[Claimed]) -> None:
     delays = (call.engine.outcomes.delay(one.proof, for_ms=0) for one in found)
     await asyncio.gather(*delays, return_exceptions=True)

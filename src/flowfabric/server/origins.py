@@ -1,7 +1,7 @@
-"""What a web page may do: the host and origin of a request, and CORS.
+"""Protection against web pages: the check of Host and Origin, and CORS.
 
-A server without a token trusts whoever reaches it, so a page in somebody's browser must not: not by
-another name for this address, and not by writing from another origin.
+A server without a token trusts every caller on its network, so a page in a browser there must not
+reach it: neither by DNS rebinding, nor by writing from another origin.
 """
 
 import logging
@@ -24,7 +24,7 @@ _HEADER_VALUE: Final = re.compile(r"[!-~]+").fullmatch
 
 
 class OriginCheck:
-    """The check of host and origin; none where tokens guard the server."""
+    """The check of the Host and Origin headers; a server with tokens needs none."""
 
     def __init__(self, settings: Settings) -> None:
         self._is_guarded = bool(settings.tokens)
@@ -46,7 +46,7 @@ class OriginCheck:
 
     def _is_known(self, host: bytes, local: str) -> bool:
         name = _without_port(host.decode("latin-1").lower())
-        # A socket for both kinds of address shows the older kind inside the newer.
+        # A dual-stack socket shows an IPv4 address as IPv4-mapped IPv6.
         own = local.lower().removeprefix("::ffff:")
         return name in self._hosts or (self._is_wildcard and name == own)
 
@@ -58,7 +58,7 @@ def _without_port(host: str) -> str:
 
 
 class Cors:
-    """Cross-origin access for the origins that are listed, and for nobody else."""
+    """Cross-origin access for the configured origins."""
 
     def __init__(self, settings: Settings) -> None:
         given = settings.cors_origins
@@ -66,14 +66,16 @@ class Cors:
         self._allows_all = "*" in given
         usable = [origin for origin in given if origin != "*" and _HEADER_VALUE(origin)]
         for origin in set(given).difference(usable, {"*"}):
-            _log.warning("FF_CORS_ORIGINS: %r cannot be a header value and is dropped", origin)
+            _log.warning("FF_CORS_ORIGINS: %r is not a valid header value and is ignored", origin)
         if given and not usable and not self._allows_all:
-            raise InvalidInput("invalid value for FF_CORS_ORIGINS: no usable origin is left")
+            raise InvalidInput(
+                "invalid value for FF_CORS_ORIGINS: no origin is a valid header value"
+            )
         self._origins = frozenset(origin.encode() for origin in usable)
         self.is_on = bool(given)
 
     def headers(self, origin: bytes | None) -> Headers:
-        """What an answer to this origin carries."""
+        """CORS headers of an answer to this origin."""
         if self._allows_all:
             return ((b"access-control-allow-origin", b"*"), _EXPOSED)
         if origin in self._origins and origin is not None:
@@ -81,7 +83,7 @@ class Cors:
         return (_VARY,)
 
     def preflight(self, headers: dict[bytes, bytes]) -> Reply | None:
-        """The answer to a browser that asks first; None when this is no such question."""
+        """The answer to a preflight request; None for any other request."""
         origin = headers.get(b"origin")
         method = headers.get(b"access-control-request-method")
         if origin is None or method is None:

@@ -1,4 +1,4 @@
-"""Requests parsed by httptools: framing rules, and limits on everything but bodies."""
+"""Parses requests with httptools; checks framing, and limits the size of everything but bodies."""
 
 from typing import Final, NoReturn, Protocol
 from urllib.parse import unquote
@@ -118,7 +118,7 @@ class RequestParser:
         parser = self._parser
         version = parser.get_http_version()
         self._check_framing(names, version)
-        # The parser takes nothing for HTTP that follows a request for an upgrade.
+        # httptools does not parse what follows a request for an upgrade.
         keeps_alive = parser.should_keep_alive() and not parser.should_upgrade()
         self._receiver.request_received(
             self._scope(version),
@@ -162,7 +162,7 @@ class RequestParser:
             self._refuse(_TOO_LARGE)
 
     def _drop_trailer(self, name: bytes, value: bytes) -> None:
-        """A trailer must not be mistaken for a header: it comes after all checks of the head."""
+        """Trailers are ignored: they come after all checks of the head."""
         self._head_bytes += len(name) + len(value) + 4
         if self._head_bytes > MAX_HEAD_BYTES:
             self._refuse(_TOO_LARGE)
