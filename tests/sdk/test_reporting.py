@@ -108,6 +108,6 @@ async def test_only_so_many_reports_are_under_way(engine: Engine, reporting: Rep
     put(reporting, *range((most + 1) * MOST_FINISHED))
     await engine.reports(most)
     await asyncio.sleep(0)
-    assert len(reporting.under_way) == len(engine.batches) == most
+    assert len(reporting.in_flight) == len(engine.batches) == most
     engine.answer()
     await engine.reports(most + 1)

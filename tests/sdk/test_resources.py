@@ -73,7 +73,7 @@ async def test_a_worker_ends_although_a_resource_does_not_end_well(
     assert await run.result(timeout="20s") == "had it"
     await worker.stop()
     await asyncio.wait_for(running, 20)
-    assert "a resource was not taken down" in caplog.text
+    assert "a resource could not be closed" in caplog.text
 
 
 async def test_what_lives_as_long_as_the_task_is_taken_down_before_middleware_goes_on(

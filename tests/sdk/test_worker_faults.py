@@ -61,7 +61,7 @@ async def test_one_that_spoils_a_batch_is_left_to_its_lease_and_the_others_end(
     types = [[one.type for one in await run.attempts()] for run in runs]
     assert types.pop(2) == ["initial", "reclaim"]
     assert types == [["initial"]] * 4
-    assert f"{runs[2].id} is left to its lease" in caplog.text
+    assert f"{runs[2].id}: not reported, its lease runs out" in caplog.text
 
 
 async def test_an_answer_that_may_pass_is_asked_for_again(fabric: FlowFabric) -> None:

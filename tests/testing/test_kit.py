@@ -110,7 +110,7 @@ async def test_people_decide_or_time_runs_out(fabric: Kit, clock: VirtualClock) 
     third = await release.submit("3")
     await clock.advance("2d")
     assert await third.result() == "late"
-    with pytest.raises(AssertionError, match="nobody waits"):
+    with pytest.raises(AssertionError, match="no execution waits"):
         await fabric.approve_next()
 
 

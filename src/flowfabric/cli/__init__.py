@@ -5,7 +5,7 @@ import sys
 
 
 def main() -> None:
-    """The program `flowfabric`; without its packages it says which extra has them."""
+    """The program `flowfabric`; without its packages it names the extra to install."""
     try:
         from flowfabric.cli import program
     except ModuleNotFoundError as fault:

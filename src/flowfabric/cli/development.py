@@ -91,14 +91,14 @@ _PLAIN_HINTS = "\nCtrl-C ends it. What happens:\n"
 # ---- reloading
 
 _LOOK_S: Final = 0.5
-# Marks a directory of installed packages, which nobody edits.
+# Marks a directory of installed packages, which are not watched.
 _INSTALLED: Final = "pyvenv.cfg"
 
 
 def reloading(command: list[str], target: str) -> int:
-    """Run until the child ends well or somebody ends us; the exit code. A child that ends because
-    of a mistake is started anew when that may be corrected."""
-    # Ended by a signal we must still end the child, or it would go on without us.
+    """Run until the child succeeds or this process is ended; returns the exit code. A child that
+    fails is started again after the next change."""
+    # A signal must end the child as well, or it would outlive this process.
     signal.signal(signal.SIGTERM, _leave)
     root = _root(target.partition(":")[0])
     seen = newest(root)
@@ -123,7 +123,7 @@ def reloading(command: list[str], target: str) -> int:
 def _ended(child: "subprocess.Popen[bytes]") -> int | None:
     """The exit code of the child; None while it runs. Takes a moment either way."""
     if child.returncode is not None:
-        # It ended by a mistake, and only a change can help.
+        # It failed, and only a change can help.
         time.sleep(_LOOK_S)
         return child.returncode
     try:
@@ -164,5 +164,5 @@ def _times(root: Path) -> Iterator[float]:
                 try:
                     yield os.stat(os.path.join(folder, name)).st_mtime
                 except FileNotFoundError:
-                    # An editor writes beside a file and moves the new one into its place.
+                    # An editor writes another file and moves it into the place of this one.
                     continue

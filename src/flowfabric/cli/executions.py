@@ -1,4 +1,4 @@
-"""Executions: submit, look, act."""
+"""Executions: submit, read, change."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -22,7 +22,7 @@ app = typer.Typer()
 _WAIT_MS: Final = 20_000
 _TOP_S: Final = 1.0
 _NEWEST: Final = 5
-# Of an event the first of these says what happened.
+# The first of these members that an event has is what happened.
 _WHAT: Final = ("outcome", "kind", "effect", "event_type", "event", "reason")
 
 
@@ -101,7 +101,7 @@ def _as_state(what: str) -> str:
 
 @app.command()
 def top(namespace: Namespace = "default", url: Url = DEFAULT_URL, json: Json = False) -> None:
-    """A live view of lanes and workers; Ctrl-C ends it. With --json, one look."""
+    """A live view of lanes and workers; Ctrl-C ends it. With --json, one snapshot."""
     if json:
         lanes, workers = ask(url, lambda admin: _look(admin, namespace))
         show.as_json({"lanes": lanes, "workers": workers.items})

@@ -1,4 +1,4 @@
-"""For those who run it: migrate, verify, doctor, rotate-key, backup."""
+"""Operating a store: migrate, verify, doctor, rotate-key, backup."""
 
 import os
 import secrets
@@ -57,7 +57,7 @@ def _store_of(url: str) -> StoreUrl:
 @app.command()
 def migrate(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what would be done.")
+        bool, typer.Option("--dry-run", help="Only print what would be done.")
     ] = False,
     url: Url = DEFAULT_URL,
     json: Json = False,
@@ -170,7 +170,7 @@ async def _asked(admin: Admin, namespace: str) -> list[Finding]:
 
 
 async def _staffed(admin: Admin, namespace: str) -> list[Finding]:
-    """Whether every lane that has work has somebody who takes it."""
+    """Whether every lane with waiting work has a worker."""
     workers = (await admin.list_workers(namespace)).items
     served = {lane for one in workers for lane in one.lanes}
     findings = [Finding("ok", f"workers alive: {len(workers)}")]

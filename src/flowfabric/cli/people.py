@@ -26,9 +26,9 @@ def approve(
     waitpoint_id: Annotated[
         str | None, typer.Argument(help="Needed only when several are open.")
     ] = None,
-    reject: Annotated[bool, typer.Option("--reject", help="Say no.")] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="Reject.")] = False,
     name: Annotated[str, typer.Option("--as", help="Whose decision it is.")] = "",
-    comment: Annotated[str, typer.Option("--comment", "-c", help="A word for the record.")] = "",
+    comment: Annotated[str, typer.Option("--comment", "-c", help="A comment, which is kept.")] = "",
     namespace: Namespace = "default",
     url: Url = DEFAULT_URL,
     json: Json = False,

@@ -102,12 +102,13 @@ def worker(
     ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1)] = 64,
     lease: Annotated[
-        str, typer.Option("--lease", help="After so long without a word others take its work.")
+        str, typer.Option("--lease", help="Others take its work after this long without a renewal.")
     ] = "30s",
     drain: Annotated[
-        str, typer.Option("--drain", help="So long what runs may take to end when it is stopped.")
+        str,
+        typer.Option("--drain", help="How long running work may take to end at a stop."),
     ] = "30s",
-    reload: Annotated[bool, typer.Option("--reload", help="Start anew when code changes.")] = False,
+    reload: Annotated[bool, typer.Option("--reload", help="Restart when code changes.")] = False,
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -174,8 +175,8 @@ def _metrics_of(fabric: "FlowFabric", port: int | None) -> Iterator[None]:
 
 
 def _named_store(target: str) -> StoreUrl | None:
-    """The store that an app names, as far as that can be told: mistakes in its code are told by its
-    worker, which is started anew when they are corrected."""
+    """The store that an app names; None when its code fails: its worker reports that, and is
+    started again after a change."""
     from flowfabric.fabric.app import FlowFabric
 
     module, _, name = target.partition(":")

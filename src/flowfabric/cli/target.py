@@ -1,4 +1,4 @@
-"""What a command talks to, and how its errors end."""
+"""The server or store of a command, and the exit codes of its errors."""
 
 import asyncio
 import sys
@@ -105,12 +105,12 @@ class Server:
 
 
 def own_settings() -> Settings:
-    """Somebody sits and waits, so a store that is away is soon given up."""
+    """A person waits, so a store that cannot be reached is given up soon."""
     return msgspec.structs.replace(settings_from(), boot_timeout_s=BOOT_TIMEOUT_S)
 
 
 def display_url(url: str) -> str:
-    """An address for people: whoever reads along learns no password from it."""
+    """An address for people, without its password."""
     try:
         return parse_store_url(url).where
     except FlowFabricError:

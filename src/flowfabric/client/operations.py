@@ -33,7 +33,7 @@ def http_transport(rest: Rest) -> Transport:
             arguments, batch = declared.bind(args, kwargs), declared.owners.batch
             if not arguments[batch] and declared.answers.is_list:
                 return []
-            # Pieces are encoded already, so what they say about repeats is asked of the whole.
+            # Pieces are encoded already, so the whole batch decides whether a repeat is safe.
             is_safe = declared.is_repeatable(arguments)
             early = {name: one for name, one in arguments.items() if name != with_last}
             found: list[Any] = []

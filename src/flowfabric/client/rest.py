@@ -85,7 +85,7 @@ class Rest:
             trust_env=False,
         )
         self._traces = Traces()
-        # A server that has answered once is likely to come back; an address that never has is not.
+        # Waits outlast a failure only if the server has answered before: its address is right then.
         self.has_answered = False
 
     def __repr__(self) -> str:
@@ -196,7 +196,7 @@ def _retry_after(response: httpx.Response) -> float:
 
 
 _LIMITS: Final = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-# So many requests are in flight in one pool before another pool is opened.
+# Requests in flight in one pool before another pool is opened.
 _MOST_IN_POOL: Final = 8
 
 

@@ -37,7 +37,7 @@ from flowfabric.operations.types import Page
 _log = logging.getLogger("flowfabric.client")
 
 _WAIT_MS: Final = 25_000
-# So many waits are in flight at once; with more, each waits for a short turn.
+# Waits in flight at once; with more callers than these, each takes short turns.
 _MOST_WAITS: Final = 100
 _TURN_MS: Final = 1_000
 _PAGE: Final = 256
@@ -77,7 +77,7 @@ class HttpWaiter:
 
 
 def _may_recover(fault: FlowFabricError, rest: Rest) -> bool:
-    """Whether a wait goes on: a server that has answered before may come back."""
+    """Whether to wait on: a server that has answered before may come back."""
     return rest.has_answered and (fault.retryable or isinstance(fault, Unavailable))
 
 

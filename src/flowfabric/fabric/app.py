@@ -72,7 +72,7 @@ class FlowFabric(LazyConnection):
 
     @property
     def where(self) -> str:
-        """What it is connected to, for people: whoever reads along learns no password from it."""
+        """What it is connected to, for people, without its password."""
         return settings_for(*self._address).store.where
 
     @property
@@ -182,7 +182,7 @@ class FlowFabric(LazyConnection):
         lease: Duration = "30s",
         worker_id: str = "flowfabric",
     ) -> Claimer:
-        """Claims by hand, for programs with a loop of their own."""
+        """Claims one by one, for programs with a loop of their own."""
         options = WorkerOptions(
             worker_id=worker_id,
             namespace=self.namespace,
@@ -278,7 +278,7 @@ class FlowFabric(LazyConnection):
         args: Sequence[Any] = (),
         **terms: Unpack[ScheduleTerms],
     ) -> TaskSchedule[R]:
-        """Have a task submitted again and again, `every` so often or at the times of a `cron`
+        """Have a task submitted repeatedly, at an interval (`every`) or at the times of a `cron`
         expression. Putting the same schedule again, at every start for example, moves no time."""
         if isinstance(task, Task):
             call = task.bind(*args)

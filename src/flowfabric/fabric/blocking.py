@@ -16,7 +16,7 @@ S_co = TypeVar("S_co", covariant=True)
 
 
 class LoopThread:
-    """Begins with the first call; after `stop` the next call begins anew."""
+    """Starts with the first call; after `stop` the next call starts it again."""
 
     def __init__(self, check: Callable[[asyncio.AbstractEventLoop], None]) -> None:
         """`check` refuses a loop that will not do."""
@@ -37,7 +37,7 @@ class LoopThread:
             return self._loop
 
     def run(self, call: Awaitable[T]) -> T:
-        """The outcome of a call; whoever is interrupted while waiting ends it."""
+        """The outcome of a call; an interrupt of the caller cancels it."""
         try:
             loop = self._checked()
         except ConfigError:

@@ -1,4 +1,4 @@
-"""Callbacks of other services: who shows a waitpoint's token has its signal delivered."""
+"""Callbacks of other services: a request with the token of a waitpoint becomes its signal."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, Final
@@ -7,7 +7,7 @@ from uuid import uuid4
 import msgspec
 
 from flowfabric.core.tokens import WaitpointToken, same_text
-from flowfabric.engine.signals import TokenMismatch, UnknownWaitpoint
+from flowfabric.engine.suspensions.signals import TokenMismatch, UnknownWaitpoint
 from flowfabric.errors import (
     ExecutionNotFound,
     FlowFabricError,
@@ -34,7 +34,7 @@ _SCHEME: Final = b"Bearer "
 
 
 class BridgeSignal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a callback says; an id of its own makes a repeat known, as a key does."""
+    """The signal of a callback; an id or a key makes a repeat recognisable."""
 
     name: str
     payload: bytes | None = None
@@ -58,7 +58,7 @@ async def verify_and_deliver(
     presented_token: WaitpointToken | str,
     signal: BridgeSignal,
 ) -> Delivered | UnknownWaitpoint | TokenMismatch:
-    """Deliver a signal for whoever shows the waitpoint's token. Over HTTP this reads the token,
+    """Deliver a signal if the presented token is the waitpoint's. Over HTTP this reads the token,
     which needs the scope `admin`; the delivery itself verifies once more."""
     token = presented_token if isinstance(presented_token, str) else presented_token.reveal()
     port = await fabric.submitter()
@@ -75,8 +75,8 @@ async def verify_and_deliver(
 async def _repeated(
     port: "Submitter", execution_id: str, new: NewSignal
 ) -> Delivered | UnknownWaitpoint:
-    """The answer of a waitpoint whose token cannot be read. One that is closed takes no signal, but
-    still knows those it took: whoever lost the answer to one repeats it."""
+    """The answer of a waitpoint whose token cannot be read. A closed one takes no signal, but
+    recognises the repeat of one it took, whose answer may have been lost."""
     try:
         return await port.signal(execution_id, new)
     except (ExecutionNotFound, InvalidToken, TokenExpired):

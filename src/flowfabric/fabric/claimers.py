@@ -1,4 +1,4 @@
-"""Connecting a program that claims by hand, without a fabric."""
+"""Manual claiming without a fabric: options and connection of such a program."""
 
 import msgspec
 
@@ -46,7 +46,7 @@ async def connect(
     token: str | None = None,
     settings: Settings | None = None,
 ) -> Claimer:
-    """Open a store or reach a server, register, and be ready to claim; `close` lets go of all."""
+    """Open a store or reach a server, and register; `close` closes all of it."""
     checked(config.options())
     connection = await connector(url, token, settings, duties=False)()
     try:
@@ -59,7 +59,7 @@ async def connect(
 
 
 async def connect_with(config: WorkerConfig, backend: Backend) -> Claimer:
-    """The same on a store that somebody else opened, prepared and will close, wrapped or not."""
+    """The same on an open store, wrapped or not, which the caller closes."""
     checked(config.options())
     stored = await counts_of(backend)
     counts = stored or config.partition_config

@@ -14,7 +14,7 @@ from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.plan import Family
 from flowfabric.core.tokens import Secret
 from flowfabric.engine import Engine
-from flowfabric.engine.waits import WITH_RESULT, end_of
+from flowfabric.engine.executions.waits import WITH_RESULT, end_of
 from flowfabric.errors import ConfigError
 from flowfabric.fabric.submitter import Submitter
 from flowfabric.operations.declaration import Call, Operation, Transport
@@ -30,8 +30,8 @@ from flowfabric.worker.telemetry import observed_worker, traced
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """The calls of submitter and worker, and how to close what is behind them. An engine in this
-    process is here for those who need more of it."""
+    """The calls of submitter and worker, and how to close what is behind them. `engine` is set
+    when it runs in this process."""
 
     submitter: Submitter
     worker: WorkerCalls
@@ -62,7 +62,7 @@ def connector(
     *,
     duties: bool,
 ) -> Connect:
-    """How to reach what the address names, once somebody wants to, and whom to tell then."""
+    """A function that connects to what the address names, reporting to the observer of then."""
     checked = None if token is None else checked_token(token)
 
     async def connect() -> Connection:
@@ -113,11 +113,11 @@ async def connect_embedded(
 
 
 async def _nothing_to_close() -> None:
-    """The engine is somebody else's."""
+    """The owner of the engine closes it."""
 
 
 def connection_on(engine: Engine) -> Connection:
-    """The calls to an engine that somebody else opened and will close."""
+    """The calls to an engine that the caller opened and will close."""
     submitter = Submitter(engine.use_case, EngineWaiter(engine))
     worker = WorkerCalls(engine.use_case, EngineReads(engine))
     return Connection(submitter, worker, _nothing_to_close, engine)
@@ -142,7 +142,8 @@ class LazyConnection:
         return None if self._opening is None else self._opening.get_loop()
 
     async def open(self) -> Connection:
-        """The connection, made by whoever comes first; one that failed is tried anew."""
+        """Single-flight: concurrent callers share one attempt to connect; after a failure the next
+        caller tries again."""
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._connect())
         opening = self._opening
@@ -167,9 +168,9 @@ class LazyConnection:
         await self.close()
 
     def observe(self, observer: Observer) -> None:
-        """Tell somebody what happens, e.g. `Metrics()`; from the next opening on."""
+        """Report what happens to an observer, e.g. `Metrics()`; call it before the fabric opens."""
         if self._opening is not None:
-            raise ConfigError("observe: the fabric is open already; ask for it before")
+            raise ConfigError("observe: the fabric is open already; call it before the first use")
         self._observer = observer
 
     def layer(self, *hooks: Hook) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from flowfabric.core.graph import FINAL_PUBLIC, INPUT, OnSatisfied
 from flowfabric.core.states import PUBLIC_STATES
-from flowfabric.engine.graph_checks import check_graph
+from flowfabric.engine.flows.graphs import check_graph
 from flowfabric.errors import ConfigError, ResultTimeout
 from flowfabric.fabric.nodes import Choice, FlowMember, Inputs, Node, Style, choice, drawn
 from flowfabric.fabric.options import Options
@@ -40,7 +40,7 @@ _SPARED: Final = {
 
 
 class Flow:
-    """Nothing is sent before `submit`; what is wrong with the graph is told before that."""
+    """Nothing is sent before `submit`, which checks the graph first."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Flow:
         **kwargs: Any,
     ) -> Node[R]:
         """A task with its arguments, any of which may be nodes, or hold nodes. `after` only orders,
-        `data` hands results over by name, `policy` changes options of the task."""
+        `data` passes results by name, `policy` changes options of the task."""
         inputs, named = Inputs(self._check_known), data or {}
         for name, source in named.items():
             inputs.name(source, name)
@@ -233,7 +233,7 @@ class FlowRun:
         *,
         reason: str = "",
     ) -> FlowCancelled:
-        """Cancel all members, those that nobody runs (`cancel_pending`), or only the flow
+        """Cancel all members, those that do not run (`cancel_pending`), or only the flow
         (`flow_only`). With `wait`, a time or True, it returns when those have ended."""
         answer = await (await self._port()).cancel_flow(self.id, policy, reason)
         if wait is None or wait is False:

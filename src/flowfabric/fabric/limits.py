@@ -26,7 +26,7 @@ class Quota(msgspec.Struct, frozen=True):
 
 
 class BudgetTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits per dimension; a report past a soft one is told, past a hard one refused."""
+    """Limits per dimension: above a soft one a report is flagged, above a hard one refused."""
 
     hard: Mapping[str, int] = {}
     soft: Mapping[str, int] = {}
@@ -52,7 +52,7 @@ class BudgetTerms(msgspec.Struct, frozen=True, kw_only=True):
 def quota_of(
     quota_id: str, starts: int, window: Duration, concurrent: int, jitter: Duration
 ) -> NewQuota:
-    """At most so many starts per window, and so many at once; 0 is no limit."""
+    """Limits of starts per window, and of executions that run at once; 0 is no limit."""
     seconds, rest = divmod(milliseconds(window, "window"), 1000)
     if rest:
         raise ConfigError(f"quota.window: expected whole seconds, got {window!r}")

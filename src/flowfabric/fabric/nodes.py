@@ -29,7 +29,7 @@ class Node(Generic[R_co]):
         return f"Node({self.name!r})"
 
     def after(self, *nodes: "Node[Any] | Choice[Any]") -> "Node[R_co]":
-        """Let it begin only when these have succeeded; nothing of theirs is handed over."""
+        """Begin only when these have succeeded; their results are not passed on."""
         for one in nodes:
             self.inputs.order(one)
         return self
@@ -70,13 +70,13 @@ class Inputs:
         self._join(source, "")
 
     def name(self, source: Node[Any] | Choice[Any], name: str) -> None:
-        """Hand the result over under a name that the caller chose."""
+        """Pass the result on under a name that the caller chose."""
         if not name:
             raise ConfigError("flow: data: a name is empty")
         self._join(source, name)
 
     def refer(self, source: Node[Any] | Choice[Any]) -> UpstreamValue:
-        """Hand the result over in the place of an argument."""
+        """Pass the result on in the place of an argument."""
         if isinstance(source, Choice) and source.policy.kind == "quorum":
             raise ConfigError(
                 "flow: a quorum has several results: order by `after`, read `ctx.upstreams()`"
@@ -103,7 +103,7 @@ class Inputs:
             self._check(one)
             known = self.edges.get(one.name, "")
             if known and name and known != name:
-                raise ConfigError(f"flow: {one.name} is handed over as {known!r} already")
+                raise ConfigError(f"flow: {one.name} is passed on as {known!r} already")
             self.edges[one.name] = known or name
 
     def _combine(self, source: Node[Any] | Choice[Any]) -> None:

@@ -93,7 +93,7 @@ class PreparedOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepared(options: Options, namespace: str) -> PreparedOptions:
-    """Checked options; anything wrong with them is told before something is sent."""
+    """Checked options; a wrong one is refused before anything is sent."""
     unknown = sorted(set(options) - _KNOWN)
     if unknown:
         raise ConfigError(f"options.{unknown[0]}: there is no such option{_meant(unknown[0])}")

@@ -1,4 +1,4 @@
-"""A run: an execution somebody submitted, and everything one may ask of it."""
+"""A run: an execution that was submitted, and everything one may ask of it."""
 
 import asyncio
 import random
@@ -29,7 +29,7 @@ from flowfabric.worker.output import TRACEBACK
 R = TypeVar("R")
 
 _FRAMES: Final = 200
-# A stream that will never open tells nobody: so often the execution itself is looked at.
+# A stream that never opens sends nothing: the execution itself is read this often.
 _BLOCK_MS: Final = 5_000
 _BACKOFF: Final = Backoff(0.2, 1.0)
 
@@ -85,7 +85,7 @@ class Run(Generic[R]):
         return ended
 
     async def _why_not(self) -> str:
-        """What keeps it from running, as far as somebody can tell."""
+        """What keeps it from running, as far as it is known."""
         try:
             found = await self.explain()
         except FlowFabricError:
@@ -124,7 +124,7 @@ class Run(Generic[R]):
     ) -> AsyncIterator[Frame]:
         """Frames as they come, of one attempt after the other, until the last one has ended."""
         port, index, position = await self._port(), 0, after or "0-0"
-        # Of an attempt that has ended, what came between the last look and its end.
+        # Reads the frames between the last page and the end of an attempt.
         is_last_look = False
         while True:
             asked = Tail(
@@ -133,7 +133,7 @@ class Run(Generic[R]):
                 count_limit=_FRAMES,
                 visibility=visibility,
             )
-            page = await _when_let_in(port, self.id, index, asked)
+            page = await _tail_page(port, self.id, index, asked)
             for stored in page.frames:
                 if stored.frame.frame_type != TRACEBACK:
                     yield _frame(stored, index)
@@ -231,7 +231,7 @@ async def _traceback(port: Submitter, ended: Ended) -> str:
         try:
             page = await port.tail(ended.execution_id, ended.attempt_index, asked)
         except ResourceExhausted:
-            # That it failed must be told, even by a server that has no room to tell why.
+            # The failure is reported without its traceback when the server is overloaded.
             return text
         for stored in page.frames:
             if stored.frame.frame_type == TRACEBACK:
@@ -242,10 +242,10 @@ async def _traceback(port: Submitter, ended: Ended) -> str:
     return text
 
 
-async def _when_let_in(
+async def _tail_page(
     port: Submitter, execution_id: str, attempt_index: int, asked: Tail
 ) -> FramePage:
-    """A page of a stream, however many read from the same server."""
+    """A page of a stream; waits while the server has too many readers."""
     failures = 0
     while True:
         try:

@@ -32,7 +32,7 @@ Reach = Callable[[], Awaitable[Submitter]]
 
 
 class TaskSchedule(Generic[R]):
-    """A schedule by its namespace and id; every call asks for it anew."""
+    """A schedule by its namespace and id; nothing of it is cached."""
 
     def __init__(
         self, schedule_id: str, namespace: str, reach: Reach, call: BoundCall[R] | None = None
@@ -54,7 +54,7 @@ class TaskSchedule(Generic[R]):
         return await (await self._reach()).pause_schedule(self.id, self.namespace)
 
     async def resume(self) -> ScheduleInfo:
-        """Submit again from now on; times that passed meanwhile are over."""
+        """Submit again from now on; times that passed while it was paused are skipped."""
         return await (await self._reach()).resume_schedule(self.id, self.namespace)
 
     async def delete(self) -> None:
@@ -62,7 +62,7 @@ class TaskSchedule(Generic[R]):
         await (await self._reach()).delete_schedule(self.id, self.namespace)
 
     async def trigger(self) -> Run[R]:
-        """Submit now, whatever the schedule says about times."""
+        """Submit now, whatever the times of the schedule."""
         done = await (await self._reach()).trigger_schedule(self.id, self.namespace)
         return self._run(done.execution_id)
 

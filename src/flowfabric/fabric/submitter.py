@@ -36,8 +36,8 @@ async def every(read: Callable[[str], Awaitable[Page[T]]]) -> AsyncIterator[T]:
 
 
 class Waiter(Protocol):
-    """What an engine in this process does otherwise than a server over HTTP: waiting for ends,
-    following output and events, and raw bytes."""
+    """What differs between an engine in this process and a server: waiting for ends, following
+    output and events, and raw bytes."""
 
     async def call(self, submission: Submission) -> Ended: ...
 
@@ -70,8 +70,8 @@ class Submitter(Calls):
         return await self._waiter.call(submission)
 
     async def wait_ended(self, execution_id: str, timeout_s: float | None = None) -> Ended | None:
-        """How it ended, as soon as it has; None when the time is up before. Many may wait at once
-        for the price of one listener."""
+        """How it ended, as soon as it has; None at the timeout. Concurrent waits share one
+        listener."""
         return await self._waiter.wait_ended(execution_id, timeout_s)
 
     async def result(self, execution_id: str) -> bytes | None:
@@ -100,7 +100,7 @@ class Submitter(Calls):
 
 
 class SignalCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A signal, where it goes, and the token that lets it in."""
+    """A signal, its destination, and the token that permits it."""
 
     execution_id: str
     waitpoint_id: str

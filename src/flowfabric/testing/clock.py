@@ -1,4 +1,4 @@
-"""Time that passes when a test says so."""
+"""A clock that a test moves."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -15,7 +15,7 @@ _PAGE: Final = 1_000
 
 class VirtualClock:
     """Stands still until `advance`, which stops at every instant something is due, has it done, and
-    lets the workers finish before it goes on."""
+    lets the workers finish before it continues."""
 
     def __init__(self, now: int = START_MS) -> None:
         self._now = now
@@ -45,8 +45,8 @@ class VirtualClock:
         await self._settle()
 
     async def _due(self, end: int, *, later: bool) -> list[int]:
-        """The next instants up to the end at which something is due. Everybody is idle, so nobody
-        sees the clock stand at the end meanwhile."""
+        """The next instants up to the end at which something is due. All workers are idle, so none
+        sees that the clock is at the end while this reads."""
         assert self._engine is not None
         now, self._now = self._now, end
         try:

@@ -1,4 +1,4 @@
-"""Killing a handler at every place where it can be killed."""
+"""Crash tests: a handler is killed at each of its awaits."""
 
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
@@ -19,8 +19,8 @@ _MOST_DAYS: Final = 400
 
 async def crash_everywhere(kit: Kit, task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run the task once undisturbed, then once for each await of each of its turns, at which it
-    dies without a word; every time the result must be the same, and what was recorded is not done
-    again. The result."""
+    dies without reporting; every time the result must be the same, and recorded steps must not run
+    again. Returns the result."""
     expected = await _observed(kit, task.name, 0, await task.submit(*args, **kwargs))
     for place in range(1, _MOST_PLACES):
         crash = _Crash(kit, task.name, place)
@@ -64,7 +64,7 @@ class _Crash:
         return await _Dying(go_on(), self, info.attempt_id)
 
     def reached(self, attempt_id: str) -> bool:
-        """Whether the handler dies here; whatever it left running is not heard any more."""
+        """Whether the handler dies here; what it left running reports nothing any more."""
         if self.happened:
             return False
         self._left -= 1

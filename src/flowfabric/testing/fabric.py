@@ -1,4 +1,4 @@
-"""The fabric of a test, and what tests do to those who wait."""
+"""The fabric of a test: its workers, its answers to waiting executions, its assertions."""
 
 import asyncio
 from collections import Counter
@@ -32,24 +32,24 @@ _LONGEST_TURN_S: Final = 0.02
 
 
 class Calls:
-    """Counts what passes a port, so that silence can be told."""
+    """Counts calls, so that a test can wait until none is in flight."""
 
     def __init__(self) -> None:
         self.begun: Counter[str] = Counter()
         self.ended = 0
-        self.under_way = 0
+        self.in_flight = 0
 
     def before(self, method: str) -> FlowFabricError | None:
         self.begun[method] += 1
-        self.under_way += method not in _WAITING
+        self.in_flight += method not in _WAITING
         return None
 
     def after(self, method: str, elapsed_s: float, fault: BaseException | None) -> None:
         self.ended += 1
-        self.under_way -= method not in _WAITING
+        self.in_flight -= method not in _WAITING
 
 
-# Calls that are under way while nothing happens.
+# Calls that are in flight while nothing happens.
 _WAITING: Final = frozenset({"claim", "call", "wait_ended", "tail", "events"})
 
 
@@ -101,7 +101,7 @@ class Kit(FlowFabric):
             go_on = _around(one, info, go_on)
         return await go_on()
 
-    # ---- waiting for silence
+    # ---- waiting until idle
 
     async def settle(self) -> None:
         """Return when the workers have nothing to do, or wait for something that is not ours."""
@@ -111,10 +111,10 @@ class Kit(FlowFabric):
         while quiet < _TURNS or (self._is_busy and waited < _SETTLE_TIMEOUT_S):
             began = loop.time()
             await asyncio.sleep(0)
-            # When the machine stands still, nobody has had that time to do anything.
+            # Time in which the machine stood still does not count: no worker could use it.
             waited += min(loop.time() - began, _LONGEST_TURN_S)
             total = self.calls.begun.total() + self.calls.ended
-            if total != seen or self.calls.under_way:
+            if total != seen or self.calls.in_flight:
                 waited, quiet, seen = 0.0, 0, total
             quiet += 1
 
@@ -141,11 +141,11 @@ class Kit(FlowFabric):
         return delivered
 
     def always_answer(self, name: str, payload: object = None, by: str = "tester") -> None:
-        """Whoever waits for a signal of this name while nobody else answers gets this one."""
+        """Answer every wait for a signal of this name that the test does not answer itself."""
         self._answers[name] = payload, by
 
     async def answer_all(self) -> None:
-        """Settle, and give the standing answers until nobody waits for one of them."""
+        """Settle, and send the standing answers until no execution waits for one of them."""
         await self.settle()
         for name, (payload, by) in self._answers.items():
             while found := await self._waiting(name):
@@ -172,7 +172,7 @@ class Kit(FlowFabric):
         await self.settle()
         found = await self._waiting(name)
         if found is None:
-            raise AssertionError(f"nobody waits for {name!r}")
+            raise AssertionError(f"no execution waits for {name!r}")
         return found
 
     async def _waiting(self, name: str) -> OpenWaitpoint | None:

@@ -18,8 +18,8 @@ except ModuleNotFoundError:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector: object, name: str, obj: object) -> None:
-    """A test that awaits and uses the fabric needs no marker of its own: it is marked before others
-    look whether it is."""
+    """A coroutine test that uses the fabric needs no marker: it is marked here, before other
+    plugins look for markers."""
     if not inspect.iscoroutinefunction(obj) or "fabric" not in inspect.signature(obj).parameters:
         return
     marks = {mark.name for mark in getattr(obj, "pytestmark", ())}

@@ -33,7 +33,7 @@ _WORKER: Final = str(Path(__file__).parent)
 
 
 class Suspend(msgspec.Struct, frozen=True, kw_only=True):
-    """Return it to wait for signals; the handler is entered anew when they came (`ctx.signals`)."""
+    """Return it to wait for signals; the handler is entered again with them in `ctx.signals`."""
 
     names: tuple[str, ...] = ()
     condition: Condition | None = None
@@ -52,7 +52,7 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delay(msgspec.Struct, frozen=True):
-    """Return it to be entered anew after this long, in the same attempt."""
+    """Return it to be entered again after this long, in the same attempt."""
 
     duration: Duration
 
@@ -88,7 +88,7 @@ def failure_of(fault: BaseException) -> workers.Fail:
     try:
         return _failure_of(fault)
     except Exception:
-        # An exception that cannot say what it is still has a name.
+        # Its message cannot be built; its class is known.
         return failed(type(fault).__name__, "handler_error")
 
 
@@ -137,13 +137,13 @@ def message_of(fault: BaseException) -> str:
     link: BaseException | None = fault
     while link is not None and id(link) not in seen:
         seen.add(id(link))
-        parts.append(_words(link))
+        parts.append(_own_message(link))
         link = link.__cause__
     return ": ".join(parts)
 
 
-def _words(fault: BaseException) -> str:
-    """What an exception says; a group says little by itself, so those in it do."""
+def _own_message(fault: BaseException) -> str:
+    """The message of an exception; of a group with those of its members."""
     text = str(fault) or type(fault).__name__
     if not isinstance(fault, BaseExceptionGroup):
         return text
@@ -155,7 +155,7 @@ def _words(fault: BaseException) -> str:
 
 
 def trace_of(fault: BaseException) -> bytes:
-    """The traceback as text; of a long one the end, which says what happened."""
+    """The traceback as text; of a long one the end, which is what failed."""
     trace = _own_part(fault.__traceback__)
     lines = traceback.format_exception(type(fault), fault, trace)
     text = "".join(lines).encode("utf-8", "replace")

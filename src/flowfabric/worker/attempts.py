@@ -29,9 +29,9 @@ from flowfabric.worker.session import Paused, Session
 _log = logging.getLogger("flowfabric.worker")
 
 Why = Literal["", "lost", "drain", "timeout"]
-# After these, whatever a handler still has to say counts no more.
+# After these the outcome of the handler is ignored.
 _TOO_LATE: Final = ("lost", "timeout")
-# So long a handler may take to stop before it is reported.
+# A handler that takes longer to stop is logged.
 CANCEL_GRACE_S: Final = 1.0
 
 
@@ -51,6 +51,10 @@ class ClaimedAttempt:
         # Why its task was cancelled, if it was.
         self.why: Why = ""
 
+    @property
+    def execution_id(self) -> str:
+        return self.claim.execution_id
+
     def cancel(self, why: Why) -> None:
         if why == "lost":
             self.session.lose()
@@ -64,11 +68,11 @@ class ClaimedAttempt:
 
     def _report(self) -> None:
         kind = self.claim.execution_kind
-        _log.warning("%s (%s) ignores its cancellation", self.claim.execution_id, kind)
+        _log.warning("%s (%s) ignores its cancellation", self.execution_id, kind)
 
 
 class HandlerRunner:
-    """Runs handlers and says what became of each attempt."""
+    """Runs handlers and tells how each attempt ends."""
 
     def __init__(
         self,
@@ -81,7 +85,7 @@ class HandlerRunner:
         self._middleware = tuple(middleware)
 
     async def finish_of(self, attempt: ClaimedAttempt) -> Finish | None:
-        """How to finish the attempt; None when the lease is gone and nothing is left to say."""
+        """How to finish the attempt; None when the lease is gone and there is nothing to finish."""
         attempt.started_at = time.monotonic()
         timer = self._timer(attempt)
         try:
@@ -124,7 +128,8 @@ class HandlerRunner:
                 await attempt.session.under_lease(attempt.session.output.flush())
             return answer_to(value)
         except GeneratorExit as fault:
-            # By the handler, or by whoever closes this coroutine: then nothing may be awaited.
+            # Raised by the handler, or because this coroutine is closed: then nothing may be
+            # awaited.
             return failure_of(fault)
         except BaseException as fault:
             return await self._ended_by(attempt, fault)
@@ -187,4 +192,4 @@ class HandlerRunner:
             await attempt.session.output.put(frame)
             await attempt.session.output.flush()
         except FlowFabricError as refusal:
-            _log.warning("%s: traceback not stored: %s", attempt.claim.execution_id, refusal)
+            _log.warning("%s: traceback not stored: %s", attempt.execution_id, refusal)

@@ -1,4 +1,4 @@
-"""A claimed task by hand: all a lease holder may do, for programs with a loop of their own."""
+"""A claimed task: all that the holder of a lease may do, for programs with a loop of their own."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -70,15 +70,15 @@ class SuspendTerms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseTerms(msgspec.Struct, frozen=True):
-    """Who keeps a lease, and how long it is."""
+    """Who renews a lease, and its length."""
 
     worker: Registration
     lease_ms: int
 
 
 class ClaimedTask:
-    """A consuming call lands when the engine has answered it, with success or a typed refusal. One
-    that fails on the way does not land: the lease is kept and the call may be repeated."""
+    """A consuming call ends the task when the engine has answered, with success or a typed refusal.
+    After a transport error the lease is kept and the call may be repeated."""
 
     def __init__(self, claim: Claim, calls: WorkerCalls, terms: LeaseTerms) -> None:
         self._claim = claim
@@ -160,7 +160,7 @@ class ClaimedTask:
     async def complete(
         self, result: bytes | None = None, encoding: str = "", *, retries: int = 0
     ) -> None:
-        """Complete; on a fault on the way the call is repeated up to `retries` times."""
+        """Complete; after a transport error the call is repeated up to `retries` times."""
         for turn in range(retries + 1):
             try:
                 await self._consume(Complete(result, encoding))
@@ -179,7 +179,7 @@ class ClaimedTask:
         await self._consume(Cancel(reason))
 
     async def delay_execution(self, delay: Duration | datetime) -> None:
-        """Go on later, in the same attempt; a delay of 0 hands the work back."""
+        """Continue later, in the same attempt; a delay of 0 hands the work back."""
         if isinstance(delay, datetime):
             await self._consume(Delay(until=instant_ms(delay, "delay")))
         else:
@@ -219,7 +219,7 @@ class ClaimedTask:
     # ---- calls that do not
 
     async def renew_lease(self) -> int:
-        """Keep the lease now, besides the renewals that happen anyway; when it ends."""
+        """Renew the lease now, in addition to the periodic renewals; returns when it ends."""
         self._check()
         worker, lease_ms = self._lease_terms.worker, self._lease_terms.lease_ms
         own = [Renewal(**fence_of(self._claim))]
@@ -233,7 +233,7 @@ class ClaimedTask:
         return until
 
     async def update_progress(self, pct: int | None = None, message: str | None = None) -> None:
-        """Told with the next renewal."""
+        """Reported with the next renewal."""
         self._check()
         if pct is not None and not 0 <= pct <= 100:
             raise ConfigError(f"pct: expected 0..100, got {pct}")
@@ -276,7 +276,7 @@ class ClaimedTask:
         ttl: Duration = 0,
         correlation_id: str = "",
     ) -> Appended:
-        """A frame that lasts, one that patches the summary, or one for those who look now."""
+        """A frame that is kept, one that patches the summary, or one for live readers only."""
         frame = NewFrame(
             frame_type=frame_type,
             payload=payload,
@@ -311,7 +311,7 @@ class ClaimedTask:
         self._check()
         return (await self._calls.resume_signals(self.execution_id)).signals
 
-    # ---- landing
+    # ---- consuming
 
     async def _consume(self, outcome: Ending) -> Finished:
         self._check()
@@ -347,10 +347,10 @@ class ClaimedTask:
         self.on_consumed()
 
     def on_consumed(self) -> None:
-        """Called once the task is out of its holder's hands; whoever gave the permit listens."""
+        """Called once, when the lease is given up; a claimer takes its permit back here."""
 
     def drop(self) -> None:
-        """Let go without a word to the engine: the lease runs out and the work is offered anew."""
+        """Give up without a call to the engine: the lease runs out, then others claim the work."""
         if not self._is_consumed:
             _log.warning("ClaimedTask dropped without terminal operation: %s", self.execution_id)
             self._mark_consumed()

@@ -1,4 +1,4 @@
-"""Claiming by hand: permits, leases and their renewal for programs with a loop of their own."""
+"""Manual claiming: permits, leases and their renewal for programs with a loop of their own."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ import msgspec
 from flowfabric.core.ids import check_lane, partition_of
 from flowfabric.core.lease import GrantKind
 from flowfabric.core.partitions import PartitionKey, parse_partition_key
-from flowfabric.engine.claims import MOST_CLAIMED
+from flowfabric.engine.attempts.claimed import MOST_CLAIMED
 from flowfabric.errors import (
     ConfigError,
     ExecutionNotReclaimable,
@@ -93,10 +93,10 @@ class Claimer:
         disconnect: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.options = checked(options)
-        # Who chooses a name must not choose that of another process.
+        # A chosen name must not be that of another live process.
         self._is_named = bool(options.instance_id)
         self._connect = connect
-        # What to close with it, if it was opened for it.
+        # Closes a connection that was opened for this claimer.
         self._disconnect = disconnect
         self._registration = registration_of(self.options)
         self._lanes = deque(self.options.lanes)
@@ -134,7 +134,7 @@ class Claimer:
         try:
             await self._calls.leave(self.options.instance_id, "closed", self.options.namespace)
         except FlowFabricError as refusal:
-            _log.warning("not taken off the list of workers: %s", refusal)
+            _log.warning("the worker could not be unregistered: %s", refusal)
         if self._disconnect is not None:
             await self._disconnect()
 
@@ -154,7 +154,7 @@ class Claimer:
 
     @contextmanager
     def _asking(self, permits: int) -> Iterator[None]:
-        """Permits that are taken while the answer is under way."""
+        """Permits that are taken while a claim is in flight."""
         self._asked += permits
         try:
             yield
@@ -199,7 +199,7 @@ class Claimer:
 
     async def claim_from_grant(self, lane: str, grant: AnyGrant) -> ClaimedTask:
         """Lease what a grant of this lane reserves for this very worker: a new attempt, or the
-        paused one that waits to go on."""
+        paused one that waits to be resumed."""
         with self._permit():
             check_grant(grant, grant.execution_id, lane)
             try:
@@ -208,7 +208,7 @@ class Claimer:
                 return await self._used(grant, "resume")
 
     async def claim_from_resume_grant(self, grant: AnyGrant) -> ClaimedTask:
-        """Go on with the paused attempt that a grant reserves."""
+        """Resume the paused attempt that a grant reserves."""
         with self._permit():
             check_grant(grant, grant.execution_id, grant.lane_id)
             return await self._used(grant, "resume")
@@ -249,7 +249,7 @@ class Claimer:
         terms = LeaseTerms(self._registration, self.options.lease_ms)
         task = _Permitted(claim, self._calls, terms, self._leases)
         self._leases[claim.lease_id] = task.attempt
-        # A task nobody holds any more must not keep its lease for ever.
+        # The lease of a task that was garbage-collected must not be renewed for ever.
         weakref.finalize(task, _collected, self._leases, claim)
         return task
 

@@ -1,4 +1,4 @@
-"""How values travel: JSON for almost everything, bytes as they are."""
+"""Encoding of values: JSON, and bytes as they are."""
 
 from functools import lru_cache
 from typing import Any, Final
@@ -10,7 +10,7 @@ RAW: Final = "bytes"
 # JSON in which some values are named results of upstream members, to be put in their place.
 REFERRING: Final = "json+upstreams"
 
-# What reading may raise: malformed bytes, values of another type, a type nobody can read.
+# Errors of decoding: malformed bytes, values of another type, a type without a codec.
 _UNREADABLE: Final = (msgspec.MsgspecError, ValueError, TypeError, NotImplementedError)
 
 

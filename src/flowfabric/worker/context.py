@@ -111,12 +111,12 @@ class Context:
         return await self._steps.run(name, fn, args, StepPolicy(retries, timeout, as_))
 
     async def sleep(self, duration: Duration) -> None:
-        """Go on after this long; the end is fixed by the first call."""
+        """Continue after this long; the end is fixed by the first call."""
         length = milliseconds(duration)
         await self._waits.sleep(None, length, f"sleep {length} ms")
 
     async def sleep_until(self, when: datetime | float) -> None:
-        """Go on at an instant: a datetime with a zone, or seconds since the epoch."""
+        """Continue at an instant: a datetime with a zone, or seconds since the epoch."""
         end = instant_ms(when, "when")
         await self._waits.sleep(end, 0, f"sleep until {end}")
 
@@ -178,7 +178,7 @@ class Context:
     async def approve(
         self, prompt: str, approvers: int = 1, timeout: Duration | None = None
     ) -> Decision:
-        """Suspend until so many different people approved, or one rejected."""
+        """Suspend until that many different people have approved, or one has rejected."""
         return await self._waits.approve(prompt, approvers, timeout)
 
     async def signals(self) -> tuple[ReceivedSignal, ...]:
@@ -223,7 +223,7 @@ class Context:
         )
 
     def progress(self, pct: int | None = None, message: str | None = None) -> None:
-        """Told with the next renewal of the lease."""
+        """Reported with the next renewal of the lease."""
         if pct is not None and not 0 <= pct <= 100:
             raise ConfigError(f"pct: expected 0..100, got {pct}")
         self._session.check()
@@ -236,7 +236,7 @@ class Context:
         return await self._children.submit(task.bind(*args, **kwargs))
 
     def call(self, task: Callee[P, R], *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """A child's result, or its failure; the parent gives up its worker meanwhile."""
+        """A child's result, or its failure; the parent frees its worker until then."""
         return Call(self._children, task.bind(*args, **kwargs))
 
     async def gather(self, *calls: Call[R]) -> list[R]:
@@ -270,7 +270,7 @@ class Context:
 
     @property
     def lease_healthy(self) -> bool:
-        """False once the lease is lost; look before an effect that cannot be undone."""
+        """False once the lease is lost; check it before an effect that cannot be undone."""
         session = self._session
         return not session.is_released and not session.is_overdue
 

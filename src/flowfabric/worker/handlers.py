@@ -42,7 +42,7 @@ Data = Annotated[T, _From("data")]
 
 
 class HandlerEnvironment(msgspec.Struct, frozen=True):
-    """What a worker lends to its handlers."""
+    """What a worker gives to its handlers."""
 
     calls: WorkerCalls
     resources: Resources
@@ -142,17 +142,17 @@ class ExtractingHandler(Handler):
 
 
 async def in_thread(threads: Executor, function: Callable[[], Any]) -> Any:
-    """A thread cannot be cancelled: whoever waits for it keeps its place until it returns."""
+    """A thread cannot be cancelled: the caller waits until it returns, also when cancelled."""
     within = copy_context()
     running = asyncio.get_running_loop().run_in_executor(threads, within.run, function)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         while not running.done():
-            # Told again, by a lost lease after a timeout for example.
+            # Cancelled again, by a lost lease after a timeout for example.
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([running])
-        # What it raised belongs to nobody any more.
+        # Marks its exception as seen: the caller gets the cancellation.
         running.exception()
         raise
 
@@ -206,7 +206,8 @@ def _marked(kind: str, name: str, hint: Any) -> tuple[Any, _From | None]:
 
 
 Middleware = Callable[[TaskInfo, Callable[[], Awaitable[Any]]], Awaitable[Any]]
-"""Wraps a handler: is given what the work is and how to go on, and returns the outcome."""
+"""Wraps a handler: takes the task's info and a function that calls the handler, and returns the
+outcome."""
 
 __all__ = [
     "Data",

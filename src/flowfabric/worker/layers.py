@@ -37,7 +37,7 @@ _log = logging.getLogger("flowfabric.calls")
 
 
 class Hook(Protocol):
-    """What a layer does around a call. `before` may refuse it; `after` hears of every end."""
+    """What a layer does around a call. `before` may refuse it; `after` is called at every end."""
 
     def before(self, method: str) -> FlowFabricError | None: ...
 
@@ -95,8 +95,8 @@ _spans: ContextVar[tuple[AbstractContextManager[Any], ...]] = ContextVar("call_s
 
 
 class Tracing:
-    """A span around each call, if somebody traces, and a log entry with how long it took and
-    whether it succeeded."""
+    """A span around each call when tracing is on, and a log entry with its duration and
+    success."""
 
     def __init__(self, level: int = logging.INFO, logger: logging.Logger = _log) -> None:
         self._level = level
@@ -214,7 +214,7 @@ def call_outcome(fault: BaseException | None) -> CallOutcome:
 
 
 class Metrics:
-    """Tells a sink of every call; without one nobody is told."""
+    """Reports every call to a sink, if there is one."""
 
     def __init__(
         self, record_call: Callable[[str, float, CallOutcome], None] | None = None
@@ -232,7 +232,7 @@ class Metrics:
 # ---- circuit breaker
 
 
-# Set within the call that tries the way anew: others may end while it is under way.
+# Set within the trial call: others may end while it is in flight.
 _trial: ContextVar[object] = ContextVar("circuit_trial", default=None)
 
 
@@ -241,7 +241,7 @@ class CircuitOpen(TransportFault):
 
 
 class CircuitBreaker:
-    """Opens after so many transport faults in a row; later exactly one call tries the way anew."""
+    """Opens after some transport faults in a row; after a pause exactly one trial call passes."""
 
     def __init__(
         self,
@@ -283,7 +283,7 @@ class CircuitBreaker:
 
 
 def _is_transport(fault: BaseException | None) -> bool:
-    """Judged by the root of the matter, however it was wrapped."""
+    """Whether the fault, or one that caused it, is of the transport."""
     while fault is not None:
         if isinstance(fault, TransportError | StoreTimeout | TimedOut | OSError | TimeoutError):
             return True

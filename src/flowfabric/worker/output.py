@@ -1,4 +1,4 @@
-"""Frames on their way out: numbered as they come, sent together as fast as the store takes them."""
+"""Output: frames are numbered as they come and sent in batches, one batch in flight."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,13 +19,13 @@ TRACEBACK: Final = "ff.traceback"
 _MOST_WAITING: Final = 1_000
 _MOST_BYTES: Final = 4 * 1024 * 1024
 
-# How many frames the step under way has put out.
+# How many frames the running step has put out.
 _in_step: ContextVar[list[int] | None] = ContextVar("frames_in_step", default=None)
 
 
 class FrameSender:
-    """A number identifies a frame within its attempt: entered again, a handler puts out the same
-    frames under the same numbers, and the store keeps the first ones."""
+    """A number identifies a frame within its attempt: a handler that is entered again puts out the
+    same frames under the same numbers, and the store keeps the first ones."""
 
     def __init__(self, send: Callable[[list[NewFrame]], Awaitable[None]]) -> None:
         self._send = send
@@ -57,7 +57,7 @@ class FrameSender:
             await self.flush()
 
     async def flush(self) -> None:
-        """Until everything put so far is stored; a failure to store it is raised here."""
+        """Wait until everything put so far is stored; a failure to store it is raised here."""
         while self._sending is not None:
             await asyncio.shield(self._sending)
         self._raise()

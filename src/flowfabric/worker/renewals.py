@@ -55,8 +55,8 @@ class Renewals:
             await self._begin_round(period)
 
     async def _begin_round(self, period: float) -> None:
-        """Where one lease cannot be renewed for long, because its server is away, the others are
-        renewed in time all the same."""
+        """A round that takes long, because one server does not answer, does not delay the next:
+        other leases are renewed in time."""
         begun = asyncio.ensure_future(self.renew())
         self._rounds.add(begun)
         begun.add_done_callback(self._rounds.discard)
@@ -113,14 +113,14 @@ class Renewals:
         if isinstance(answer, Renewed):
             session.lease_until, session.failures = answer.lease_expires_at, 0
         elif session.is_released:
-            # It ended or paused while the renewal was under way.
+            # It ended or paused while the renewal was in flight.
             return
         elif isinstance(answer, LEASE_IS_GONE):
-            _log.info("%s: the lease is gone: %s", attempt.claim.execution_id, answer)
+            _log.info("%s: the lease is gone: %s", attempt.execution_id, answer)
             attempt.cancel("lost")
         else:
             session.failures += 1
-            _log.warning("%s: the lease was not renewed: %s", attempt.claim.execution_id, answer)
+            _log.warning("%s: the lease was not renewed: %s", attempt.execution_id, answer)
 
 
 def _renewal(attempt: ClaimedAttempt) -> Renewal:

@@ -1,4 +1,4 @@
-"""What has ended, on its way to the engine: at once, in few calls, and several under way."""
+"""Reports of ended attempts: at once, in few calls, several of them in flight."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -9,34 +9,34 @@ from flowfabric.worker.attempts import ClaimedAttempt
 
 Ending = tuple[ClaimedAttempt, Finish]
 
-# Several calls under way, each of a few, so that the store works while handlers run; and never so
-# many in one that others have to wait for it.
+# Several small calls are in flight, so that the store works while handlers run, and none is so
+# large that others wait for it.
 MOST_FINISHED: Final = 32
 _MOST_REPORTS: Final = 4
-# So long a few wait for more while another report is under way.
+# The longest that a small batch waits for more while another report is in flight.
 _LATEST_S: Final = 0.1
 
 
 class Reporting:
-    """A report claims as much as it finishes, so small ones would stay small: while one is under
-    way a few endings wait for more, or for it to come back, but not for one that takes long."""
+    """A report claims as much as it finishes, so small ones would stay small. While one is in
+    flight, a few endings wait for more, or for its answer, but not for one that takes long."""
 
     def __init__(
         self,
         report: Callable[[list[Ending]], Coroutine[Any, Any, None]],
         then: Callable[[], None],
     ) -> None:
-        """`then` is called behind every report."""
+        """`then` is called after every report."""
         self._report = report
         self._then = then
         self._loop = asyncio.get_running_loop()
         self._ended: list[Ending] = []
         self._late: asyncio.TimerHandle | None = None
-        self.under_way: set[asyncio.Task[None]] = set()
+        self.in_flight: set[asyncio.Task[None]] = set()
 
     def put(self, attempt: ClaimedAttempt, finish: Finish) -> None:
-        """All of one turn of the loop are reported together."""
-        if not self.under_way:
+        """Those of one turn of the event loop are reported together."""
+        if not self.in_flight:
             self._start(self._report_turn())
         elif len(self._ended) % MOST_FINISHED == 0:
             self._loop.call_soon(self._send)
@@ -50,15 +50,15 @@ class Reporting:
         return batch
 
     def _send(self, least: int = MOST_FINISHED) -> None:
-        while self._ended and len(self.under_way) < _MOST_REPORTS:
-            if self.under_way and len(self._ended) < least:
+        while self._ended and len(self.in_flight) < _MOST_REPORTS:
+            if self.in_flight and len(self._ended) < least:
                 self._remember()
                 return
             self._start(self._report(self._taken()))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         report = self._loop.create_task(work)
-        self.under_way.add(report)
+        self.in_flight.add(report)
         report.add_done_callback(self._sent)
 
     def _remember(self) -> None:
@@ -66,6 +66,6 @@ class Reporting:
             self._late = self._loop.call_later(_LATEST_S, self._send, 1)
 
     def _sent(self, report: asyncio.Task[None]) -> None:
-        self.under_way.discard(report)
+        self.in_flight.discard(report)
         self._send()
         self._then()

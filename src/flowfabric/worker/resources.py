@@ -18,7 +18,7 @@ Lifetime = Literal["process", "task"]
 
 
 class MissingResource(LookupError):
-    """A handler asks for a type that nobody registered."""
+    """A handler asks for a type that is not registered."""
 
 
 class Resource(msgspec.Struct, frozen=True):
@@ -30,15 +30,15 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 def resource(make: Callable[[], Any], *, lifetime: Lifetime = "process") -> Resource:
-    """A resource made by a function, or by a generator that also takes it down again. Its return
-    annotation says what it is."""
+    """A resource made by a function, or by a generator that also closes it. The return annotation
+    is its type."""
     returned = get_type_hints(make).get("return")
     if returned is None:
         raise ConfigError(f"resource: {make!r} needs a return annotation")
     if inspect.isgeneratorfunction(make) or inspect.isasyncgenfunction(make):
         returned = get_args(returned)[0] if get_args(returned) else None
     if returned is None:
-        raise ConfigError(f"resource: {make!r} must say which type it yields")
+        raise ConfigError(f"resource: {make!r} needs an annotation of the type it yields")
     return Resource(get_origin(returned) or returned, make, lifetime)
 
 
@@ -62,7 +62,7 @@ class Resources:
                 self._values[type(one)] = one
 
     async def get(self, type_: Any, task: AsyncExitStack) -> Any:
-        """The value of a type; one that lives as long as the task is taken down with `task`."""
+        """The value of a type; one that lives as long as the task is closed with `task`."""
         if type_ in self._values:
             return self._values[type_]
         known = self._known.get(type_) or self._by_base(type_)
@@ -83,11 +83,11 @@ class Resources:
         return None
 
     async def close(self) -> None:
-        """Take everything down; what does not go well is told, and keeps nothing else."""
+        """Close everything; one that fails is logged, and the others are closed all the same."""
         try:
             await self._process.aclose()
         except Exception:
-            _log.exception("a resource was not taken down")
+            _log.exception("a resource could not be closed")
 
 
 async def _made(known: Resource, stack: AsyncExitStack) -> Any:

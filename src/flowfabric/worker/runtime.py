@@ -29,7 +29,7 @@ _LEAST_ASKED: Final = 8
 _MOST_ASKED: Final = 64
 _WAIT_MS: Final = 20_000
 _WARN_EVERY_S: Final = 30.0
-# Work shorter than this on average is claimed ahead: waiting for it would cost more than it does.
+# Work shorter than this on average is prefetched: a round trip would take longer than it does.
 _SHORT_S: Final = 0.05
 _LAST_S: Final = 0.5
 
@@ -74,7 +74,7 @@ class Worker:
 
     async def __aexit__(self, _: object, fault: BaseException | None, __: object) -> None:
         if fault is not None:
-            # Whoever leaves by an exception, Ctrl-C among them, will not wait for what runs.
+            # A block that ends by an exception, Ctrl-C among them, does not wait for what runs.
             self._hurry.set()
         await self.stop()
 
@@ -91,7 +91,7 @@ class Worker:
             raise self._fault
 
     def _signalled(self) -> "asyncio.Task[None]":
-        """The first signal drains; somebody who sends another one will not wait for that."""
+        """The first signal drains; a second one ends the drain."""
         if self._is_stopping:
             self._hurry.set()
         elif self._attempts:
@@ -139,7 +139,7 @@ class Worker:
             self._end(attempt, finish_of(attempt.claim, Delay(for_ms=0)))
         if not await self._drained():
             await self._cut_short()
-        left = [self._renewing, *self._reporting.under_way]
+        left = [self._renewing, *self._reporting.in_flight]
         for task in left:
             task.cancel()
         await asyncio.wait(left)
@@ -189,7 +189,7 @@ class Worker:
         await self._quiet(_LAST_S)
 
     def silence(self, attempt_id: str) -> None:
-        """Say nothing more about an attempt, as if this process had died: its lease runs out."""
+        """Report nothing more about an attempt, as if this process had died: its lease runs out."""
         for attempt in self._attempts.values():
             if attempt.claim.attempt_id == attempt_id:
                 attempt.session.lose()
@@ -211,10 +211,10 @@ class Worker:
         failures, warned_at = 0, -_WARN_EVERY_S
         while True:
             n = min(self._room(), self._appetite)
-            # A report brings work with its answer: beside it only a larger claim is worth a call,
-            # and none where there was less than was asked for.
+            # A report claims too: while one is in flight only a larger claim is worth a call, and
+            # none after an answer with less than was asked for.
             is_enough = n < self._appetite or self._is_slack
-            if n <= 0 or (self._reporting.under_way and is_enough):
+            if n <= 0 or (self._reporting.in_flight and is_enough):
                 self._has_room.clear()
                 await self._has_room.wait()
                 continue
@@ -244,14 +244,14 @@ class Worker:
             await asyncio.sleep(0)
 
     def _claimed_last(self, claiming: "asyncio.Task[None]") -> None:
-        """The claiming ended: on purpose, or because no retry can help."""
+        """Claiming ended: on purpose, or by an error that no retry can help."""
         if not claiming.cancelled() and claiming.exception() is not None:
             self._fault = claiming.exception()
             _log.error("claiming ended: %s", self._fault)
             self._is_over.set()
 
     def _learn(self, asked: int, got: int) -> None:
-        """Asking for much costs even when little is there: more only after a full answer."""
+        """A large claim costs even when there is little work: it grows only after a full answer."""
         self._is_slack = got < asked
         if got >= asked:
             self._appetite = min(_MOST_ASKED, max(self._appetite, 2 * got))
@@ -282,7 +282,7 @@ class Worker:
         try:
             finish = await self._perform(attempt)
         except FlowFabricError as fault:
-            _log.warning("%s is left to its lease: %s", attempt.claim.execution_id, fault)
+            _log.warning("%s: not reported, its lease runs out: %s", attempt.execution_id, fault)
         finally:
             self._running -= 1
             took = self._loop.time() - attempt.started_at
@@ -313,11 +313,11 @@ class Worker:
                 return
             except FlowFabricError as fault:
                 if not fault.retryable:
-                    await self._spoilt(batch, fault)
+                    await self._report_singly(batch, fault)
                     return
                 _log.warning("finishing %d attempts failed, trying again: %s", len(batch), fault)
             except Exception as fault:
-                await self._spoilt(batch, fault)
+                await self._report_singly(batch, fault)
                 return
             failures += 1
             await asyncio.sleep(BACKOFF.pause_s(failures, random.random()))
@@ -339,14 +339,14 @@ class Worker:
     async def _call_finish(self, batch: Sequence[Ending], order: ClaimOrder | None) -> FinishReply:
         return await self._calls.finish([finish for _, finish in batch], order)
 
-    async def _spoilt(self, batch: list[Ending], fault: Exception) -> None:
-        """A call that no repeat can help: find the attempt that spoils it, and leave that alone."""
+    async def _report_singly(self, batch: list[Ending], fault: Exception) -> None:
+        """After a permanent failure: report each attempt alone, and give up the one that fails."""
         if len(batch) > 1:
             for one in batch:
                 await self._finish([one])
             return
         ((attempt, _),) = batch
-        _log.error("%s is left to its lease", attempt.claim.execution_id, exc_info=fault)
+        _log.error("%s: not reported, its lease runs out", attempt.execution_id, exc_info=fault)
         attempt.session.release()
         self._forget(attempt)
 
@@ -367,7 +367,7 @@ class Worker:
                     self._loop.call_later(BACKOFF.first_s, self._end, attempt, finish)
                     continue
                 level = logging.INFO if isinstance(answer, LEASE_IS_GONE) else logging.ERROR
-                _log.log(level, "%s was not finished: %s", attempt.claim.execution_id, answer)
+                _log.log(level, "%s was not finished: %s", attempt.execution_id, answer)
             attempt.session.release()
             self._attempts.pop(attempt.claim.lease_id, None)
         if self._is_stopping:

@@ -1,4 +1,4 @@
-"""A function's parameters as a payload: written by who calls it, read by who runs it."""
+"""The parameters of a function as a payload: encoded by the caller, decoded by the worker."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ class Signature:
 
     @cached_property
     def hints(self) -> Mapping[str, Any]:
-        """Annotations as types. Asked late: they may name what is defined further down."""
+        """Annotations as types. Resolved late: they may name what is defined further down."""
         try:
             return get_type_hints(self._function)
         except NameError as fault:

@@ -136,7 +136,7 @@ def value_of(found: Recorded, type_: Any) -> Any:
 
 
 def returns(fn: Callable[..., Any]) -> Any:
-    """What a function says it returns; Any when it does not."""
+    """The annotated return type of a function, or Any."""
     try:
         hints = inspect.get_annotations(fn, eval_str=True)
     except (NameError, TypeError):

@@ -49,7 +49,7 @@ class Signal(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What people decided: by whom, with which words of the last one, or that time ran out."""
+    """What people decided, who they are, the comment of the last one, or that time ran out."""
 
     approved: bool
     by: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingWaitpoint(msgspec.Struct, frozen=True):
-    """An address to hand out before waiting on it. Whoever has the token may signal."""
+    """A waitpoint to hand out before waiting on it. The token is the permission to signal."""
 
     execution_id: str
     waitpoint_id: str

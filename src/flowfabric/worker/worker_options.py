@@ -24,14 +24,14 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     lanes: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     concurrency: int = 64
-    # How many to hold beyond those that run; None claims ahead while work is short.
+    # How many to hold beyond those that run; None prefetches while work is short.
     prefetch: int | None = None
     lease_ms: int = 30_000
     drain_s: float = 30.0
     instance_id: str = ""
     middleware: tuple[Middleware, ...] = ()
     resources: tuple[Any, ...] = ()
-    # Seconds; tells how long ago something was claimed.
+    # The clock, in seconds, that measures how long ago something was claimed.
     monotonic: Callable[[], float] = time.monotonic
 
 
