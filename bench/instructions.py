@@ -20,8 +20,8 @@ from flowfabric.backend.valkey import library
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import Claimed
-from flowfabric.engine.finishing import Finish
+from flowfabric.engine.attempts.claimed import Claimed
+from flowfabric.engine.attempts.finishing import Finish
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.valkey_server import ValkeyServer

@@ -16,7 +16,7 @@ from flowfabric.core.conditions import signal_set
 from flowfabric.core.suspend_outcomes import Suspended
 from flowfabric.engine import Engine
 from flowfabric.engine.lease_proof import LeaseProof
-from flowfabric.engine.signals import SignalRequest
+from flowfabric.engine.suspensions.signals import SignalRequest
 from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder

@@ -19,8 +19,8 @@ from bench.valkey.baseline import (
 )
 from bench.valkey.rig import Rig, rig
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import Claimed
-from flowfabric.engine.finishing import Finish
+from flowfabric.engine.attempts.claimed import Claimed
+from flowfabric.engine.attempts.finishing import Finish
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder, Complete

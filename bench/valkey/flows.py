@@ -17,7 +17,7 @@ from bench.valkey.baseline import Baselines, Words, empty, in_turn, plain, swift
 from bench.valkey.rig import SLOW_MS, Rig, rig
 from bench.valkey.workers import WAITING, Seen, nobody, worker
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import Claimed
+from flowfabric.engine.attempts.claimed import Claimed
 
 # One submit, and a claim and a finish for each link.
 OPERATIONS = 1 + 2 * LENGTH

@@ -11,7 +11,7 @@ from bench.valkey.baseline import swiftness
 from bench.valkey.rig import Rig, rig
 from bench.valkey.workers import Seen, worker
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import Claimed
+from flowfabric.engine.attempts.claimed import Claimed
 from flowfabric.operations.executions import Submission
 
 # Until everybody waits again.

@@ -9,8 +9,8 @@ import msgspec
 from bench.cycle import RESULT
 from bench.valkey.rig import Rig
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import Claimed
-from flowfabric.engine.finishing import Finish
+from flowfabric.engine.attempts.claimed import Claimed
+from flowfabric.engine.attempts.finishing import Finish
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.workers import ClaimOrder, Complete
 

@@ -11,7 +11,7 @@ import pytest
 from flowfabric.backend.types import EventFilter, With
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import Claimed
+from flowfabric.engine.attempts.claimed import Claimed
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder
 from tests.chaos.child import open_store

@@ -11,7 +11,8 @@ import pytest
 from flowfabric.backend.valkey import connection, loading
 from flowfabric.backend.valkey.keys import slot_of
 from flowfabric.duties.sweep import TimerSweep
-from flowfabric.engine import Engine, claims
+from flowfabric.engine import Engine
+from flowfabric.engine.attempts import claims
 from flowfabric.errors import StoreTimeout
 from flowfabric.operations.executions import Submission
 from tests.chaos.test_valkey_failover import HINTS, finished_one, keys_at, take_over, victim_of

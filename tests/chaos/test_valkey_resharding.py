@@ -7,7 +7,7 @@ import pytest
 
 from flowfabric.backend.valkey.keys import CONFIG, lane_key, slot_of
 from flowfabric.engine import Engine
-from flowfabric.engine.outcomes import Done
+from flowfabric.engine.attempts.outcomes import Done
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder
 from tests.chaos.resharding import at_once, key_by_key, next_primary

@@ -13,7 +13,7 @@ from flowfabric.core.record import Record
 from flowfabric.core.tokens import Secret
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import Claimed
+from flowfabric.engine.attempts.claimed import Claimed
 from flowfabric.errors import ExecutionNotActive, FlowFabricError, LeaseExpired, StaleLease
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder

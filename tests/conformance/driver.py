@@ -20,7 +20,7 @@ from flowfabric.core.rules.attempts import Failure
 from flowfabric.duties.result import DutyResult
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import Claimed
+from flowfabric.engine.attempts.claimed import Claimed
 from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.attempts import SuspendOrder

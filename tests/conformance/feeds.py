@@ -6,7 +6,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
 from flowfabric.core.plan import Family
-from flowfabric.engine.events import Subscription
+from flowfabric.engine.streams.events import Subscription
 from flowfabric.operations.events import (
     FAMILIES,
     BackpressureEvent,

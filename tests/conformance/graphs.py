@@ -14,8 +14,8 @@ from flowfabric.core.policy import decode_policy
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import Engine
-from flowfabric.engine.claims import Claimed
-from flowfabric.engine.executions import policy_fields
+from flowfabric.engine.attempts.claimed import Claimed
+from flowfabric.engine.executions.submit import policy_fields
 
 # Edges settle in the order of their ids; counting makes that the order in which a test names them.
 _EDGE_NUMBERS: Iterator[int] = count(1)

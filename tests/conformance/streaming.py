@@ -6,8 +6,8 @@ from typing import Any, Final
 import pytest
 
 from flowfabric.backend.base import Notifier, TopicSubscription
-from flowfabric.engine.frames import AnyFrame
 from flowfabric.engine.lease_proof import LeaseProof
+from flowfabric.engine.streams.streams import AnyFrame
 from flowfabric.operations.attempts import NewFrame
 from flowfabric.operations.streams import Frame, FramePage, StreamRange, Tail
 from tests.conformance.driver import Driver

@@ -10,7 +10,7 @@ from flowfabric.backend.types import ClaimAnswer
 from flowfabric.core.limits.gates import quota_gate
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine import claims as claims_module
+from flowfabric.engine.attempts import claims as claims_module
 from flowfabric.errors import Corruption, FlowFabricError, TransportFault
 from flowfabric.operations.executions import GrantOrder
 from flowfabric.operations.workers import ClaimOrder, GrantClaim

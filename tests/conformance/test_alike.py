@@ -10,9 +10,9 @@ import msgspec
 
 from flowfabric.core.ids import compose
 from flowfabric.core.record import Attempt, Record
-from flowfabric.engine.claims import Claimed
-from flowfabric.engine.finishing import Finish
-from flowfabric.engine.outcomes import Done
+from flowfabric.engine.attempts.claimed import Claimed
+from flowfabric.engine.attempts.finishing import Finish
+from flowfabric.engine.attempts.outcomes import Done
 from flowfabric.errors import StaleLease
 from flowfabric.operations.executions import Submission, Submitted
 from flowfabric.operations.workers import Complete

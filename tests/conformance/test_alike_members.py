@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from flowfabric.engine.finishing import Finish
+from flowfabric.engine.attempts.finishing import Finish
 from flowfabric.operations.workers import Complete
 from tests.clock import START_MS
 from tests.conformance.driver import Driver

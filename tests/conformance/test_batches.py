@@ -11,7 +11,7 @@ from flowfabric.core.plan import Applied, Guard, Plan, Refused, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import complete, delay, progress, renew
 from flowfabric.core.rules.operators import Block, block, cancel
-from flowfabric.engine.claims import Claimed
+from flowfabric.engine.attempts.claimed import Claimed
 from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import (
     ExecutionNotActive,

@@ -6,7 +6,7 @@ from typing import Any
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.budget_types import UsageAndLimits
+from flowfabric.engine.limits.descriptions import UsageAndLimits
 from flowfabric.errors import BudgetNotFound, Corruption
 from flowfabric.operations.budgets import Budgets, Ok
 from tests.conformance.driver import Driver, refused, unfenced

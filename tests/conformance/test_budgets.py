@@ -7,7 +7,7 @@ import pytest
 
 from flowfabric.backend.types import EventFilter
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.event_types import events_of
+from flowfabric.engine.streams.events import events_of
 from flowfabric.errors import FenceRequired, InvalidInput
 from flowfabric.operations.budgets import Budgets, HardBreach, NewBudget, Ok, SoftBreach
 from flowfabric.operations.events import OperatorEvent

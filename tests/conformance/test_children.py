@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.outcomes import Done
+from flowfabric.engine.attempts.outcomes import Done
 from flowfabric.errors import (
     ExecutionNotFound,
     ExecutionNotInFlow,

@@ -5,7 +5,7 @@ import pytest
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import NO_ATTEMPT
 from flowfabric.core.rules.operators import ReplayRequest
-from flowfabric.engine.claims import Claimed
+from flowfabric.engine.attempts.claimed import Claimed
 from tests.conformance.driver import EVERYWHERE, RETRIES, TRANSIENT, Driver, unfenced
 from tests.conformance.graphs import Graph, Member
 

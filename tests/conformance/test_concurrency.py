@@ -5,7 +5,7 @@ from collections import Counter
 
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.claims import Claimed
+from flowfabric.engine.attempts.claimed import Claimed
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotEligible,

@@ -9,7 +9,7 @@ import pytest
 from flowfabric.core.conditions import single
 from flowfabric.core.limits.gates import key_gate
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.claims import Claimed
+from flowfabric.engine.attempts.claimed import Claimed
 from flowfabric.errors import TransportFault
 from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.workers import ClaimOrder

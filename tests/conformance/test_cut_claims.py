@@ -8,7 +8,7 @@ import pytest
 from flowfabric.backend.base import Backend
 from flowfabric.core.limits.gates import key_gate, quota_gate
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.finishing import Finish
+from flowfabric.engine.attempts.finishing import Finish
 from flowfabric.errors import FlowFabricError, TransportFault
 from flowfabric.operations.budgets import NewReservation
 from flowfabric.operations.workers import ClaimOrder, Complete, GrantClaim

@@ -7,7 +7,7 @@ import pytest
 
 from flowfabric.core.cursors import to_text
 from flowfabric.core.rules.attempts import Failure
-from flowfabric.engine import events as events_module
+from flowfabric.engine.streams import events as events_module
 from flowfabric.errors import InvalidInput
 from flowfabric.operations.events import (
     BackpressureEvent,

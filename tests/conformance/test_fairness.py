@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from flowfabric.core.ids import compose
-from flowfabric.engine.claims import Claimed
+from flowfabric.engine.attempts.claimed import Claimed
 from flowfabric.errors import ExecutionNotEligible, InvalidInput
 from tests.conformance.driver import Driver, refused, stranger
 

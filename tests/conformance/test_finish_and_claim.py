@@ -7,8 +7,8 @@ import msgspec
 from flowfabric.core.limits.gates import key_gate
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import engine_on
-from flowfabric.engine.finishing import Finish
-from flowfabric.engine.outcomes import Done
+from flowfabric.engine.attempts.finishing import Finish
+from flowfabric.engine.attempts.outcomes import Done
 from flowfabric.errors import (
     Corruption,
     FenceRequired,
@@ -25,7 +25,7 @@ ORDER: Final = ClaimOrder(worker_id="w", worker_instance_id="w-1", lanes=("defau
 
 
 def done(one: Any) -> Finish:
-    return Finish(one.held, Complete(b"result", "raw"))
+    return Finish(one.proof, Complete(b"result", "raw"))
 
 
 async def test_the_next_execution_comes_with_the_answer(driver: Driver) -> None:

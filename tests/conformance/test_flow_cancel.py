@@ -14,8 +14,8 @@ from flowfabric.core.flow_cancel import MEMBERS_PER_STEP
 from flowfabric.core.graph import flow_state
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.flow_cancel import FlowCancels
-from flowfabric.engine.settling import Settling
+from flowfabric.engine.flows.cancel import FlowCancels
+from flowfabric.engine.flows.settling import Settling
 from flowfabric.errors import (
     ExecutionNotActive,
     FlowAlreadyTerminal,

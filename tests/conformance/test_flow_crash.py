@@ -16,7 +16,7 @@ from flowfabric.core.graph_chunks import Size
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.graphs import flow_id_for
+from flowfabric.engine.flows.graphs import flow_id_for
 from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.flows import (

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from flowfabric.engine import flow_search
+from flowfabric.engine.flows import search as flow_search
 from flowfabric.errors import Forbidden, InvalidInput
 from flowfabric.operations.flow_queries import FlowOrder, FlowQueries, FlowSearch
 from tests.conformance.driver import Driver, refused

@@ -8,7 +8,7 @@ import pytest
 from flowfabric.core.conditions import signal_set
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.core.settle import EDGES_PER_STEP
-from flowfabric.engine.finishing import Finish
+from flowfabric.engine.attempts.finishing import Finish
 from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.workers import Complete
 from tests.conformance.driver import Driver, unfenced

@@ -7,7 +7,7 @@ import pytest
 
 from flowfabric.core.ids import partition_of
 from flowfabric.core.rules.flows import cancel_flow
-from flowfabric.engine.claims import Claimed
+from flowfabric.engine.attempts.claimed import Claimed
 from flowfabric.errors import (
     CapabilityMismatch,
     ClaimGrantExpired,

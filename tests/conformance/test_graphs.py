@@ -14,8 +14,8 @@ from flowfabric.core import graph_chunks
 from flowfabric.core.graph import flow_state
 from flowfabric.core.graph_chunks import Size
 from flowfabric.core.ids import for_flow, partition_of
-from flowfabric.engine import claims as claims_module
-from flowfabric.engine.graphs import flow_id_for
+from flowfabric.engine.attempts import claims as claims_module
+from flowfabric.engine.flows.graphs import flow_id_for
 from flowfabric.errors import (
     Conflict,
     CycleDetected,

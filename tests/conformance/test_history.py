@@ -5,8 +5,8 @@ from typing import Any
 
 from flowfabric.core.events import HistoryEntry
 from flowfabric.core.rules.operators import ReplayRequest
+from flowfabric.engine.attempts.leases import Revocation
 from flowfabric.engine.lease_proof import LeaseProof
-from flowfabric.engine.leases import Revocation
 from flowfabric.operations.execution_queries import ExecutionQueries
 from flowfabric.operations.executions import GrantOrder
 from flowfabric.operations.workers import Grant, GrantClaim

@@ -10,7 +10,7 @@ from flowfabric.backend.types import ConfigPut
 from flowfabric.core.tokens import Secret
 from flowfabric.duties.retention import Retention
 from flowfabric.engine import engine_on
-from flowfabric.engine.keys import (
+from flowfabric.engine.suspensions.keys import (
     AlreadySeeded,
     Keys,
     Kids,

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from flowfabric.engine.leases import Renewed, Revocation
+from flowfabric.engine.attempts.leases import Renewed, Revocation
 from flowfabric.errors import (
     ExecutionNotFound,
     FenceRequired,

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any, Final
 
 from flowfabric.engine import engine_on
-from flowfabric.engine.finishing import Finish
-from flowfabric.engine.outcomes import Done
+from flowfabric.engine.attempts.finishing import Finish
+from flowfabric.engine.attempts.outcomes import Done
 from flowfabric.errors import (
     FenceRequired,
     FlowNotFound,
@@ -25,7 +25,7 @@ TOO_LARGE: Final = bytes(1024 * 1024 + 1)
 
 
 def completed(one: Any, result: bytes = b"result") -> Finish:
-    return Finish(one.held, Complete(result, "raw"))
+    return Finish(one.proof, Complete(result, "raw"))
 
 
 async def test_each_submission_has_its_own_answer(driver: Driver) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.engine import Engine
-from flowfabric.engine.outcomes import Done
+from flowfabric.engine.attempts.outcomes import Done
 from flowfabric.errors import (
     FlowFabricError,
     InvalidInput,

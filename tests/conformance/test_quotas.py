@@ -7,7 +7,7 @@ import pytest
 
 from flowfabric.core.limits.gates import quota_gate
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.quotas import AdmissionCheck, AdmissionVerdict, QuotaLimits
+from flowfabric.engine.limits.quotas import AdmissionCheck, AdmissionVerdict, QuotaLimits
 from flowfabric.errors import Corruption, InvalidInput, InvalidQuotaSpec, NotFound
 from flowfabric.operations.budgets import Budgets, NewQuota
 from tests.conformance.driver import Driver, refused, stranger

@@ -8,8 +8,8 @@ import msgspec
 from flowfabric.core.ids import compose, partition_of
 from flowfabric.core.plan import Plan
 from flowfabric.core.rules.operators import cancel
-from flowfabric.engine.claims import Claimed
-from flowfabric.engine.finishing import Finish
+from flowfabric.engine.attempts.claimed import Claimed
+from flowfabric.engine.attempts.finishing import Finish
 from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.conformance.driver import Driver
 from tests.conformance.graphs import FlowUnderTest, Graph, Member, chain, quorum

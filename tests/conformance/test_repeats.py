@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
+from flowfabric.engine.attempts.outcomes import Done
 from flowfabric.engine.lease_proof import LeaseProof
-from flowfabric.engine.outcomes import Done
 from flowfabric.errors import ExecutionNotActive, FlowFabricError, LeaseRevoked, StaleLease
 from tests.conformance.driver import (
     PERMANENT,

@@ -19,9 +19,9 @@ from flowfabric.core.suspension_documents import waitpoint_in
 from flowfabric.core.tokens import KeyRing
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.resumes import TimedOut
-from flowfabric.engine.signals import SignalRequest
-from flowfabric.engine.waitpoints import PendingRequest
+from flowfabric.engine.suspensions.resumes import TimedOut
+from flowfabric.engine.suspensions.signals import SignalRequest
+from flowfabric.engine.suspensions.waitpoints import PendingRequest
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotSuspended,

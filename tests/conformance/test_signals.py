@@ -22,7 +22,7 @@ from flowfabric.core.suspension_documents import waitpoint_in
 from flowfabric.core.suspensions import ResumePolicy, as_closed
 from flowfabric.core.templates import skip_plan
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.signals import TokenMismatch, UnknownWaitpoint
+from flowfabric.engine.suspensions.signals import TokenMismatch, UnknownWaitpoint
 from flowfabric.errors import (
     ExecutionNotFound,
     FlowFabricError,

@@ -3,7 +3,7 @@
 import pytest
 
 from flowfabric.engine import engine_on
-from flowfabric.engine.streams import Output
+from flowfabric.engine.streams.streams import Output
 from flowfabric.errors import (
     ExecutionNotFound,
     FenceRequired,

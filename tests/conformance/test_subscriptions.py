@@ -11,7 +11,7 @@ import pytest
 from flowfabric.core.cursors import to_text
 from flowfabric.core.plan import Family
 from flowfabric.core.rules.attempts import Failure
-from flowfabric.engine import events as events_module
+from flowfabric.engine.streams import events as events_module
 from flowfabric.operations.events import (
     CompletionEvent,
     Event,

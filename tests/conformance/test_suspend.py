@@ -12,8 +12,9 @@ from flowfabric.core.handles import Handle
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.suspend_outcomes import Suspended
 from flowfabric.core.suspensions import ResumePolicy
-from flowfabric.engine.claims import Claimed, backend_name
+from flowfabric.engine.attempts.claimed import Claimed
 from flowfabric.engine.lease_proof import LeaseProof
+from flowfabric.engine.suspensions.suspend import backend_name
 from flowfabric.errors import (
     AdditionalWaitpointBindingMalformed,
     AlreadySuspended,

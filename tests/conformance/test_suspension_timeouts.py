@@ -10,7 +10,7 @@ from flowfabric.core.facets import facets
 from flowfabric.core.plan import Guard, Plan
 from flowfabric.core.suspension_documents import write_document
 from flowfabric.core.suspensions import ResumePolicy
-from flowfabric.engine.resumes import TimedOut
+from flowfabric.engine.suspensions.resumes import TimedOut
 from flowfabric.errors import (
     ExecutionNotFound,
     ExecutionNotSuspended,

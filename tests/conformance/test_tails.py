@@ -10,7 +10,7 @@ from flowfabric.backend.base import Backend
 from flowfabric.core.conditions import signal_set
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Limits, engine_on
-from flowfabric.engine import tails as tails_module
+from flowfabric.engine.streams import tails as tails_module
 from flowfabric.errors import InvalidInput, NotFound, ResourceExhausted, Unavailable
 from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.operations.streams import FramePage, Streams

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine import claims as claims_module
 from flowfabric.engine import engine_on
-from flowfabric.engine.claims import Claimed
+from flowfabric.engine.attempts import claims as claims_module
+from flowfabric.engine.attempts.claimed import Claimed
 from flowfabric.errors import TransportFault
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from flowfabric.backend.base import end_topic
 from flowfabric.core.rules.attempts import Failure
-from flowfabric.engine import events as events_module
-from flowfabric.engine import waits as waits_module
-from flowfabric.engine.waits import WITH_RESULT
+from flowfabric.engine.executions import waits as waits_module
+from flowfabric.engine.executions.waits import WITH_RESULT
+from flowfabric.engine.streams import events as events_module
 from flowfabric.errors import ExecutionNotFound, InvalidInput
 from flowfabric.operations.events import CompletionEvent, EventQuery
 from flowfabric.operations.execution_queries import ExecutionQueries

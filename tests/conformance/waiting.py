@@ -13,10 +13,10 @@ from flowfabric.core.suspend_outcomes import Details, Issued, Satisfied, Suspend
 from flowfabric.core.suspension_documents import read_signal, suspension_in
 from flowfabric.core.suspensions import Signal, Suspension
 from flowfabric.core.tokens import WaitpointToken
-from flowfabric.engine.claims import Claimed
+from flowfabric.engine.attempts.claimed import Claimed
 from flowfabric.engine.lease_proof import LeaseProof
-from flowfabric.engine.signals import ApprovalRequest, SignalRequest
-from flowfabric.engine.waitpoints import PendingRequest
+from flowfabric.engine.suspensions.signals import ApprovalRequest, SignalRequest
+from flowfabric.engine.suspensions.waitpoints import PendingRequest
 from flowfabric.operations.attempts import SuspendOrder
 from tests.conformance.driver import Driver, stranger
 

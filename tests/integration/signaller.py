@@ -9,7 +9,7 @@ from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.rules.signals import Accepted
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine import Engine
-from flowfabric.engine.signals import SignalRequest
+from flowfabric.engine.suspensions.signals import SignalRequest
 from flowfabric.errors import FlowFabricError, RetryExhausted
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from flowfabric.app import open_engine
 from flowfabric.config import Settings, StoreUrl
-from flowfabric.engine import Engine, events, tails
-from flowfabric.engine.claims import Claimed
+from flowfabric.engine import Engine
+from flowfabric.engine.attempts.claimed import Claimed
+from flowfabric.engine.streams import events, tails
 from flowfabric.operations.events import CompletionEvent
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.streams import FramePage, Tail

@@ -13,8 +13,8 @@ from flowfabric.core.ids import for_flow
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure
 from flowfabric.core.states import FINAL, OUTCOMES
+from flowfabric.engine.attempts.outcomes import Done
 from flowfabric.engine.lease_proof import LeaseProof
-from flowfabric.engine.outcomes import Done
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.flows import (
     EdgeAlreadyApplied,

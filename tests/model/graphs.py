@@ -9,7 +9,7 @@ from flowfabric.core.ids import for_flow
 from flowfabric.core.new_execution import NewExecution, NewGraph
 from flowfabric.core.policy import decode_policy
 from flowfabric.core.record import Record
-from flowfabric.engine.executions import policy_fields
+from flowfabric.engine.executions.submit import policy_fields
 from tests.model.sides import COUNTS, Side
 from tests.model.strategies import lanes, policies
 

@@ -13,7 +13,7 @@ from flowfabric.backend.types import Filter
 from flowfabric.core.limits.gates import key_gate, quota_gate
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import Failure
-from flowfabric.engine.finishing import Finish
+from flowfabric.engine.attempts.finishing import Finish
 from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.operations.budgets import NewBudget, NewQuota, NewReservation
 from flowfabric.operations.executions import Submission

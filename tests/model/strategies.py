@@ -10,8 +10,8 @@ from flowfabric.backend.types import ClaimRequest, Filter, Order
 from flowfabric.core.capabilities import set_id
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.rules.attempts import Failure
+from flowfabric.engine.attempts.leases import Revocation
 from flowfabric.engine.lease_proof import LeaseProof
-from flowfabric.engine.leases import Revocation
 from flowfabric.operations.executions import GrantOrder
 from flowfabric.operations.streams import Frame
 from flowfabric.operations.workers import ClaimOrder, Registration

@@ -26,8 +26,8 @@ from flowfabric.core.suspend_outcomes import Details, Issued, Satisfied, Suspend
 from flowfabric.core.suspensions import ReceivedSignal, ResumePolicy
 from flowfabric.core.tokens import WaitpointToken
 from flowfabric.engine.lease_proof import LeaseProof
-from flowfabric.engine.signals import ApprovalRequest, SignalRequest
-from flowfabric.engine.waitpoints import PendingRequest
+from flowfabric.engine.suspensions.signals import ApprovalRequest, SignalRequest
+from flowfabric.engine.suspensions.waitpoints import PendingRequest
 from flowfabric.operations.attempts import SuspendOrder
 from tests.conditions import KEYS, NAMES, trees
 from tests.judging import is_met

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 from flowfabric.backend.base import Backend
 from flowfabric.backend.types import Filter
 from flowfabric.core.plan import Plan
-from flowfabric.engine.claims import Claimed
+from flowfabric.engine.attempts.claimed import Claimed
 from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import FlowFabricError
 from flowfabric.operations.workers import Grant

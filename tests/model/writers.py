@@ -10,9 +10,8 @@ from typing import Any, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from flowfabric.engine.frames import AnyFrame
 from flowfabric.engine.lease_proof import LeaseProof
-from flowfabric.engine.streams import Output
+from flowfabric.engine.streams.streams import AnyFrame, Output
 from flowfabric.operations.attempts import Appended, NewFrame
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.streams import Frame, StreamRange, Tail

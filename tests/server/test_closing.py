@@ -7,7 +7,8 @@ import pytest
 from flowfabric.app import duties_of
 from flowfabric.backend.memory import open_memory
 from flowfabric.config import Settings, StoreUrl
-from flowfabric.engine import Engine, draining, engine_on, tails
+from flowfabric.engine import Engine, draining, engine_on
+from flowfabric.engine.streams import tails
 from flowfabric.server import boot
 from flowfabric.telemetry.metrics import Metrics
 

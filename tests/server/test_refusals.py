@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from flowfabric.core.cycles import CycleSearch
-from flowfabric.engine import edges
+from flowfabric.engine.flows import edges
 from tests.clock import VirtualClock
 from tests.server.conftest import Serve
 from tests.server.driving import Served

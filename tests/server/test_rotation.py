@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine import keys as engine_keys
+from flowfabric.engine.suspensions import keys as engine_keys
 from flowfabric.operations.store import NewSecret, Store
 from tests.server.driving import Served
 

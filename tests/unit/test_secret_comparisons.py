@@ -21,9 +21,9 @@ _COMPARING = (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Lt, ast.LtE, ast.Gt, ast
 # graphs, the marks that distinct signals leave in a condition, and a path as it came.
 HARMLESS = {
     ("backend/reference/growing.py", "found.digest != graph.flow.digest"),
-    ("engine/graphs.py", "stored.digest != chunk.flow.digest"),
+    ("engine/flows/graphs.py", "stored.digest != chunk.flow.digest"),
     ("backend/reference/journaling.py", "stored.digest != entry.digest"),
-    ("engine/journals.py", "before.digest == entry.digest"),
+    ("engine/attempts/journals.py", "before.digest == entry.digest"),
     ("worker/session.py", "entry.digest != digest"),
     ("core/evaluation.py", "token not in held"),
     ("server/http.py", "request.raw_path != _METRICS"),

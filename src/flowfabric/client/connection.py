@@ -15,7 +15,7 @@ from flowfabric.client.waiting import Ends, HttpWaiter
 from flowfabric.core.ids import partition_of
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.tokens import Secret
-from flowfabric.engine.flows import CHILDREN
+from flowfabric.engine.flows.flows import CHILDREN
 from flowfabric.errors import (
     ExecutionAlreadyInFlow,
     ExecutionNotFound,

@@ -15,7 +15,7 @@ from flowfabric.core.states import LIMIT_REASONS
 from flowfabric.duties.backoff import ItemBackoff
 from flowfabric.duties.result import DutyResult
 from flowfabric.engine import Engine
-from flowfabric.engine.firing import Due
+from flowfabric.engine.schedules.firing import Due
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.duties")

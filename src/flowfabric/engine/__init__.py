@@ -1,4 +1,4 @@
-"""The use cases, one module per noun, assembled into one engine."""
+"""The use cases, one package per noun, assembled into one engine."""
 
 import asyncio
 import inspect
@@ -8,42 +8,41 @@ from typing import Any
 from flowfabric.backend.base import Backend
 from flowfabric.backend.coalesce import Store
 from flowfabric.core.partitions import PartitionCounts
-from flowfabric.engine.admission import Admissions
-from flowfabric.engine.budgets import Budgets
-from flowfabric.engine.claims import Claims
+from flowfabric.engine.attempts.claims import Claims
+from flowfabric.engine.attempts.finishing import Finishing
+from flowfabric.engine.attempts.grants import Grants
+from flowfabric.engine.attempts.journals import Journals
+from flowfabric.engine.attempts.leases import Leases
+from flowfabric.engine.attempts.outcomes import Outcomes
 from flowfabric.engine.deps import Deps, Limits
-from flowfabric.engine.events import Events
-from flowfabric.engine.executions import Executions
-from flowfabric.engine.explanation import Explanations
-from flowfabric.engine.facts import Facts
-from flowfabric.engine.finishing import Finishing
-from flowfabric.engine.flow_cancel import FlowCancels
-from flowfabric.engine.flow_reads import FlowReads
-from flowfabric.engine.flow_replay import FlowReplays
-from flowfabric.engine.flow_search import FlowSearches
-from flowfabric.engine.flows import Flows
-from flowfabric.engine.grants import Grants
-from flowfabric.engine.graphs import Graphs
-from flowfabric.engine.journals import Journals
-from flowfabric.engine.keys import Keys
+from flowfabric.engine.executions.explain import Explanations
+from flowfabric.engine.executions.reads import Reads
+from flowfabric.engine.executions.replay import Replays
+from flowfabric.engine.executions.scheduling import Scheduling
+from flowfabric.engine.executions.submit import Executions
+from flowfabric.engine.executions.tags import Tags
+from flowfabric.engine.executions.waits import Waits
+from flowfabric.engine.flows.cancel import FlowCancels
+from flowfabric.engine.flows.flows import Flows
+from flowfabric.engine.flows.graphs import Graphs
+from flowfabric.engine.flows.reads import FlowReads
+from flowfabric.engine.flows.replay import FlowReplays
+from flowfabric.engine.flows.search import FlowSearches
+from flowfabric.engine.flows.settling import Settling
 from flowfabric.engine.lanes import Lanes
-from flowfabric.engine.leases import Leases
-from flowfabric.engine.outcomes import Outcomes
+from flowfabric.engine.limits.admission import Admissions
+from flowfabric.engine.limits.budgets import Budgets, Reservations
+from flowfabric.engine.limits.quotas import Quotas
 from flowfabric.engine.owners import Owners
-from flowfabric.engine.quotas import Quotas
-from flowfabric.engine.reads import Reads
-from flowfabric.engine.replays import Replays
-from flowfabric.engine.reservations import Reservations
-from flowfabric.engine.resumes import Resumes
-from flowfabric.engine.schedules import Schedules
-from flowfabric.engine.scheduling import Scheduling
-from flowfabric.engine.settling import Settling
-from flowfabric.engine.signals import Signals
-from flowfabric.engine.streams import Streams
-from flowfabric.engine.suspensions import Suspensions
-from flowfabric.engine.tags import Tags
-from flowfabric.engine.waitpoints import Waitpoints
-from flowfabric.engine.waits import Waits
+from flowfabric.engine.schedules.schedules import Schedules
+from flowfabric.engine.store import Facts
+from flowfabric.engine.streams.events import Events
+from flowfabric.engine.streams.streams import Streams
+from flowfabric.engine.suspensions.keys import Keys
+from flowfabric.engine.suspensions.resumes import Resumes
+from flowfabric.engine.suspensions.signals import Signals
+from flowfabric.engine.suspensions.suspend import Suspensions
+from flowfabric.engine.suspensions.waitpoints import Waitpoints
 from flowfabric.engine.workers import Workers
 from flowfabric.operations.declaration import Call, Operation
 

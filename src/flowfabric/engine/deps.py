@@ -1,9 +1,11 @@
 """What every use case shares, and the two ways a change reaches the store."""
 
+import asyncio
 import os
 import random
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
 import msgspec
@@ -11,16 +13,17 @@ import msgspec
 from flowfabric.backend.coalesce import Store
 from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.types import Seen, With
+from flowfabric.core.checks import check_override
 from flowfabric.core.explain import explain
+from flowfabric.core.fence import Fence, fence_from
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.plan import Answer, Applied, Plan, Refused
 from flowfabric.core.record import Record
 from flowfabric.core.repeats import proven_repeat
-from flowfabric.engine.lease_proof import LeaseCache
-from flowfabric.engine.locks import Locks
-from flowfabric.engine.slots import Slots
-from flowfabric.errors import ExecutionNotFound
+from flowfabric.engine.lease_proof import LeaseCache, LeaseProof
+from flowfabric.engine.limits.slots import Slots
+from flowfabric.errors import ExecutionNotFound, FenceRequired, PartialFenceTriple
 
 R = TypeVar("R")
 
@@ -66,6 +69,29 @@ def mint_uuid() -> str:
         return _draw()
 
 
+class Locks:
+    """One queue per execution for decisions that read before they write: locks by name that exist
+    only while somebody holds or awaits them."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def of(self, name: str) -> AsyncIterator[None]:
+        lock, users = self._locks.get(name, (None, 0))
+        lock = lock or asyncio.Lock()
+        self._locks[name] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            _, users = self._locks[name]
+            if users == 1:
+                del self._locks[name]
+            else:
+                self._locks[name] = (lock, users - 1)
+
+
 class Deps:
     """The store and the sources of chance: passed to each use case, replaced in tests."""
 
@@ -87,6 +113,28 @@ class Deps:
         self.leases = LeaseCache()
         # Told of an execution, and its flow where known, whose step left its flow work to do.
         self.on_more: Callable[[str, str], None] = _leave_to_the_timer
+
+    async def given_fence(self, proof: LeaseProof) -> Fence | None:
+        """The caller's fence, None when it gave none. A missing execution is reported before an
+        incomplete fence."""
+        if (fence := proof.fence) is not None:
+            return fence
+        parse_execution_id(proof.execution_id, self.counts)
+        try:
+            return fence_from(proof.lease_id, proof.lease_epoch, proof.attempt_id)
+        except PartialFenceTriple:
+            await self.record(proof.execution_id)
+            raise
+
+    async def fence_of(self, proof: LeaseProof, *, may_override: bool) -> Fence:
+        """The fence to act under. A missing execution is reported before a missing fence."""
+        fence = await self.given_fence(proof)
+        if fence is not None:
+            return fence
+        record, now = await self.record(proof.execution_id)
+        if may_override and proof.source == "operator_override":
+            return check_override(record, now)
+        raise FenceRequired(f"{proof.execution_id}: this call needs the lease's fence")
 
     async def seen(
         self,

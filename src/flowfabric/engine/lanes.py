@@ -1,15 +1,15 @@
-"""Lanes: their state, and the requirement sets work on them has asked for."""
+"""Lanes: their state, the requirement sets of work on them, and which of them were found empty."""
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from flowfabric.backend.base import CONFIG_TOPIC, Backend
+from flowfabric.backend.base import CONFIG_TOPIC, Backend, Notifier, lane_topic
 from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.types import ConfigPut
@@ -19,7 +19,6 @@ from flowfabric.core.lanes import LANE_STATES, serves_claims
 from flowfabric.core.record import Record, queued_since
 from flowfabric.engine.checking import stored, whole
 from flowfabric.engine.draining import drain
-from flowfabric.engine.idleness import Sought, sought_in
 from flowfabric.errors import (
     InvalidInput,
     ResourceExhausted,
@@ -29,6 +28,49 @@ from flowfabric.operations import lanes as declared
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.lanes import LaneInfo, LaneQueues, Queue
 from flowfabric.operations.types import Page
+
+Mark = tuple[int, ...]
+# Of so many orders it is remembered; then all of it is forgotten, and the next ones look again.
+_MOST: Final = 10_000
+
+
+class Sought(NamedTuple):
+    """Where a worker looks: the topics of the lanes it may claim from, in whatever order it takes
+    turns at them, and the requirement sets it meets."""
+
+    notifier: tuple[str, ...]
+    sets: tuple[str, ...]
+
+
+def sought_in(namespace: str, lanes: tuple[str, ...], sets: tuple[str, ...]) -> Sought:
+    return Sought(tuple(sorted(lane_topic(namespace, lane) for lane in lanes)), sets)
+
+
+class Idleness:
+    """A worker that got less than it asked for need not look again before it waits for more."""
+
+    def __init__(self, notifier: Callable[[], Notifier]) -> None:
+        self._notifier = notifier
+        self._empty: dict[Sought, Mark] = {}
+
+    def mark(self, sought: Sought) -> Mark | None:
+        """What had been notified before a look."""
+        return self._notifier().mark(*sought.notifier)
+
+    def note(self, sought: Sought, mark: Mark | None, *, is_empty: bool) -> None:
+        """What a look has left behind."""
+        if mark is None or not is_empty:
+            self._empty.pop(sought, None)
+            return
+        if len(self._empty) >= _MOST:
+            self._empty.clear()
+        self._empty[sought] = mark
+
+    def covers(self, sought: Sought) -> bool:
+        """Whether a look would find nothing."""
+        mark = self._empty.get(sought)
+        return mark is not None and mark == self.mark(sought)
+
 
 _log = logging.getLogger("flowfabric.lanes")
 

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from flowfabric.core.limits.gates import quota_gate
+from flowfabric.engine.deciding import read_flow
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.flow_deciding import read_flow
 from flowfabric.errors import (
     BudgetNotFound,
     Conflict,

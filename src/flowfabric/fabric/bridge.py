@@ -7,7 +7,7 @@ from uuid import uuid4
 import msgspec
 
 from flowfabric.core.tokens import WaitpointToken, same_text
-from flowfabric.engine.signals import TokenMismatch, UnknownWaitpoint
+from flowfabric.engine.suspensions.signals import TokenMismatch, UnknownWaitpoint
 from flowfabric.errors import (
     ExecutionNotFound,
     FlowFabricError,

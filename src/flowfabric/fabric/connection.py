@@ -14,7 +14,7 @@ from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.plan import Family
 from flowfabric.core.tokens import Secret
 from flowfabric.engine import Engine
-from flowfabric.engine.waits import WITH_RESULT, end_of
+from flowfabric.engine.executions.waits import WITH_RESULT, end_of
 from flowfabric.errors import ConfigError
 from flowfabric.fabric.submitter import Submitter
 from flowfabric.operations.declaration import Call, Operation, Transport

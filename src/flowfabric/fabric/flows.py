@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from flowfabric.core.graph import FINAL_PUBLIC, INPUT, OnSatisfied
 from flowfabric.core.states import PUBLIC_STATES
-from flowfabric.engine.graph_checks import check_graph
+from flowfabric.engine.flows.graphs import check_graph
 from flowfabric.errors import ConfigError, ResultTimeout
 from flowfabric.fabric.nodes import Choice, FlowMember, Inputs, Node, Style, choice, drawn
 from flowfabric.fabric.options import Options

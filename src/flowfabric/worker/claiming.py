@@ -14,7 +14,7 @@ import msgspec
 from flowfabric.core.ids import check_lane, partition_of
 from flowfabric.core.lease import GrantKind
 from flowfabric.core.partitions import PartitionKey, parse_partition_key
-from flowfabric.engine.claims import MOST_CLAIMED
+from flowfabric.engine.attempts.claimed import MOST_CLAIMED
 from flowfabric.errors import (
     ConfigError,
     ExecutionNotReclaimable,

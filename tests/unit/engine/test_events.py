@@ -8,8 +8,7 @@ from flowfabric.backend.types import StoredEvent
 from flowfabric.core.cursors import to_text
 from flowfabric.core.events import LogEntry
 from flowfabric.core.plan import Family
-from flowfabric.engine.event_types import events_of
-from flowfabric.engine.events import Events
+from flowfabric.engine.streams.events import Events, events_of
 from flowfabric.errors import InvalidInput, Unavailable
 from flowfabric.operations.events import (
     FAMILIES,

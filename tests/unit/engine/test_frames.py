@@ -7,9 +7,8 @@ import pytest
 
 from flowfabric.backend.types import Trim
 from flowfabric.core.bounds import MAX_FRAMES
-from flowfabric.engine.frames import AnyFrame, outgoing
 from flowfabric.engine.lease_proof import LeaseProof
-from flowfabric.engine.streams import Streams
+from flowfabric.engine.streams.streams import AnyFrame, Streams, outgoing
 from flowfabric.errors import (
     FlowFabricError,
     InvalidInput,

@@ -9,7 +9,7 @@ from flowfabric.backend.base import lane_topic
 from flowfabric.backend.notifier import LocalNotifier
 from flowfabric.backend.types import ClaimRequest
 from flowfabric.engine import Engine, engine_on
-from flowfabric.engine.claims import Claimed
+from flowfabric.engine.attempts.claimed import Claimed
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.workers import ClaimOrder
 from tests.unit.engine.recorder import Recorder

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from flowfabric.core.journal import JournalEntry
-from flowfabric.engine.journals import Journals, checked_entries
+from flowfabric.engine.attempts.journals import Journals, checked_entries
 from flowfabric.engine.lease_proof import LeaseProof
 from flowfabric.errors import FlowFabricError, InvalidInput, PayloadTooLarge
 from tests.unit.engine.nostore import deps_without_store

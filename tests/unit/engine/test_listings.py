@@ -10,13 +10,13 @@ from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.partitions import PartitionCounts
 from flowfabric.core.record import Record
 from flowfabric.core.views import LAST
-from flowfabric.engine.lanes import Lanes
-from flowfabric.engine.listings import (
+from flowfabric.engine.executions.listings import (
     Listings,
     public_counts,
     suspended_of,
 )
-from flowfabric.engine.searches import check_search
+from flowfabric.engine.executions.search import check_search
+from flowfabric.engine.lanes import Lanes
 from flowfabric.errors import InvalidInput
 from tests.unit.engine.nostore import deps_without_store
 

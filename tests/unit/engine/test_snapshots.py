@@ -6,7 +6,7 @@ import pytest
 
 from flowfabric.core.facets import Scene
 from flowfabric.core.record import Attempt, Record
-from flowfabric.engine.snapshots import (
+from flowfabric.engine.executions.snapshots import (
     attempts_of,
     expired_lease_of,
     info_of,

@@ -16,7 +16,7 @@ from flowfabric.core.streams import (
     tail_position,
     upper_bound,
 )
-from flowfabric.engine.streams import Streams
+from flowfabric.engine.streams.streams import Streams
 from flowfabric.errors import (
     ExecutionNotFound,
     FlowFabricError,

@@ -15,9 +15,9 @@ from flowfabric.backend.types import Description, EventFilter, EventPage, Stored
 from flowfabric.core.cursors import to_text
 from flowfabric.core.events import LogEntry
 from flowfabric.core.partitions import PartitionCounts
-from flowfabric.engine import events as module
 from flowfabric.engine.deps import Deps
-from flowfabric.engine.events import Events, Subscription
+from flowfabric.engine.streams import events as module
+from flowfabric.engine.streams.events import Events, Subscription
 from flowfabric.errors import (
     InvalidInput,
     StreamDisconnected,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine.tags import Tags
+from flowfabric.engine.executions.tags import Tags
 from flowfabric.errors import InvalidInput, InvalidTagKey
 from tests.unit.engine.nostore import deps_without_store
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from flowfabric.engine import Engine, Limits, engine_on, summaries
-from flowfabric.engine.claims import Claimed
-from flowfabric.engine.streams import Output
+from flowfabric.engine import Engine, Limits, engine_on
+from flowfabric.engine.attempts.claimed import Claimed
+from flowfabric.engine.streams import summaries
+from flowfabric.engine.streams.streams import Output
 from flowfabric.operations.executions import Submission
 from flowfabric.operations.streams import Frame, Tail
 from flowfabric.operations.workers import ClaimOrder

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from flowfabric.engine.claims import Claimed, answer_to, check_lease_ms
+from flowfabric.engine.attempts.claimed import Claimed, answer_to, check_lease_ms
 from flowfabric.errors import Unavailable
 from flowfabric.operations.workers import ClaimOrder, Workers
 from flowfabric.server.call import Call

@@ -6,7 +6,7 @@ from urllib.parse import quote
 import msgspec
 
 from flowfabric.core.record import Record
-from flowfabric.engine.waits import WITH_RESULT
+from flowfabric.engine.executions.waits import WITH_RESULT
 from flowfabric.errors import ExecutionNotFound, NotFound
 from flowfabric.operations.declaration import READ_OR_WORKER
 from flowfabric.operations.execution_queries import ATTEMPT_HEADER, ENCODING_HEADER

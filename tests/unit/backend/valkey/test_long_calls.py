@@ -8,8 +8,8 @@ import pytest
 
 from flowfabric.backend.valkey import library
 from flowfabric.backend.valkey.calls import Calls
-from flowfabric.engine.finishing import Finish
-from flowfabric.engine.outcomes import Done
+from flowfabric.engine.attempts.finishing import Finish
+from flowfabric.engine.attempts.outcomes import Done
 from flowfabric.errors import TransportFault
 from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.conformance.driver import Driver

@@ -3,7 +3,7 @@
 import msgspec
 
 from flowfabric.backend.base import end_topic
-from flowfabric.engine.finishing import Finish
+from flowfabric.engine.attempts.finishing import Finish
 from flowfabric.operations.workers import ClaimOrder, Complete
 from tests.conformance.driver import Driver
 from tests.conformance.graphs import chain

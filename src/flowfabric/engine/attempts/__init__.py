@@ -1,0 +1,1 @@
+"""Attempts: claim work, keep its lease, finish it, record its steps."""

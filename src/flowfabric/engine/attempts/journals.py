@@ -1,0 +1,145 @@
+"""The journal of an execution: steps that were done, so that a later attempt need not redo them."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
+from flowfabric.backend.types import JournalAppend, Journaled
+from flowfabric.core.checks import check_lease
+from flowfabric.core.ids import check_text, parse_execution_id
+from flowfabric.core.journal import JournalEntry
+from flowfabric.engine.attempts.claimed import Claimed
+from flowfabric.engine.checking import body, whole
+from flowfabric.engine.deps import Deps
+from flowfabric.engine.lease_proof import LeaseProof
+from flowfabric.errors import (
+    ExecutionNotFound,
+    FlowFabricError,
+    InvalidInput,
+    Nondeterminism,
+)
+from flowfabric.operations import attempts
+from flowfabric.operations.attempts import Kept, NewEntries
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.execution_queries import ExecutionQueries
+from flowfabric.operations.types import Page
+
+ENTRY_BYTES: Final = 1024 * 1024
+_NAME_BYTES: Final = 1024
+_DIGEST_BYTES: Final = 128
+_PAGE: Final = 100
+_LARGEST_PAGE: Final = 1_000
+
+
+class Journals:
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+
+    async def append(self, proof: LeaseProof, entries: Sequence[JournalEntry]) -> list[Kept]:
+        """Keep steps under the lease; one that was recorded with another digest is an error."""
+        checked = checked_entries(entries)
+        fence = await self._deps.fence_of(proof, may_override=False)
+        return await self._append(JournalAppend(proof.execution_id, fence, checked))
+
+    @implements(attempts.HeldAttempts.append_journal)
+    async def append_journal(self, new: NewEntries) -> list[Kept | FlowFabricError]:
+        return await self.append_each(self._deps.leases.proof(new), new.entries)
+
+    async def append_each(
+        self, proof: LeaseProof, entries: Sequence[JournalEntry]
+    ) -> list[Kept | FlowFabricError]:
+        """Keep steps under the lease, each with its own answer, in one call to the store."""
+        checked = checked_entries(entries)
+        fence = await self._deps.fence_of(proof, may_override=False)
+        items = [JournalAppend(proof.execution_id, fence, (entry,)) for entry in checked]
+        answers = await asyncio.gather(*map(self._append, items), return_exceptions=True)
+        return [_own(answer) for answer in answers]
+
+    @implements(ExecutionQueries.journal)
+    async def read(
+        self, execution_id: str, after: int = 0, limit: int = _PAGE
+    ) -> Page[JournalEntry]:
+        """Entries behind the number `after`, in order of arrival."""
+        page = await self._page(execution_id, after, limit)
+        if not page.items:
+            await self._deps.record(execution_id)
+        return page
+
+    async def read_all(self, execution_id: str) -> list[JournalEntry]:
+        """The whole journal in order of arrival; empty for an execution nobody knows."""
+        page = await self._page(execution_id, 0, _LARGEST_PAGE)
+        entries = page.items
+        while page.next_cursor:
+            page = await self._page(execution_id, int(page.next_cursor), _LARGEST_PAGE)
+            entries += page.items
+        return entries
+
+    async def _page(self, execution_id: str, after: int, limit: int) -> Page[JournalEntry]:
+        parse_execution_id(execution_id, self._deps.counts)
+        whole(after, "after")
+        whole(limit, "limit", 1, _LARGEST_PAGE)
+        page = await self._deps.store.backend.journal_read(execution_id, after, limit)
+        entries = [entry for _, entry in page.rows]
+        return Page(items=entries, next_cursor=str(page.rows[-1][0]) if page.more else "")
+
+    async def read_claimed(self, claims: Sequence[Claimed]) -> dict[str, list[JournalEntry]]:
+        """The journals that come with a claim, by execution. All are read side by side; a claim
+        that told of an empty one costs nothing. Only its holder adds to a journal, so none of
+        them can have grown meanwhile."""
+        written = [each.execution_id for each in claims if each.journal_length]
+        journals = await asyncio.gather(*map(self.read_all, written))
+        return {each.execution_id: [] for each in claims} | dict(
+            zip(written, journals, strict=True)
+        )
+
+    async def _append(self, item: JournalAppend) -> list[Kept]:
+        async def attempt() -> Journaled | WriteConflict:
+            answer = await self._deps.store.journal(item)
+            if isinstance(answer, Journaled):
+                return answer
+            if answer.seen is None:
+                raise ExecutionNotFound(item.execution_id)
+            check_lease(answer.seen, item.fence, answer.now)
+            return WRITE_CONFLICT
+
+        done = await decide("the journal of", item.execution_id, attempt, self._deps.chance)
+        return [_kept(*pair) for pair in zip(item.entries, done.found, strict=True)]
+
+
+def checked_entries(entries: Sequence[JournalEntry]) -> tuple[JournalEntry, ...]:
+    """The entries as they are sent to the store, or the first thing that is wrong with them."""
+    if not entries:
+        raise InvalidInput("entries: expected at least one")
+    return tuple(_checked(entry) for entry in entries)
+
+
+def _checked(entry: JournalEntry) -> JournalEntry:
+    check_text(entry.name, "name", _NAME_BYTES, allow_empty=False)
+    whole(entry.seq, "seq")
+    check_text(entry.digest, "digest", _DIGEST_BYTES)
+    outcome = body(entry.outcome, "outcome", ENTRY_BYTES)
+    return entry if outcome is entry.outcome else msgspec.structs.replace(entry, outcome=outcome)
+
+
+def _kept(entry: JournalEntry, before: JournalEntry | None) -> Kept:
+    if before is None:
+        return Kept(True)
+    if before.digest == entry.digest:
+        return Kept(False, before.outcome)
+    raise Nondeterminism(
+        f"step {entry.name!r}, use {entry.seq}: recorded {before.digest}, now {entry.digest}",
+        recorded=before.digest,
+        given=entry.digest,
+    )
+
+
+def _own(answer: list[Kept] | BaseException) -> Kept | FlowFabricError:
+    """The answer of one entry; what is wrong with the whole call is raised."""
+    if isinstance(answer, Nondeterminism):
+        return answer
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer[0]

@@ -1,0 +1,1 @@
+"""Executions: submit them, read them, act on them as an operator."""

@@ -1,0 +1,1 @@
+"""Limits: budgets, quotas, and whether they admit an execution."""

@@ -1,0 +1,1 @@
+"""Schedules: executions submitted at set times."""

@@ -1,0 +1,108 @@
+"""Firing schedules: each of their times submits at most one execution."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import tzinfo
+
+import msgspec
+
+from flowfabric.backend.types import ConfigDocument, ConfigPut
+from flowfabric.core.ids import keyed
+from flowfabric.core.schedules import (
+    Schedule,
+    fire,
+    fire_key,
+    fire_uuid,
+    marked,
+    missed,
+    write_schedule,
+)
+from flowfabric.core.states import FINAL
+from flowfabric.engine.deps import Deps
+from flowfabric.engine.executions.submit import Executions
+from flowfabric.engine.schedules.orders import zone_of
+from flowfabric.errors import FlowFabricError
+from flowfabric.operations.executions import Submission
+
+Due = tuple[ConfigDocument, Schedule]
+
+
+def submission_of(schedule: Schedule, time: int) -> Submission:
+    """What a schedule submits for a time."""
+    return Submission(
+        kind=schedule.kind,
+        namespace=schedule.namespace,
+        lane=schedule.lane,
+        input=schedule.payload,
+        payload_encoding=schedule.payload_encoding,
+        priority=schedule.priority,
+        creator=f"schedule:{schedule.schedule_id}",
+        tags=marked(schedule, time),
+        policy=schedule.policy,
+    )
+
+
+class Firings:
+    """A time's key and execution id follow from the schedule: firing twice finds the first."""
+
+    def __init__(self, deps: Deps, executions: Executions) -> None:
+        self._deps = deps
+        self._executions = executions
+
+    async def fire_due(self, due: Sequence[Due], now: int) -> list[bool | FlowFabricError]:
+        """Submit what is due and move the times on; whether this call moved each. One that
+        somebody else moved was fired by them, under the same keys."""
+        moved = await asyncio.gather(*(self._fire(one, now) for one in due))
+        puts = [put for put in moved if isinstance(put, ConfigPut)]
+        answers = iter(await self._deps.store.backend.config_put(puts) if puts else ())
+        return [put if isinstance(put, FlowFabricError) else next(answers).applied for put in moved]
+
+    async def _fire(self, one: Due, now: int) -> ConfigPut | FlowFabricError:
+        document, schedule = one
+        try:
+            moved = await self._submit_due(schedule, now)
+        except FlowFabricError as fault:
+            return fault
+        return ConfigPut(document.name, document.version, write_schedule(moved), moved.next_at)
+
+    async def _submit_due(self, schedule: Schedule, now: int) -> Schedule:
+        zone = zone_of(schedule.tz)
+        firing = fire(schedule, zone, now)
+        times, moved = firing.times, firing.moved
+        if times and schedule.overlap == "skip":
+            last_time, last_id, is_live = await self._last(schedule, zone, now)
+            moved = msgspec.structs.replace(
+                moved, last_fired_at=last_time, last_execution_id=last_id
+            )
+            times = () if is_live else times
+        if not times:
+            return moved
+        ids = await self.submit_each(schedule, times)
+        return msgspec.structs.replace(moved, last_fired_at=times[-1], last_execution_id=ids[-1])
+
+    async def _last(self, schedule: Schedule, zone: tzinfo, now: int) -> tuple[int, str, bool]:
+        """What was submitted last, and whether any of it is live. Somebody may have submitted for
+        a time and died before saying so."""
+        known = (schedule.last_fired_at, schedule.last_execution_id)
+        unsure = [(time, self._fire_id(schedule, time)) for time in missed(schedule, zone, now)]
+        asked = [pair for pair in (known, *unsure) if pair[1]]
+        seen = await asyncio.gather(*(self._deps.store.read(own) for _, own in asked))
+        found = [(pair, one) for pair, one in zip(asked, seen, strict=True) if one is not None]
+        is_live = any(one.record.state not in FINAL for _, one in found)
+        return *(found[-1][0] if found else known), is_live
+
+    async def submit_each(self, schedule: Schedule, times: Sequence[int]) -> list[str]:
+        made = [self._executions.create(self._keyed(schedule, time)) for time in times]
+        return [one.execution_id for one in await asyncio.gather(*made)]
+
+    def _keyed(self, schedule: Schedule, time: int) -> Submission:
+        return msgspec.structs.replace(
+            submission_of(schedule, time),
+            execution_id=self._fire_id(schedule, time),
+            idempotency_key=fire_key(schedule.schedule_id, time),
+        )
+
+    def _fire_id(self, schedule: Schedule, time: int) -> str:
+        namespace, key = schedule.namespace, fire_key(schedule.schedule_id, time)
+        uuid = fire_uuid(namespace, schedule.schedule_id, time)
+        return keyed(self._deps.counts, namespace, key, uuid)

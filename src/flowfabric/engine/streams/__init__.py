@@ -1,0 +1,1 @@
+"""Output of attempts, and the log of events."""

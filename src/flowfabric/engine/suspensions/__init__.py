@@ -1,0 +1,1 @@
+"""Suspensions: wait for signals at waitpoints, and the keys that sign their tokens."""

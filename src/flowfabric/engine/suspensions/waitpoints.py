@@ -1,0 +1,201 @@
+"""Waitpoints by themselves: handed out before a suspend, closed, listed, and their tokens read."""
+
+import logging
+from typing import Final, Literal
+
+import msgspec
+
+from flowfabric.backend.types import Seen
+from flowfabric.core.checks import check_lease
+from flowfabric.core.conditions import required_names
+from flowfabric.core.documents import SUSPENSION, WAITPOINTS, waitpoint_name
+from flowfabric.core.fence import Fence
+from flowfabric.core.ids import check_text, parse_execution_id, parse_uuid
+from flowfabric.core.pages import fitting
+from flowfabric.core.plan import Plan
+from flowfabric.core.rules.operators import at_version
+from flowfabric.core.rules.waitpoints import (
+    check_unused,
+    close,
+    closed,
+    create_pending,
+    holders_guard,
+    is_closed,
+)
+from flowfabric.core.suspend_outcomes import Issued, issued
+from flowfabric.core.suspension_documents import suspension_in, waitpoint_in, waitpoints_in
+from flowfabric.core.suspensions import Suspension, Waitpoint, waitpoint_state
+from flowfabric.core.tokens import Signed, WaitpointToken, mint
+from flowfabric.engine.audit import audit
+from flowfabric.engine.checking import whole
+from flowfabric.engine.deciding import decide_with_documents
+from flowfabric.engine.deps import Deps
+from flowfabric.engine.lease_proof import LeaseProof
+from flowfabric.engine.suspensions.keys import Keys
+from flowfabric.errors import NotFound, StaleLease
+from flowfabric.operations import attempts
+from flowfabric.operations.attempts import NewWaitpoint, WaitpointIssued
+from flowfabric.operations.declaration import implements
+from flowfabric.operations.signals import OpenWaitpoint, Signals, TokenOfWaitpoint
+from flowfabric.operations.types import Page
+
+_log = logging.getLogger("flowfabric.waitpoints")
+
+MOST_LISTED: Final = 1_000
+MAX_KEY_BYTES: Final = 1_024
+_LONGEST_MS: Final = 2**63 - 1
+
+Closed = Literal["closed", "already_closed"]
+
+
+class PendingRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A waitpoint to hand out before suspending on it. Ids and key that are not given are made."""
+
+    expires_in_ms: int
+    waitpoint_id: str = ""
+    waitpoint_key: str = ""
+    attempt_index: int | None = None
+
+
+class Waitpoints:
+    def __init__(self, deps: Deps, keys: Keys) -> None:
+        self._deps = deps
+        self._keys = keys
+
+    @implements(attempts.HeldAttempts.create_waitpoint)
+    async def create_waitpoint(self, new: NewWaitpoint) -> WaitpointIssued:
+        request = PendingRequest(expires_in_ms=new.expires_in_ms, waitpoint_key=new.waitpoint_key)
+        made = await self.create_pending_waitpoint(self._deps.leases.proof(new), request)
+        return WaitpointIssued(made.waitpoint_id, made.waitpoint_key, made.waitpoint_token)
+
+    async def create_pending_waitpoint(self, proof: LeaseProof, request: PendingRequest) -> Issued:
+        """An address and token for signals that may come before the suspend that waits for them."""
+        whole(request.expires_in_ms, "expires_in_ms", 1, _LONGEST_MS)
+        asked = self._named(request)
+        fence = await self._deps.fence_of(proof, may_override=False)
+        ring, signed_at = await self._keys.ring(), await self._deps.store.backend.now()
+        own, name = proof.execution_id, waitpoint_name(asked.waitpoint_id)
+
+        def decision(seen: Seen) -> tuple[Plan, Issued]:
+            record = seen.record
+            check_lease(record, fence, seen.now)
+            if asked.attempt_index not in (None, record.attempt_index):
+                raise StaleLease(f"attempt_index {asked.attempt_index} is not the current one")
+            check_unused(record, waitpoint_in(seen.documents, asked.waitpoint_id), seen.now)
+            signed = Signed(own, asked.waitpoint_id, signed_at, asked.waitpoint_key)
+            fresh = Waitpoint(
+                waitpoint_id=asked.waitpoint_id,
+                waitpoint_key=asked.waitpoint_key,
+                attempt_index=record.attempt_index,
+                token=mint(ring, signed),
+                state="pending",
+                created_at=signed_at,
+                expires_in=asked.expires_in_ms,
+            )
+            return create_pending(record, fence, fresh, seen.now), issued(fresh)
+
+        _, made = await decide_with_documents(self._deps, own, (name,), decision)
+        return made
+
+    async def close_waitpoint(
+        self,
+        execution_id: str,
+        waitpoint_id: str,
+        reason: str = "proactive_close",
+        proof: LeaseProof | None = None,
+    ) -> Closed:
+        """Take no more signals there. A holder closes what it does not need, an operator any."""
+        parse_uuid(waitpoint_id, "waitpoint_id")
+        check_text(reason, "reason", 256)
+        fence: Fence | None = None
+        if proof is not None:
+            fence = await self._deps.fence_of(proof, may_override=False)
+
+        def decision(seen: Seen) -> tuple[Plan | None, Closed]:
+            record = seen.record
+            if fence is not None:
+                check_lease(record, fence, seen.now)
+            found = waitpoint_in(seen.documents, waitpoint_id)
+            if is_closed(record, found, waitpoint_id, seen.now):
+                return None, "already_closed"
+            assert found is not None
+            guard = holders_guard(record, fence) if fence else at_version(record)
+            others = waitpoints_in(seen.documents)
+            return close(record, guard, closed(found, reason), others), "closed"
+
+        _, done = await decide_with_documents(self._deps, execution_id, (WAITPOINTS,), decision)
+        return done
+
+    @implements(Signals.list_pending_waitpoints)
+    async def list_pending_waitpoints(
+        self, execution_id: str, after: str = "", limit: int = 100
+    ) -> Page[OpenWaitpoint]:
+        """Waitpoints that take signals now, by id."""
+        parse_execution_id(execution_id, self._deps.counts)
+        whole(limit, "limit", 1, MOST_LISTED)
+        if after:
+            parse_uuid(after, "after")
+        seen = await self._deps.seen(execution_id, documents=(SUSPENSION, WAITPOINTS))
+        suspension = suspension_in(seen.documents)
+        shown = [
+            open_waitpoint
+            for one in waitpoints_in(seen.documents)
+            if one.waitpoint_id > after and (open_waitpoint := _shown(seen, one, suspension))
+        ]
+        page = fitting(shown[:limit])
+        more = len(shown) > len(page)
+        return Page(items=page, next_cursor=page[-1].waitpoint_id if more else "")
+
+    @implements(Signals.waitpoint_token)
+    async def waitpoint_token(self, execution_id: str, waitpoint_id: str) -> TokenOfWaitpoint:
+        token = await self.read_waitpoint_token(execution_id, waitpoint_id)
+        if token is None:
+            raise NotFound("waitpoint token not found (consumed, expired, or unknown id)")
+        return TokenOfWaitpoint(token)
+
+    async def read_waitpoint_token(
+        self, execution_id: str, waitpoint_id: str
+    ) -> WaitpointToken | None:
+        """The token of an open waitpoint, for operators; every reading leaves a trace."""
+        parse_execution_id(execution_id, self._deps.counts)
+        parse_uuid(waitpoint_id, "waitpoint_id")
+        name = waitpoint_name(waitpoint_id)
+        seen = await self._deps.store.read(execution_id, documents=(name,))
+        found = waitpoint_in(seen.documents, waitpoint_id) if seen else None
+        if seen is None or found is None or found.token is None:
+            return None
+        if waitpoint_state(seen.record, found, seen.now) == "closed":
+            return None
+        audit("waitpoint_token_read", execution_id=execution_id, waitpoint_id=waitpoint_id)
+        return found.token
+
+    def _named(self, request: PendingRequest) -> PendingRequest:
+        given = request.waitpoint_id
+        own = parse_uuid(given, "waitpoint_id") if given else self._deps.mint()
+        key = check_text(request.waitpoint_key, "waitpoint_key", MAX_KEY_BYTES)
+        return msgspec.structs.replace(request, waitpoint_id=own, waitpoint_key=key or f"wpk:{own}")
+
+
+def _shown(seen: Seen, one: Waitpoint, suspension: Suspension | None) -> OpenWaitpoint | None:
+    """The waitpoint without its secret; None when it is closed."""
+    state = waitpoint_state(seen.record, one, seen.now)
+    if state == "closed":
+        return None
+    if one.token is None:
+        _log.warning("waitpoint %s has no token and is left out", one.waitpoint_id)
+        return None
+    expires_at, names = one.expires_at, tuple[str, ...]()
+    if state == "active" and suspension is not None:
+        expires_at, names = suspension.timeout_at, required_names(suspension.resume_condition)
+    return OpenWaitpoint(
+        execution_id=seen.record.execution_id,
+        waitpoint_id=one.waitpoint_id,
+        waitpoint_key=one.waitpoint_key,
+        state=state,
+        required_signal_names=names,
+        created_at=one.created_at,
+        activated_at=one.activated_at,
+        expires_at=expires_at,
+        token_kid=one.token.kid,
+        token_fingerprint=one.token.fingerprint,
+    )
