@@ -166,3 +166,15 @@ def test_the_fast_hash_matches_its_vectors() -> None:
 def test_the_fast_hash_stays_in_range(text: str) -> None:
     assert 0 <= fnv1a(text) < 2**64
     assert len(xor8hex(text)) == 8
+
+
+@given(st.uuids(version=4).map(str), st.integers(1, 0xFFFF), st.data())
+def test_an_id_is_moved_into_a_partition_by_its_last_two_bytes(
+    uuid: str, count: int, data: st.DataObject
+) -> None:
+    counts = PartitionCounts(flow=count)
+    partition = data.draw(st.integers(0, count - 1))
+    moved = counts.flow_id_in(partition, uuid)
+    assert counts.of_flow(moved) == partition
+    assert (moved[:-4], len(moved)) == (uuid[:-4], len(uuid))
+    assert counts.flow_id_in(partition, moved) == moved
