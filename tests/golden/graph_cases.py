@@ -9,7 +9,7 @@ from flowfabric.backend.valkey.graph_layout import FLOW
 from flowfabric.backend.valkey.graph_rows import flow_of, group_of, pack_edge, pack_flow, pack_group
 from flowfabric.core import (
     events,
-    flow_cancel,
+    apply,
     flow_checks,
     graph,
     members,
@@ -142,7 +142,7 @@ def _go_on_with(draw: Inputs) -> Case:
 
     def expect() -> tuple[Any, ...]:
         rows = _OneFlow(flow)
-        more = flow_cancel.go_on_with(rows, flow)  # type: ignore[arg-type]
+        more = apply.go_on_with(rows, flow)  # type: ignore[arg-type]
         return rows.stored, more
 
     def read(answer: Any) -> tuple[Any, ...]:
