@@ -2,8 +2,8 @@
 
 python -m examples.token_budget [store url]
 
-Shows a budget that several members of a flow spend from, a soft limit that is reported, a hard one that
-is never passed, and a flow whose pending members are cancelled because of it.
+Shows a budget that several members of a flow spend from, a soft limit that is reported, a hard one
+that is never passed, and a flow whose pending members are cancelled because of it.
 """
 
 import asyncio
