@@ -8,8 +8,8 @@ import msgspec
 from flowfabric.backend.valkey.graph_layout import FLOW
 from flowfabric.backend.valkey.graph_rows import flow_of, group_of, pack_edge, pack_flow, pack_group
 from flowfabric.core import (
-    events,
     apply,
+    events,
     flow_checks,
     graph,
     members,
