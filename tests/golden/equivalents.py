@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Final
 
 _HELD_UP: Final = "any((counts.get(name) for name in held_up))"
-_NOT_CANCELLED: Final = "record.state not in states_to_cancel(flow)"
+_OPEN: Final = "edge.state == 'open' -> edge.state != 'open'"
 _NO_KEY: Final = "not new.record.idempotency_key"
 _NO_WINDOW: Final = "new.dedup_window_ms"
 # By reason: functions, and what is changed in them.
@@ -27,7 +27,7 @@ _REASONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "core.graph.needed_successes": ("'all_of' -> 'all_of!'",)
     },
     "no reason is neither an ending nor a resume": {
-        "core.events.is_kept": ("'' -> '!'", "'' -> '!'")
+        "core.events.is_kept": ("'' -> '~'", "'' -> '~'")
     },
     "of two equal instants either is the first": {
         "core.transition.changed_record": ("instant < due_at -> instant <= due_at",)
@@ -38,36 +38,47 @@ _REASONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             f"{_NO_WINDOW} <= 0 -> {_NO_WINDOW} < 0",
         )
     },
-    "a plan is applied to a record that is there": {
-        "core.apply._perform": ("'' -> '!'",),
-        "core.apply._has_moved": (
-            "before is None or plan.graph is not None -> before is None and plan.graph is not None",
-        ),
-        "core.apply._release_if_met": (
-            "rows.record(after.execution_id) or after -> rows.record(after.execution_id) and after",
+    "a plan is applied to a record that is there": {"core.apply._perform": ("'' -> '~'",)},
+    "what a record that stays blocked would be told again is what it was told": {
+        "core.apply._perform": ("'blocked' -> 'blocked!'",)
+    },
+    "a page of no members ends the search as well": {
+        "core.flow_cancel._cancel_in": ("ended >= most -> ended > most",),
+        "core.flow_cancel.cancel_members": (
+            "ended >= MEMBERS_PER_STEP -> ended > MEMBERS_PER_STEP",
         ),
     },
-    "a record that is blocked still is not answered otherwise": {
-        "core.apply._perform": (
-            "plan.op and after.state != 'blocked' -> plan.op or after.state != 'blocked'",
-            "'blocked' -> 'blocked!'",
-        )
-    },
-    "a view shows members in its state, and a flow is there while it has work": {
-        "core.flow_cancel._cancel": (
-            f"record is None or {_NOT_CANCELLED} -> record is None and {_NOT_CANCELLED}",
-            "False -> True",
-            "False -> True",
-        ),
+    "whoever asks has read the flow": {
         "core.flow_cancel.cancel_members": ("0 -> 1",),
+        "core.settle._Walk.run": ("False -> True",),
+        "core.settle._Walk._remember": ("False -> True",),
+    },
+    "what was kept since the flow was read has nothing left over": {
         "core.flow_cancel.go_on_with": (
             "rows.flow(flow.flow_id) or flow -> rows.flow(flow.flow_id) and flow",
         ),
+    },
+    "two edges more than are settled tell as well as one that there are others": {
+        "core.settle._Walk._settle": ("1 -> 2",),
+        "core.settle._Walk._gather": ("1 -> 2",),
+        "core.settle._Walk._cancel_next": ("1 -> 2",),
+    },
+    "what was not expected is read when it is asked for": {
+        "core.settle._Walk._settle": (_OPEN, "'open' -> 'open!'"),
+        "core.settle._Walk._gather": (_OPEN, "'open' -> 'open!'"),
+    },
+    "settling asks no table whether its own plans are moves": {
+        "core.templates.release_plan": ("'release' -> 'release!'",)
     },
     "how a plan is called and what it answers is no part of the reservation": {
         "core.rules.operators.grant": ("'grant' -> 'grant!'", "'record' -> 'record!'")
     },
 }
+
+
+def listed() -> set[str]:
+    """The functions of which a change is listed."""
+    return {name for functions in _REASONS.values() for name in functions}
 
 
 def unnoticeable(name: str) -> Counter[str]:

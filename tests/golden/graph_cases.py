@@ -9,6 +9,7 @@ from flowfabric.backend.valkey.graph_layout import FLOW
 from flowfabric.backend.valkey.graph_rows import flow_of, group_of, pack_edge, pack_flow, pack_group
 from flowfabric.core import (
     events,
+    flow_cancel,
     flow_checks,
     graph,
     members,
@@ -46,6 +47,15 @@ class _OneFlow:
 
     def log(self, entry: events.LogEntry) -> None:
         self.entries.append(entry)
+
+    def members_in(self, *_: object) -> list[Any]:
+        return []
+
+    def incoming(self, *_: object) -> list[Any]:
+        return []
+
+    def expect(self, members: list[str]) -> None:
+        assert members == []
 
 
 def _flow_case(
@@ -124,6 +134,21 @@ def _finish_flow(draw: Inputs) -> Case:
         return flow_of(flow.flow_id, answer[0]), read_log(answer[1])
 
     return Case("finish_flow", _flow_given(flow), expect, read)
+
+
+def _go_on_with(draw: Inputs) -> Case:
+    """The flow's members are gone."""
+    flow = draw.flow()
+
+    def expect() -> tuple[Any, ...]:
+        rows = _OneFlow(flow)
+        more = flow_cancel.go_on_with(rows, flow)  # type: ignore[arg-type]
+        return rows.stored, more
+
+    def read(answer: Any) -> tuple[Any, ...]:
+        return flow_of(flow.flow_id, answer[0]), answer[1]
+
+    return Case("go_on_with", _flow_given(flow), expect, read)
 
 
 def _explain_create(draw: Inputs) -> Case:
@@ -209,6 +234,7 @@ MAKES: Final[tuple[Counted, ...]] = (
     (_grown, FEW),
     (_move_member, SOME),
     (_finish_flow, SOME),
+    (_go_on_with, SOME),
     (_explain_create, SOME),
     (_is_cancelled_by_flow, SOME),
     (_judge, SOME),

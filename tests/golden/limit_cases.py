@@ -59,6 +59,9 @@ def _breached(draw: Inputs) -> Case:
 
 def _plus(draw: Inputs) -> Case:
     chain, amounts = draw.chain(), draw.amounts()
+    if draw.chance(0.2):
+        # Up to the largest number that is exact, and past it.
+        amounts = {"a": 2**53 - 1 - chain[0].used.get("a", 0) + draw.one((-1, 0, 1))}
 
     def expect() -> Any:
         try:

@@ -20,6 +20,7 @@ from flowfabric.core.graph import Flow
 from flowfabric.core.ids import for_flow
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.new_execution import NewExecution, NewGraph
+from flowfabric.core.plan import Guard, PauseAttempt, Plan, Timer
 from flowfabric.core.record import Record
 from flowfabric.core.rules.attempts import complete
 from flowfabric.operations.streams import Frame
@@ -143,6 +144,38 @@ async def chunks(side: Side, clock: VirtualClock, seed: int) -> Trace:
         trace.append(("chunk", told(await side.backend.create_graph([graph]))))
         trace.append(("flow", await side.backend.flows([flow.flow_id])))
         clock.advance(5)
+    return trace
+
+
+async def documents(side: Side, clock: VirtualClock, seed: int) -> Trace:
+    """What comes with records that are due or go on, by the names that are written here."""
+    backend, trace = side.backend, Trace()
+    await backend.create([_new(1), _new(2)])
+    trace.append(("claim", told(await backend.claim([_claim(2)]))))
+    active = Guard(frozenset({"active"}))
+    suspend = Plan(
+        target=f"{_OWN}1",
+        rule="suspend",
+        guard=active,
+        set={"state": "suspended", "next": "resume", "suspension_id": "susp-1"},
+        timer=Timer(wake_in=5),
+        attempt=PauseAttempt("susp-1"),
+        documents={"susp": b"one"},
+    )
+    await_approval = Plan(
+        target=f"{_OWN}2",
+        rule="waitpoint",
+        guard=active,
+        timer=Timer(pending_in=5),
+        documents={"wp/a": b"two", "wp/b": b"three"},
+    )
+    trace.append(("apply", told(await backend.apply([suspend, await_approval]))))
+    clock.advance(10)
+    trace.append(("due", await backend.due(10)))
+    guard = Guard(frozenset({"suspended"}))
+    resume = Plan(target=f"{_OWN}1", rule="resume", guard=guard, set={"state": "waiting"})
+    trace.append(("resume", told(await backend.apply([resume]))))
+    trace.append(("claim", told(await backend.claim([_claim(2)]))))
     return trace
 
 

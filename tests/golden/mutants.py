@@ -29,6 +29,7 @@ _CALCULATED: Final[dict[type[ast.operator], type[ast.operator]]] = {
     ast.Mult: ast.Add,
     ast.FloorDiv: ast.Mult,
 }
+_COUNTABLE: Final = 10**12
 
 
 class Mutant(NamedTuple):
@@ -94,7 +95,8 @@ def _changes(node: ast.expr) -> Iterator[ast.expr]:
         case ast.Constant(value=int() as number):
             yield ast.Constant(number + 1)
         case ast.Constant(value=str() as text):
-            yield ast.Constant(f"{text}!")
+            # No text stands before all others; this one stands behind them.
+            yield ast.Constant(f"{text}!" if text else "~")
         case ast.IfExp():
             yield ast.IfExp(node.test, node.orelse, node.body)
 
@@ -129,4 +131,7 @@ def changed(function: FunctionType, code: CodeType) -> Iterator[None]:
 
 
 def other_value(value: Constant) -> Constant:
-    return f"{value}!" if isinstance(value, str) else value + 1
+    """Next to it; of a number that is beyond all that is ever counted, twice as much."""
+    if isinstance(value, str):
+        return f"{value}!"
+    return value + 1 if value <= _COUNTABLE else 2 * value

@@ -1,20 +1,22 @@
 """`make mutations`: whether the golden vectors notice every small change of what Lua mirrors.
 
 Each function of `core` that a Lua file mirrors and each constant that it uses is changed in Python
-alone, one at a time. Lua's answers are those of the unchanged library, so every change must show.
+alone, one at a time. Lua's answers are those of the unchanged library, so every change must show. A
+constant that makes no difference to the reference is changed in the library alone.
 """
 
 import asyncio
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from multiprocessing import get_context
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple
 
 from flowfabric.backend.valkey import loading
 from flowfabric.backend.valkey.library import constants, library
-from flowfabric.backend.valkey.rendering import MODULES, Constant
 from tests.golden.case import Case
 from tests.golden.cases import cases
 from tests.golden.constants import patched
@@ -25,11 +27,13 @@ from tests.golden.mutants import changed, mutants, other_value
 from tests.golden.scenarios import SCENARIOS, Scenario, trace_of
 from tests.golden.server import probes
 
-# Scenarios that are played on the server once more.
-_LIVE: Final = ("a day", "notifications")
+_PROCESSES: Final = 2
+# A changed function may run forever. The limit is processor time, which a busy machine does not use
+# up, and many times what the vector takes unchanged; one that waits forever uses none.
+_TIMES_LONGER: Final = 20
+_LEAST_PROCESSOR_S: Final = 1.0
+_LONGEST_WAIT_S: Final = 120.0
 Check = Callable[[], bool]
-# Far longer than any vector takes.
-_LONGEST_S: Final = 4.0
 
 
 class Proof(NamedTuple):
@@ -38,12 +42,24 @@ class Proof(NamedTuple):
     name: str
     holds: Check
     calls: frozenset[CodeType]
+    processor_s: float
 
 
 class Result(NamedTuple):
     name: str
     noticed: int
+    too_long: int
+    equivalent: int
     survivors: list[str]
+
+
+# For the processes that share the work; what scenarios came to on the server.
+_PROOFS: Final[list[Proof]] = []
+_TOLD: Final[list[tuple[Scenario, Trace]]] = []
+
+
+class TooLongError(BaseException):
+    """No `Exception`, so that nothing that is tested handles it."""
 
 
 @contextmanager
@@ -61,19 +77,20 @@ def _calls(found: set[CodeType]) -> Iterator[None]:
 
 def _proven(name: str, holds: Check) -> Proof:
     found: set[CodeType] = set()
+    start = time.process_time()
     with _calls(found):
         is_sound = holds()
     if not is_sound:
         raise SystemExit(f"{name}: Lua and Python differ before anything was changed")
-    return Proof(name, holds, frozenset(found))
+    return Proof(name, holds, frozenset(found), time.process_time() - start)
 
 
 def _case_holds(case: Case, told: Any) -> Check:
     return lambda: bool(case.expect() == told)
 
 
-def _scenario_holds(name: int, told: Trace) -> Check:
-    return lambda: asyncio.run(trace_of(SCENARIOS[name], "memory")) == told
+def _scenario_holds(scenario: Scenario, told: Trace, store: str = "memory") -> Check:
+    return lambda: asyncio.run(trace_of(scenario, store)) == told
 
 
 def proofs() -> list[Proof]:
@@ -83,85 +100,115 @@ def proofs() -> list[Proof]:
         _proven(case.probe, _case_holds(case, case.read(answer)))
         for case, answer in zip(every, answers, strict=True)
     ]
-    for place, scenario in enumerate(SCENARIOS):
+    for scenario in SCENARIOS:
         told = asyncio.run(trace_of(scenario, "valkey"))
-        found.append(_proven(str(scenario), _scenario_holds(place, told)))
+        _TOLD.append((scenario, told))
+        found.append(_proven(str(scenario), _scenario_holds(scenario, told)))
     return found
 
 
-def _is_noticed(change: AbstractContextManager[None], some: list[Proof]) -> bool:
-    with change:
-        return not all(map(_stands, some))
+def _give_up(*_: object) -> None:
+    raise TooLongError
+
+
+@contextmanager
+def _limited(proof: Proof) -> Iterator[None]:
+    longest = max(_LEAST_PROCESSOR_S, _TIMES_LONGER * proof.processor_s)
+    timers = ((signal.ITIMER_PROF, longest), (signal.ITIMER_REAL, _LONGEST_WAIT_S))
+    for timer, seconds in timers:
+        # Once more after that: the first may end a task that nobody waits for.
+        signal.setitimer(timer, seconds, seconds)
+    try:
+        yield
+    finally:
+        for timer, _ in timers:
+            signal.setitimer(timer, 0)
 
 
 def _stands(proof: Proof) -> bool:
-    """What a changed function breaks, or lets run forever, is noticed."""
-    signal.setitimer(signal.ITIMER_REAL, _LONGEST_S)
     try:
-        return proof.holds()
+        with _limited(proof):
+            return proof.holds()
     except Exception:
         return False
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _give_up(*_: object) -> None:
-    raise TimeoutError
+def _is_noticed(change: AbstractContextManager[None], some: list[Proof]) -> bool:
+    """Whether a vector fails, which is asked first next time: it may notice similar changes."""
+    with change:
+        for place, proof in enumerate(some):
+            if not _stands(proof):
+                some.insert(0, some.pop(place))
+                return True
+    return False
 
 
 def mutated_function(name: str, every: list[Proof]) -> Result:
     function: FunctionType = find(name)
     some = [proof for proof in every if function.__code__ in proof.calls]
-    left, noticed, survivors = unnoticeable(name), 0, []
+    listed, noticed, too_long, survivors = unnoticeable(name), 0, 0, list[str]()
+    left = listed.copy()
     for what, code in mutants(function):
-        if _is_noticed(changed(function, code), some):
-            noticed += 1
-        elif left[what]:
-            left[what] -= 1
-        else:
-            survivors.append(what)
+        try:
+            if _is_noticed(changed(function, code), some):
+                noticed += 1
+            elif left[what]:
+                left[what] -= 1
+            else:
+                survivors.append(what)
+        except TooLongError:
+            too_long += 1
     survivors += [f"{what} (listed as unnoticeable)" for what in left.elements()]
-    return Result(name, noticed, survivors)
-
-
-@contextmanager
-def _in_client_alone(name: str, value: Constant) -> Iterator[None]:
-    """A constant that the client has changed, while the server has the library as it was."""
-    pinned, before = library(test_mode=True), vars(loading)["library"]
-    vars(loading)["library"] = lambda *, test_mode: pinned
-    try:
-        with patched(name, value):
-            yield
-    finally:
-        vars(loading)["library"] = before
-
-
-def _live(scenario: Scenario) -> Proof:
-    """The same scenario on the same server comes to the same again."""
-    told = asyncio.run(trace_of(scenario, "valkey"))
-    holds = lambda: asyncio.run(trace_of(scenario, "valkey")) == told  # noqa: E731
-    return Proof(f"{scenario} again", holds, frozenset())
+    return Result(name, noticed, too_long, (listed - left).total(), survivors)
 
 
 def mutated_constant(name: str, every: list[Proof]) -> Result:
     value = constants()[name]
-    other = other_value(value)
-    module = MODULES[name.partition(".")[0]].__name__
-    if "valkey" in module:
-        # Only the client and the functions know it.
-        lively = [
-            one for one in SCENARIOS if one.name in ("a day", "notifications") and not one.seed
-        ]
-        is_noticed = _is_noticed(_in_client_alone(name, other), [*map(_live, lively)])
-    else:
-        is_noticed = _is_noticed(patched(name, other), every)
-    return Result(name, int(is_noticed), [] if is_noticed else [f"{value!r} -> {other!r}"])
+    return _constant_result(name, patched(name, other_value(value)), every)
+
+
+def _constant_result(name: str, change: AbstractContextManager[None], some: list[Proof]) -> Result:
+    value = constants()[name]
+    try:
+        survivors = [] if _is_noticed(change, some) else [f"{value!r} -> {other_value(value)!r}"]
+    except TooLongError:
+        return Result(name, 0, 1, 0, [])
+    return Result(name, 1 - len(survivors), 0, 0, survivors)
+
+
+@contextmanager
+def _in_library_alone(name: str) -> Iterator[None]:
+    """Python keeps the value, which may be one that a scenario has set."""
+    before = vars(loading)["library"]
+
+    def changed_library(*, test_mode: bool) -> tuple[str, str]:
+        with patched(name, other_value(constants()[name])):
+            return library(test_mode=test_mode)
+
+    vars(loading)["library"] = changed_library
+    try:
+        yield
+    finally:
+        vars(loading)["library"] = before
+
+
+def _mutated_in_library(name: str) -> Result:
+    """What Python alone does not use, or only under a value of its own, is changed in Lua."""
+    live = [
+        proof._replace(holds=_scenario_holds(scenario, told, "valkey"))
+        for proof, (scenario, told) in zip(_PROOFS[-len(_TOLD) :], _TOLD, strict=True)
+    ]
+    return _constant_result(name, _in_library_alone(name), live)
 
 
 def _shown(result: Result) -> Result:
-    total = result.noticed + len(result.survivors)
-    _say(f"{result.name:44} {result.noticed:3} of {total:3} noticed")
-    for survivor in result.survivors:
+    name, noticed, too_long, equivalent, survivors = result
+    words = [f"{noticed:3} noticed"]
+    words += [f"{too_long} too long"] if too_long else []
+    words += [f"{equivalent} equivalent"] if equivalent else []
+    words += [f"{len(survivors)} NOT NOTICED"] if survivors else []
+    _say(f"{name:44} {', '.join(words)}")
+    for survivor in survivors:
         _say(f"    not noticed: {survivor}")
     return result
 
@@ -171,19 +218,36 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
+def _mutated(name: str) -> Result:
+    return (mutated_function if name in mirrored() else mutated_constant)(name, _PROOFS)
+
+
+def _results(names: list[str]) -> Iterator[Result]:
+    """There is one server, so this process alone uses it."""
+    used = constants()
+    with get_context("fork").Pool(_PROCESSES) as pool:
+        for result in pool.imap(_mutated, names):
+            is_open = result.name in used and result.survivors
+            yield _mutated_in_library(result.name) if is_open else result
+
+
 def main() -> int:
-    signal.signal(signal.SIGALRM, _give_up)
-    every, chosen = proofs(), sys.argv[1:]
-
-    def is_chosen(name: str) -> bool:
-        return not chosen or any(name.startswith(one) for one in chosen)
-
-    functions = [name for name in sorted(mirrored()) if is_chosen(name)]
-    results = [_shown(mutated_function(name, every)) for name in functions]
-    used = [name for name in sorted(constants()) if is_chosen(name)]
-    results += [_shown(mutated_constant(name, every)) for name in used]
+    """Arguments are beginnings of names of functions or constants; without any all are changed."""
+    chosen, functions, used = sys.argv[1:] or [""], sorted(mirrored()), sorted(constants())
+    names = [name for name in functions + used if name.startswith(tuple(chosen))]
+    for number in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(number, _give_up)
+    start = time.monotonic()
+    _PROOFS.extend(proofs())
+    results = [_shown(result) for result in _results(names)]
     survivors = sum(len(result.survivors) for result in results)
-    _say(f"{sum(result.noticed for result in results)} changes noticed, {survivors} not")
+    _say(
+        f"{len({*functions} & {*names})} functions, {len({*used} & {*names})} constants: "
+        f"{sum(result.noticed for result in results)} changes noticed, "
+        f"{sum(result.too_long for result in results)} ran too long, "
+        f"{sum(result.equivalent for result in results)} are equivalent, "
+        f"{survivors} not noticed; {time.monotonic() - start:.0f} s"
+    )
     return 1 if survivors else 0
 
 

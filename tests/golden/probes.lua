@@ -183,6 +183,12 @@ function probes.finish_flow(now, a)
   return { flow_after(c, a), groups_of(c) }
 end
 
+function probes.go_on_with(now, a)
+  local c = flow_in(now, a)
+  local answer = probed['flows.go_on'](c, { a[1], a[2] })
+  return { flow_after(c, a), answer[2] }
+end
+
 -- {…, row}: whether the record may join
 function probes.explain_create(now, a)
   return ff.join_flow(flow_in(now, a), a[1], record(a[4])) == nil

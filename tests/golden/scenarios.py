@@ -24,7 +24,7 @@ from flowfabric.operations.executions import Submission
 from flowfabric.operations.flows import GraphEdge, GraphGroup, GraphNode, GraphSubmission
 from flowfabric.operations.workers import ClaimOrder
 from tests.clock import VirtualClock
-from tests.golden import mechanisms
+from tests.golden import mechanisms, walks
 from tests.golden.constants import patched
 from tests.golden.mechanisms import SMALL_OUTPUT, Play, Trace
 from tests.model.comparing import Known, picture
@@ -371,6 +371,12 @@ _SMALL: Final = {
     "lease.SPARE_LOOKS": 1,
 }
 
+_EDGE_BY_EDGE: Final = {
+    "settle.EDGES_PER_STEP": 3,
+    "settle.LOOKS_PER_STEP": 3,
+    "settle.PAGE": 1,
+}
+
 
 class Scenario(NamedTuple):
     name: str
@@ -390,8 +396,19 @@ SCENARIOS: Final = (
     *(Scenario("graphs in small steps", _graphs, seed, _SMALL) for seed in range(3, 12)),
     *(Scenario("output", mechanisms.output, seed) for seed in range(1)),
     *(Scenario("small output", mechanisms.output, seed, SMALL_OUTPUT) for seed in range(3)),
+    *(Scenario("walks", walks.walks, seed) for seed in range(1)),
+    *(Scenario("walks in small steps", walks.walks, seed, _SMALL) for seed in range(1, 4)),
+    *(Scenario("walks edge by edge", walks.walks, seed, _EDGE_BY_EDGE) for seed in range(4, 7)),
+    Scenario("results", walks.results, 0),
+    # All that a step may copy, and one byte less.
+    *(
+        Scenario("results one by one", walks.results, seed, {"settle.BYTES_PER_STEP": most})
+        for seed, most in enumerate((7, 8))
+    ),
+    *(Scenario("cancelled flows", walks.cancelled, seed, _SMALL) for seed in range(2)),
     Scenario("reservations", mechanisms.reservations, 0),
     Scenario("chunks", mechanisms.chunks, 0),
+    Scenario("documents", mechanisms.documents, 0),
     Scenario("notifications", mechanisms.notifications, 0),
     *(Scenario("limits", _limits, seed) for seed in range(3)),
     *(Scenario("limits in small steps", _limits, seed, _SMALL) for seed in range(3, 5)),

@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from flowfabric.backend.valkey.library import FILES, source
+from tests.golden.equivalents import listed
 from tests.golden.mirrors import find, mirrored, mirrors
 
 _FUNCTION: Final = re.compile(r"^(?:local )?function ([\w.]+)\(", re.MULTILINE)
@@ -42,6 +43,10 @@ def test_every_mark_stands_above_a_function() -> None:
 @pytest.mark.parametrize("name", sorted(mirrored()))
 def test_what_is_mirrored_is_there(name: str) -> None:
     assert find(name).__qualname__.endswith(name.rpartition(".")[2])
+
+
+def test_only_of_what_is_mirrored_a_change_is_listed_as_equivalent() -> None:
+    assert listed() <= mirrored()
 
 
 def _functions_of_core() -> set[str]:
