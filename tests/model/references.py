@@ -8,8 +8,8 @@ from typing import Any
 from flowfabric.backend.base import Backend
 from flowfabric.backend.memory import MemoryRunner, MemoryTables
 from flowfabric.backend.notifier import LocalNotifier
-from flowfabric.backend.reference.applying import Finish, start_finish
 from flowfabric.backend.reference.backend import ReferenceBackend
+from flowfabric.backend.reference.claims import Finish, start_finish
 from flowfabric.backend.reference.tables import Tables
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import Work

@@ -1,15 +1,18 @@
-"""Mechanism `admit`: all limits of an execution let it start together, or one says why not."""
+"""Mechanisms `admit`, `extend` and `vacate`: an execution enters all its limits or none, keeps its
+slots as long as its lease, and gives them back."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from flowfabric.backend.reference.budgets import Budgets
 from flowfabric.backend.reference.gates import Gates
 from flowfabric.backend.reference.limit_tables import ENTRIES, GATES, SLOTS
+from flowfabric.backend.reference.tables import Table
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.waiters import list_waiter, unlist
+from flowfabric.backend.reference.waiters import admissible_at_gate, list_waiter, unlist
 from flowfabric.core.limits.asks import (
     Admission,
     AdmitAnswer,
@@ -17,25 +20,31 @@ from flowfabric.core.limits.asks import (
     Ask,
     BudgetAsk,
     Denied,
+    Extend,
+    Freed,
     KeyAsk,
     KeyFull,
     Obtained,
     QuotaAsk,
     QuotaFull,
     RateExceeded,
+    Vacate,
 )
 from flowfabric.core.limits.budgets import closed
 from flowfabric.core.limits.gates import (
     Entered,
+    Entry,
     EntryRequest,
     Full,
     Gate,
     Quota,
+    Slot,
     TooFast,
     Waiter,
     budget_list,
     enter,
     entry_request,
+    extend,
     listed_until,
 )
 from flowfabric.errors import Bug
@@ -163,3 +172,63 @@ def _denied(ask: QuotaAsk | KeyAsk, quota: Quota | None, answer: TooFast | Full)
             return RateExceeded(quota_id, rate, seconds, retry_after_ms, quota.jitter_ms)
         case _:
             raise Bug(f"{ask} cannot be turned away by {answer}")
+
+
+H = TypeVar("H", Slot, Entry)
+
+
+def start_extend(tx: Transaction, items: Sequence[Extend]) -> Callable[[Extend], bool]:
+    tx.flush()
+    gates = Gates(tx, [item.gate for item in items])
+
+    def extend_one(item: Extend) -> bool:
+        """Whether a slot is held now: an unknown quota, or one without a cap, has none."""
+        gate = gates.gate(item.gate)
+        if gate is None and item.gate.startswith("q:"):
+            return False
+        key = (item.gate, item.execution_id)
+        until = tx.now + item.hold_ms
+        kept = extend(gate or Gate(), tx.get(SLOTS, key), item.holder, until)
+        if kept is None:
+            return False
+        tx.put(GATES, item.gate, kept[0])
+        tx.put(SLOTS, key, kept[1])
+        return True
+
+    return extend_one
+
+
+def start_vacate(tx: Transaction, items: Sequence[Vacate]) -> Callable[[Vacate], Freed]:
+    tx.flush()
+    gates = Gates(tx, [item.gate for item in items])
+
+    def vacate(item: Vacate) -> Freed:
+        gate = gates.gate(item.gate)
+        if gate is None:
+            return Freed()
+        # Who leaves waits for nothing: it must not be told in another's place.
+        unlist(tx, item.gate, item.execution_id)
+        after = _replace(
+            gate,
+            slots=gate.slots - (item.slot and _give_back(tx, SLOTS, item)),
+            entries=gate.entries - (item.entry and _give_back(tx, ENTRIES, item)),
+        )
+        if after != gate:
+            tx.put(GATES, item.gate, after)
+        elif item.gate not in gates.relieved:
+            return Freed()
+        # What ended by itself makes room too, and nobody else would tell.
+        gates.relieved.discard(item.gate)
+        return Freed(admissible_at_gate(tx, item.gate))
+
+    return vacate
+
+
+def _give_back(tx: Transaction, table: Table[tuple[str, str], H], item: Vacate) -> bool:
+    """Give back a row of the execution, unless it is another holder's by now."""
+    key = (item.gate, item.execution_id)
+    found = tx.get(table, key)
+    if found is None or item.holder not in ("", found.holder):
+        return False
+    tx.put(table, key, None)
+    return True

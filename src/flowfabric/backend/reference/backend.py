@@ -7,18 +7,16 @@ from typing import Literal, TypeVar
 from flowfabric.backend.base import Answered, Notifier
 from flowfabric.backend.counters import StoreCounters
 from flowfabric.backend.reference import (
-    appending,
-    applying,
     claims,
     config,
     creation,
     feed,
     journal,
-    output,
     presence,
     purge,
     reads,
     search,
+    streams,
     verification,
 )
 from flowfabric.backend.reference.flow_store import ReferenceFlows
@@ -101,7 +99,7 @@ class ReferenceBackend(ReferenceFlows, ReferenceLimits):
         return await self._runner.write(Work("create", creation.start_create, items))
 
     async def apply(self, plans: Sequence[Plan]) -> list[Answered[Answer]]:
-        return await self._runner.write(Work("apply", applying.start_apply, plans))
+        return await self._runner.write(Work("apply", claims.start_apply, plans))
 
     async def claim(self, requests: Sequence[ClaimRequest]) -> list[Answered[ClaimAnswer]]:
         return await self._runner.write(Work("claim", claims.start_claim, requests))
@@ -110,11 +108,11 @@ class ReferenceBackend(ReferenceFlows, ReferenceLimits):
         return await self._runner.write(Work("lease", claims.start_lease, requests))
 
     async def finish(self, plans: Sequence[Plan], claim: ClaimRequest) -> Finished:
-        work = Work("finish", applying.start_finish, [(plans, claim)])
+        work = Work("finish", claims.start_finish, [(plans, claim)])
         return _only(await self._runner.write(work))
 
     async def append(self, items: Sequence[Append]) -> list[Answered[Appended | StreamRefused]]:
-        return await self._runner.write(Work("append", appending.start_append, items))
+        return await self._runner.write(Work("append", streams.start_append, items))
 
     async def journal(self, items: Sequence[JournalAppend]) -> list[Answered[Journaled | Refused]]:
         return await self._runner.write(Work("journal", journal.start_journal, items))
@@ -181,12 +179,12 @@ class ReferenceBackend(ReferenceFlows, ReferenceLimits):
     async def frames(self, ranges: Sequence[FrameRange]) -> list[Answered[FramePage]]:
         return await self._runner.read(
             lambda tx: [
-                attempt(tx, "frames", partial(output.read_frames, tx, wanted)) for wanted in ranges
+                attempt(tx, "frames", partial(streams.read_frames, tx, wanted)) for wanted in ranges
             ]
         )
 
     async def summary(self, execution_id: str, attempt: int) -> StoredSummary | None:
-        return await self._runner.read(lambda tx: output.read_summary(tx, execution_id, attempt))
+        return await self._runner.read(lambda tx: streams.read_summary(tx, execution_id, attempt))
 
     async def journal_read(self, execution_id: str, after: int, limit: int) -> JournalPage:
         return await self._runner.read(

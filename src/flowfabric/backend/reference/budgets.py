@@ -1,14 +1,55 @@
-"""The budgets a batch works on: whole chains, rid of the holds that have ended."""
+"""Mechanisms on budgets: `spend`, `release`, `reset`, and `reserve`, `commit`, `cancel` of amounts
+that are set aside before they are spent."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import msgspec
 
-from flowfabric.backend.reference.limit_tables import BUDGETS, HOLD_ENDS, RESERVATIONS
+from flowfabric.backend.reference.limit_tables import (
+    BUDGETS,
+    HOLD_ENDS,
+    LEDGERS,
+    MARKS,
+    RESERVATIONS,
+)
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.core.limits.budgets import Budget, Chain, ancestor_missing, unhold
+from flowfabric.backend.reference.waiters import admissible_at_budgets
+from flowfabric.core.events import LogEntry
+from flowfabric.core.limits.asks import (
+    DEDUP_MS,
+    AlreadyApplied,
+    Cancel,
+    Commit,
+    Freed,
+    Release,
+    Reservation,
+    Reserve,
+    Reserved,
+    Reset,
+    Spend,
+    SpendAnswer,
+    Spending,
+)
+from flowfabric.core.limits.budgets import (
+    Amounts,
+    Budget,
+    Chain,
+    Hard,
+    Soft,
+    Spent,
+    ancestor_missing,
+    breached,
+    check_dimensions,
+    hold,
+    refusal,
+    reset,
+    reset_if_due,
+    spend,
+    unhold,
+)
 from flowfabric.core.limits.gates import MOST_ENDED
+from flowfabric.core.limits.ledgers import entered, taken_back
 from flowfabric.errors import BudgetNotFound, FlowFabricError
 
 
@@ -65,10 +106,10 @@ class Budgets:
         if not chain or chain[-1].budget_id in self._trimmed:
             return
         root_id = chain[-1].budget_id
-        for key, hold in tx.ordered(HOLD_ENDS, (root_id,), None, tx.now, MOST_ENDED):
+        for key, ended in tx.ordered(HOLD_ENDS, (root_id,), None, tx.now, MOST_ENDED):
             tx.put(RESERVATIONS, key, None)
-            if hold.state == "open":
-                self.put(unhold(self.chain(key[0]), hold.amounts, tx.now))
+            if ended.state == "open":
+                self.put(unhold(self.chain(key[0]), ended.amounts, tx.now))
         self._trimmed.add(root_id)
 
 
@@ -76,3 +117,187 @@ def read_budgets(tx: Transaction, ids: Sequence[str]) -> list[Chain]:
     """Each budget with its ancestors, leaf first; empty for one that does not exist."""
     budgets = Budgets(tx, ids)
     return [budgets.chain(budget_id) for budget_id in ids]
+
+
+def start_spend(tx: Transaction, items: Sequence[Spend]) -> Callable[[Spend], SpendAnswer]:
+    # Ended holds and waiters are found through orders.
+    tx.flush()
+    budgets = Budgets(tx, [item.budget_id for item in items])
+
+    def spend_one(item: Spend) -> SpendAnswer:
+        mark = (item.budget_id, item.dedup_key)
+        if item.dedup_key and (tx.get(MARKS, mark) or 0) > tx.now:
+            return AlreadyApplied()
+        chain = budgets.needed(item.budget_id)
+        check_dimensions(chain[0], item.amounts)
+        hard = refusal(chain, item.amounts)
+        if hard is not None:
+            budgets.put((breached(chain, hard, tx.now),))
+            return hard
+        if item.dedup_key:
+            tx.put(MARKS, mark, tx.now + DEDUP_MS)
+        return count(budgets, chain, item.amounts, item.execution_id)
+
+    return spend_one
+
+
+def count(budgets: Budgets, chain: Chain, amounts: Amounts, execution_id: str) -> Spending:
+    """Add what no level refused, with all that follows: ledger, counters, warnings."""
+    tx = budgets.tx
+    spent = spend(chain, amounts, tx.now)
+    budgets.put(spent.chain)
+    if execution_id:
+        key = (execution_id, chain[0].budget_id)
+        tx.put(LEDGERS, key, entered(tx.get(LEDGERS, key), chain, amounts))
+    _warn(tx, spent, execution_id)
+    return Spending(spent.softs)
+
+
+def _warn(tx: Transaction, spent: Spent, execution_id: str) -> None:
+    levels = {level.budget_id: level for level in spent.chain}
+    for soft in spent.softs:
+        if soft.warns:
+            tx.log(_warning(soft, levels[soft.budget_id], execution_id, tx.now))
+
+
+def _warning(soft: Soft, budget: Budget, execution_id: str, now: int) -> LogEntry:
+    return LogEntry(
+        at=now,
+        execution_id=execution_id,
+        namespace=budget.namespace,
+        kind="budget_soft_breach",
+        families=("operator",),
+        details={
+            "budget_id": soft.budget_id,
+            "dimension": soft.dimension,
+            "current_usage": str(soft.used),
+            "soft_limit": str(soft.limit),
+        },
+    )
+
+
+def start_release(tx: Transaction, items: Sequence[Release]) -> Callable[[Release], Freed]:
+    tx.flush()
+    budgets = Budgets(tx, [item.budget_id for item in items])
+
+    def release(item: Release) -> Freed:
+        chain = budgets.needed(item.budget_id)
+        key = (item.execution_id, item.budget_id)
+        ledger = tx.get(LEDGERS, key)
+        if ledger is None:
+            return Freed()
+        lowered = taken_back(chain, ledger, tx.now)
+        budgets.put(lowered)
+        tx.put(LEDGERS, key, None)
+        return Freed(admissible_at_budgets(tx, lowered))
+
+    return release
+
+
+def start_reset(tx: Transaction, items: Sequence[Reset]) -> Callable[[Reset], Freed]:
+    tx.flush()
+    budgets = Budgets(tx, [item.budget_id for item in items])
+
+    def reset_one(item: Reset) -> Freed:
+        budget = budgets.needed(item.budget_id)[0]
+        after = reset_if_due(budget, tx.now) if item.only_if_due else reset(budget, tx.now)
+        # The timer of a root also stands for the holds of its tree, which were just looked at.
+        if budget.holds_end_at:
+            end = budgets.next_end(budget.budget_id)
+            budgets.put((msgspec.structs.replace(after or budget, holds_end_at=end),))
+        elif after is not None:
+            budgets.put((after,))
+        if after is None:
+            return Freed(is_done=False, next_reset_at=budget.next_reset_at)
+        return Freed(admissible_at_budgets(tx, (after,)), next_reset_at=after.next_reset_at)
+
+    return reset_one
+
+
+def start_reserve(
+    tx: Transaction, items: Sequence[Reserve]
+) -> Callable[[Reserve], Reserved | Hard | AlreadyApplied]:
+    tx.flush()
+    budgets = Budgets(tx, [item.budget_id for item in items])
+
+    def reserve(item: Reserve) -> Reserved | Hard | AlreadyApplied:
+        chain = budgets.needed(item.budget_id)
+        key = (item.budget_id, item.reservation_id)
+        if tx.get(RESERVATIONS, key) is not None:
+            return AlreadyApplied()
+        check_dimensions(chain[0], item.amounts)
+        hard = refusal(chain, item.amounts)
+        if hard is not None:
+            budgets.put((breached(chain, hard, tx.now),))
+            return hard
+        until = tx.now + item.ttl_ms
+        root_id = chain[-1].budget_id
+        amounts = {name: amount for name, amount in item.amounts.items() if amount}
+        stored = Reservation(
+            root_id=root_id, amounts=amounts, until=until, execution_id=item.execution_id
+        )
+        tx.put(RESERVATIONS, key, stored)
+        budgets.put(hold(chain, amounts, tx.now))
+        budgets.remind(root_id, until)
+        return Reserved(until)
+
+    return reserve
+
+
+def start_commit(tx: Transaction, items: Sequence[Commit]) -> Callable[[Commit], SpendAnswer]:
+    tx.flush()
+    budgets = Budgets(tx, [item.budget_id for item in items])
+
+    def commit(item: Commit) -> SpendAnswer:
+        """A hold that ended, or never was, sets nothing aside: what was spent still counts."""
+        chain = budgets.needed(item.budget_id)
+        key = (item.budget_id, item.reservation_id)
+        found = tx.get(RESERVATIONS, key)
+        if found is not None and found.state != "open":
+            return AlreadyApplied()
+        check_dimensions(chain[0], item.amounts)
+        held = found.amounts if found else {}
+        hard = refusal(chain, item.amounts, held)
+        if hard is not None:
+            budgets.put((breached(chain, hard, tx.now),))
+            return hard
+        finished = found or Reservation(root_id=chain[-1].budget_id, amounts={}, until=0)
+        spending = count(budgets, _freed(budgets, chain, held), item.amounts, finished.execution_id)
+        _finish(budgets, key, msgspec.structs.replace(finished, state="committed"))
+        return spending
+
+    return commit
+
+
+def start_cancel(
+    tx: Transaction, items: Sequence[Cancel]
+) -> Callable[[Cancel], Spending | AlreadyApplied]:
+    tx.flush()
+    budgets = Budgets(tx, [item.budget_id for item in items])
+
+    def cancel(item: Cancel) -> Spending | AlreadyApplied:
+        chain = budgets.needed(item.budget_id)
+        key = (item.budget_id, item.reservation_id)
+        found = tx.get(RESERVATIONS, key)
+        if found is None or found.state != "open":
+            return AlreadyApplied()
+        _freed(budgets, chain, found.amounts)
+        _finish(budgets, key, msgspec.structs.replace(found, state="cancelled"))
+        return Spending()
+
+    return cancel
+
+
+def _freed(budgets: Budgets, chain: Chain, amounts: dict[str, int]) -> Chain:
+    if not amounts:
+        return chain
+    after = unhold(chain, amounts, budgets.tx.now)
+    budgets.put(after)
+    return after
+
+
+def _finish(budgets: Budgets, key: tuple[str, str], finished: Reservation) -> None:
+    """Keep the hold for a day as a mark: its amounts are no longer set aside."""
+    until = budgets.tx.now + DEDUP_MS
+    budgets.tx.put(RESERVATIONS, key, msgspec.structs.replace(finished, amounts={}, until=until))
+    budgets.remind(finished.root_id, until)

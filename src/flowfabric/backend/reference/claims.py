@@ -1,12 +1,15 @@
-"""Mechanism `claim`: choose the best waiting records and lease them in the same step."""
+"""Mechanisms `claim` and `lease`: choose the best waiting records and lease them in one step; and
+`apply` and `finish`: plans, alone or with a claim behind them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from flowfabric.backend.reference.reads import upstreams_of
 from flowfabric.backend.reference.tables import BLOBS, DOCUMENTS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.upstreams import upstreams_of
-from flowfabric.backend.types import ClaimAnswer, ClaimRequest, NamedClaim, Offer
+from flowfabric.backend.reference.work import attempt
+from flowfabric.backend.types import ClaimAnswer, ClaimRequest, Finished, NamedClaim, Offer
+from flowfabric.core.apply import apply
 from flowfabric.core.documents import SUSPENSION, Document
 from flowfabric.core.graph import Flow, is_cancelled_by_flow
 from flowfabric.core.lease import (
@@ -21,7 +24,7 @@ from flowfabric.core.lease import (
     paused_by_suspension,
 )
 from flowfabric.core.members import move_member
-from flowfabric.core.plan import Refused
+from flowfabric.core.plan import Answer, Plan, Refused
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import grant
 from flowfabric.core.transition import Transition, transition
@@ -248,3 +251,23 @@ def _write(tx: Transaction, done: Transition) -> None:
 
 def _flow(tx: Transaction, record: Record) -> Flow | None:
     return tx.flow(record.flow_id) if record.flow_id else None
+
+
+def start_apply(tx: Transaction, plans: Sequence[Plan]) -> Callable[[Plan], Answer]:
+    tx.fetch(RECORDS, [plan.target for plan in plans])
+    return partial(apply, tx)
+
+
+Finish = tuple[Sequence[Plan], ClaimRequest]
+
+
+def start_finish(tx: Transaction, items: Sequence[Finish]) -> Callable[[Finish], Finished]:
+    tx.fetch(RECORDS, [plan.target for plans, _ in items for plan in plans])
+
+    def finish(item: Finish) -> Finished:
+        plans, request = item
+        answers = tuple(attempt(tx, "apply", partial(apply, tx, plan)) for plan in plans)
+        tx.flush()
+        return Finished(answers, claim(tx, Queues(tx, [request]), request))
+
+    return finish

@@ -2,7 +2,7 @@
 
 from typing import Final, Literal
 
-from flowfabric.backend.reference.placement import is_flow_among
+from flowfabric.backend.reference.flow_members import is_flow_among
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.types import EventFilter, EventPage, StoredEvent
 from flowfabric.core.cursors import check_store

@@ -12,7 +12,7 @@ from flowfabric.backend.flow_store import (
     MemberQuery,
 )
 from flowfabric.backend.reference.create_graph import start_create_graph
-from flowfabric.backend.reference.membership import places_of
+from flowfabric.backend.reference.flow_members import places_of
 from flowfabric.backend.reference.tables import FLOWS, GROUPS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import Runner, Work

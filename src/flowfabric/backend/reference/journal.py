@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from flowfabric.backend.reference.fencing import is_held
 from flowfabric.backend.reference.tables import JOURNAL, RECORDS, JournalRow
-from flowfabric.backend.reference.transaction import Transaction
+from flowfabric.backend.reference.transaction import Transaction, is_held
 from flowfabric.backend.types import JournalAppend, Journaled, JournalPage
 from flowfabric.core.journal import (
     MAX_ENTRIES,

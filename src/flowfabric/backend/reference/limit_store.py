@@ -8,9 +8,6 @@ from flowfabric.backend.reference import (
     budgets,
     definitions,
     gates,
-    reservations,
-    slots,
-    spends,
 )
 from flowfabric.backend.reference.limit_tables import ATTACHED
 from flowfabric.backend.reference.work import Runner, Work
@@ -45,33 +42,33 @@ class ReferenceLimits:
         return await self._runner.write(Work("define", definitions.start_define, items))
 
     async def spend(self, items: Sequence[Spend]) -> list[Answered[SpendAnswer]]:
-        return await self._runner.write(Work("spend", spends.start_spend, items))
+        return await self._runner.write(Work("spend", budgets.start_spend, items))
 
     async def release(self, items: Sequence[Release]) -> list[Answered[Freed]]:
-        return await self._runner.write(Work("release", spends.start_release, items))
+        return await self._runner.write(Work("release", budgets.start_release, items))
 
     async def reset(self, items: Sequence[Reset]) -> list[Answered[Freed]]:
-        return await self._runner.write(Work("reset", spends.start_reset, items))
+        return await self._runner.write(Work("reset", budgets.start_reset, items))
 
     async def reserve(
         self, items: Sequence[Reserve]
     ) -> list[Answered[Reserved | Hard | AlreadyApplied]]:
-        return await self._runner.write(Work("reserve", reservations.start_reserve, items))
+        return await self._runner.write(Work("reserve", budgets.start_reserve, items))
 
     async def commit(self, items: Sequence[Commit]) -> list[Answered[SpendAnswer]]:
-        return await self._runner.write(Work("commit", reservations.start_commit, items))
+        return await self._runner.write(Work("commit", budgets.start_commit, items))
 
     async def cancel(self, items: Sequence[Cancel]) -> list[Answered[Spending | AlreadyApplied]]:
-        return await self._runner.write(Work("cancel", reservations.start_cancel, items))
+        return await self._runner.write(Work("cancel", budgets.start_cancel, items))
 
     async def admit(self, items: Sequence[Admission]) -> list[Answered[AdmitAnswer]]:
         return await self._runner.write(Work("admit", admission.start_admit, items))
 
     async def extend(self, items: Sequence[Extend]) -> list[Answered[bool]]:
-        return await self._runner.write(Work("extend", slots.start_extend, items))
+        return await self._runner.write(Work("extend", admission.start_extend, items))
 
     async def vacate(self, items: Sequence[Vacate]) -> list[Answered[Freed]]:
-        return await self._runner.write(Work("vacate", slots.start_vacate, items))
+        return await self._runner.write(Work("vacate", admission.start_vacate, items))
 
     async def budgets(self, ids: Sequence[str]) -> list[Chain]:
         return await self._runner.read(lambda tx: budgets.read_budgets(tx, ids))

@@ -1,4 +1,5 @@
-"""Mechanism `purge`: what is past its retention goes, whole, and the record last."""
+"""Mechanism `purge`: delete what is past its retention, each execution whole and its record last;
+and rows of limits whose time is over."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -7,22 +8,33 @@ from typing import Any, Final
 import msgspec
 
 from flowfabric.backend.reference import feed
-from flowfabric.backend.reference.limit_upkeep import drop_ended, forget_spending
+from flowfabric.backend.reference.limit_tables import (
+    ATTACHED,
+    ENTRIES,
+    GATE_ENDS,
+    GATES,
+    LEDGERS,
+    MARK_ENDS,
+    SLOTS,
+    WAITER_ENDS,
+)
 from flowfabric.backend.reference.presence import ends_at
 from flowfabric.backend.reference.tables import (
     EDGES,
     FAIRNESS,
     FLOWS,
     GROUPS,
+    OWNED,
     RECORDS,
     WORKERS,
+    Order,
     Table,
-    owned_keys,
 )
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
 from flowfabric.core.graph import edge_key
 from flowfabric.core.ids import partition_of
+from flowfabric.core.limits.gates import Gate
 from flowfabric.core.new_execution import rank_shift_of
 from flowfabric.core.record import Record
 from flowfabric.core.retention import (
@@ -39,7 +51,9 @@ from flowfabric.core.transition import Transition
 MOST_LOOKS: Final = 10_000
 MOST_ROWS: Final = 20_000
 _PAGE: Final = 500
+_MOST_GATES: Final = 1_000
 _EDGES_AT_ONCE: Final = 1_000
+_ENDS: Final[tuple[Order[Any, Any], ...]] = (MARK_ENDS, WAITER_ENDS)
 
 
 class PurgeOrder(msgspec.Struct, frozen=True):
@@ -66,7 +80,7 @@ def start_purge(tx: Transaction, orders: Sequence[PurgeOrder]) -> Callable[[Purg
         feed.trim(tx, order.keep_log_ms, order.keep_log)
         _drop(tx, WORKERS, lambda worker: ends_at(worker) <= tx.now)
         _drop(tx, FAIRNESS, lambda last: not rank_shift_of(last, tx.now))
-        drop_ended(tx)
+        _drop_ended(tx)
         return purged
 
     return purge
@@ -110,13 +124,10 @@ def _past_retention(tx: Transaction) -> Iterator[Record]:
 def _purge(tx: Transaction, record: Record) -> int:
     """Drop an execution; how many rows it owned. Its idempotency key stays until its own window
     ends, and edges stay with the flow."""
-    rows = 0
-    for table, key in owned_keys(tx.tables, record.execution_id):
-        tx.put(table, key, None)
-        rows += 1
+    rows = sum(tx.drop_range(table, record.execution_id) for table in OWNED)
     if record.flow_id:
         tx.put(GROUPS, record.execution_id, None)
-    forget_spending(tx, record)
+    _forget_spending(tx, record)
     tx.put(RECORDS, record.execution_id, None)
     return rows
 
@@ -155,3 +166,25 @@ def _drop(tx: Transaction, table: Table[Any, Any], is_over: Callable[[Any], bool
     for key, value in tx.tables.scan(table, None, MOST_LOOKS):
         if is_over(value):
             tx.put(table, key, None)
+
+
+def _forget_spending(tx: Transaction, record: Record) -> None:
+    """What a purged execution leaves at budgets: its ledgers, and that it was attached."""
+    for key, _ in tx.tables.range(LEDGERS, (record.execution_id,), None, MOST_LOOKS):
+        tx.put(LEDGERS, key, None)
+    for budget_id in record.budget_ids:
+        tx.put(ATTACHED, (budget_id, record.execution_id), None)
+
+
+def _drop_ended(tx: Transaction) -> None:
+    """Marks and waiters whose time is over, and the rows of gates at which everything has ended.
+
+    A gate that is still used drops its own as it counts.
+    """
+    for order in _ENDS:
+        for place in tx.tables.places(order, (), None, tx.now, MOST_LOOKS):
+            tx.put(order.table, order.key((), place), None)
+    for name, gate in tx.tables.ordered(GATE_ENDS, (), None, tx.now, _MOST_GATES):
+        for table in (SLOTS, ENTRIES):
+            tx.drop_range(table, name)
+        tx.put(GATES, name, Gate(quota=gate.quota) if gate.quota else None)

@@ -1,10 +1,10 @@
-"""Reads of records and of what lies beside them: by id, by due time, counted."""
+"""Reads of records with their attempts, documents and upstreams: by id, by due time, counted."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
+from flowfabric.backend.reference.flow_members import is_flow_among
 from flowfabric.backend.reference.limit_tables import TIMERS
-from flowfabric.backend.reference.placement import is_flow_among
 from flowfabric.backend.reference.tables import (
     ATTEMPTS,
     BLOBS,
@@ -15,11 +15,10 @@ from flowfabric.backend.reference.tables import (
     Table,
 )
 from flowfabric.backend.reference.transaction import Transaction
-from flowfabric.backend.reference.upstreams import incoming_edges, upstreams_of
 from flowfabric.backend.types import NO_DOCUMENTS, ConfigDocument, DuePage, Named, Queue, Seen, With
 from flowfabric.core.documents import SUSPENSION, WAITPOINTS, Document
 from flowfabric.core.events import HistoryEntry, history_of
-from flowfabric.core.graph import Flow
+from flowfabric.core.graph import INPUT, UPSTREAM_BYTES, Edge, Flow
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Attempt, Record
 from flowfabric.core.upstreams import Upstream
@@ -240,3 +239,42 @@ def queues(tx: Transaction, namespace: str, lane: str) -> list[Queue]:
     """What waits in a lane, per requirement set."""
     found = tx.tables.view_keys("claimable", (namespace, lane))
     return [Queue(str(key[2]), size, int(first[0])) for key, size, first in found]
+
+
+def upstreams_of(tx: Transaction, target: str, *, results: bool) -> tuple[Upstream, ...]:
+    """One per counted inbound edge, in edge-id order; results of named ones while they fit."""
+    room = UPSTREAM_BYTES if results else -1
+    found: list[Upstream] = []
+    for edge in incoming_edges(tx, target):
+        if edge.state == "staged":
+            continue
+        upstream, size = _upstream(tx, edge, room)
+        room -= size
+        found.append(upstream)
+    return tuple(found)
+
+
+def incoming_edges(tx: Transaction, target: str) -> Iterator[Edge]:
+    """All edges that lead to a member, by edge id."""
+    after = ""
+    while edges := tx.incoming(target, after, _PAGE):
+        yield from edges
+        after = edges[-1].edge_id
+
+
+def _upstream(tx: Transaction, edge: Edge, room: int) -> tuple[Upstream, int]:
+    named = edge.data_ref not in ("", INPUT) and edge.state == "satisfied"
+    result = tx.get(BLOBS, (edge.source, "result")) if named and room >= 0 else None
+    deferred = result is not None and len(result) > room
+    source = tx.record(edge.source) if result is not None else None
+    upstream = Upstream(
+        edge_id=edge.edge_id,
+        execution_id=edge.source,
+        data_ref=edge.data_ref,
+        outcome=edge.outcome,
+        satisfied_at=edge.resolved_at if edge.state == "satisfied" else 0,
+        result=None if deferred else result,
+        result_encoding=source.result_encoding if source is not None else "",
+        result_deferred=deferred,
+    )
+    return upstream, len(result) if result is not None and not deferred else 0

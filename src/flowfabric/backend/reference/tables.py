@@ -4,7 +4,7 @@ A table is a map from a key to a value; a few are also read in key order or thro
 transaction reads through `Tables`, gathers its writes, and hands them over in one `Changes`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -268,13 +268,3 @@ class Tables(Protocol):
         ...
 
     def write(self, changes: Changes) -> None: ...
-
-
-def owned_keys(tables: Tables, execution_id: str) -> Iterable[tuple[Table[Any, Any], Any]]:
-    """Every row beside a record, for its purge."""
-    for table in OWNED:
-        after: Any = None
-        while rows := tables.range(table, (execution_id,), after, 1_000):
-            for key, _ in rows:
-                yield table, key
-            after = rows[-1][0]

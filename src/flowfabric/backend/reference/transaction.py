@@ -24,6 +24,7 @@ from flowfabric.backend.reference.tables import (
 )
 from flowfabric.core.documents import Document
 from flowfabric.core.events import LogEntry, is_kept
+from flowfabric.core.fence import Fence
 from flowfabric.core.graph import Edge, Flow, Group, edge_key
 from flowfabric.core.plan import Blob
 from flowfabric.core.record import Record
@@ -35,6 +36,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
 _ABSENT: Final = object()
+_PAGE: Final = 1_000
 # Fewer rows are loaded faster one by one.
 _WORTH_FETCHING: Final = 4
 
@@ -123,6 +125,16 @@ class Transaction:
         """Put a row whose key cannot exist yet, without looking for it."""
         self._seen.setdefault(table, {})[key] = None
         self.put(table, key, value)
+
+    def drop_range(self, table: Table[Any, Any], owner: str) -> int:
+        """Delete the rows whose key begins with this id; how many there were."""
+        dropped, after = 0, None
+        while rows := self.tables.range(table, (owner,), after, _PAGE):
+            for key, _ in rows:
+                self.put(table, key, None)
+            dropped += len(rows)
+            after = rows[-1][0]
+        return dropped
 
     def fetch(self, table: Table[K, V], keys: Iterable[K]) -> None:
         """Load rows in one go that the next items will ask for."""
@@ -259,11 +271,7 @@ class Transaction:
             self.put(DOCUMENTS, key, Document(body, first_at, self.now))
 
     def drop_journal(self, execution_id: str) -> None:
-        after: tuple[str, str, int] | None = None
-        while rows := self.tables.range(JOURNAL, (execution_id,), after, 1_000):
-            for key, _ in rows:
-                self.put(JOURNAL, key, None)
-            after = rows[-1][0]
+        self.drop_range(JOURNAL, execution_id)
 
     def copy_result(self, source: str, target: str) -> int:
         result = self.get(BLOBS, (source, "result"))
@@ -300,3 +308,15 @@ class Transaction:
 
     def count_sibling(self, disposition: str) -> None:
         self.siblings.append(disposition)
+
+
+def is_held(record: Record, fence: Fence, now: int) -> bool:
+    """Whether this is the fence of the record's lease, and the lease still runs. Only then may its
+    holder write rows of the execution without writing the record."""
+    return (
+        record.state == "active"
+        and record.lease_id == fence.lease_id
+        and record.lease_epoch == fence.lease_epoch
+        and record.attempt_id == fence.attempt_id
+        and record.lease_until > now
+    )

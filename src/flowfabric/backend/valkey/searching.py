@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from flowfabric.backend.reference.matching import lane_buckets
-from flowfabric.backend.reference.search import PLACES, Stretch, walk_through
+from flowfabric.backend.reference.search import PLACES, Stretch, lane_buckets, walk_through
 from flowfabric.backend.types import Filter, ListRequest, Page
 from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.fanning import ask_all

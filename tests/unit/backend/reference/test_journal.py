@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from flowfabric.backend.reference import journal as journal_module
-from flowfabric.backend.reference.applying import start_apply
+from flowfabric.backend.reference.claims import start_apply
 from flowfabric.backend.reference.journal import read_journal, start_journal
 from flowfabric.backend.types import JournalAppend, Journaled
 from flowfabric.core.journal import JournalEntry

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from flowfabric.backend.reference import purge as purge_module
-from flowfabric.backend.reference.appending import start_append
 from flowfabric.backend.reference.creation import start_create
 from flowfabric.backend.reference.journal import start_journal
 from flowfabric.backend.reference.presence import start_register
 from flowfabric.backend.reference.purge import PurgeOrder, start_purge
+from flowfabric.backend.reference.streams import start_append
 from flowfabric.backend.reference.tables import (
     EDGES,
     FAIRNESS,

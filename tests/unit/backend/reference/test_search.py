@@ -6,8 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from flowfabric.backend.reference import search as search_module
-from flowfabric.backend.reference.matching import matcher
-from flowfabric.backend.reference.search import PLACES, search
+from flowfabric.backend.reference.search import PLACES, matcher, search
 from flowfabric.backend.reference.tables import RECORDS
 from flowfabric.backend.types import Filter, ListRequest, Order, Page
 from flowfabric.core.record import Record

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from flowfabric.backend.reference.appending import start_append
 from flowfabric.backend.reference.journal import start_journal
+from flowfabric.backend.reference.streams import start_append
 from flowfabric.backend.reference.tables import (
     ATTEMPTS,
     BLOBS,

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from flowfabric.backend.reference.admission import start_admit
+from flowfabric.backend.reference.budgets import start_reserve, start_spend
 from flowfabric.backend.reference.definitions import start_define
 from flowfabric.backend.reference.limit_tables import (
     ATTACHED,
@@ -16,8 +17,6 @@ from flowfabric.backend.reference.limit_tables import (
     RESERVATIONS,
     SLOTS,
 )
-from flowfabric.backend.reference.reservations import start_reserve
-from flowfabric.backend.reference.spends import start_spend
 from flowfabric.backend.reference.tables import Changes, Put, Table
 from flowfabric.core.limits.asks import (
     Admission,

@@ -5,8 +5,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from flowfabric.backend.memory import MemoryTables
-from flowfabric.backend.reference.applying import start_apply
-from flowfabric.backend.reference.claims import start_claim
+from flowfabric.backend.reference.claims import start_apply, start_claim
 from flowfabric.backend.reference.create_graph import start_create_graph
 from flowfabric.backend.reference.creation import start_create
 from flowfabric.backend.reference.tables import RECORDS, Changes

@@ -8,9 +8,7 @@ from itertools import chain
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.verification.graph import check_graph
 from flowfabric.backend.reference.verification.limits import check_limits
-from flowfabric.backend.reference.verification.records import check_records
-from flowfabric.backend.reference.verification.rows import check_rows
-from flowfabric.backend.reference.verification.views import check_views
+from flowfabric.backend.reference.verification.records import check_records, check_rows, check_views
 from flowfabric.backend.types import Discrepancy
 
 __all__ = ["verify"]

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from flowfabric.backend.reference.membership import members_of
+from flowfabric.backend.reference.flow_members import members_of
 from flowfabric.backend.reference.tables import EDGES, FLOWS, GROUPS, RECORDS
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.verification.walking import pages, rows_of

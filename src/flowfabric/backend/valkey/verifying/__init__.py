@@ -9,8 +9,7 @@ from flowfabric.backend.reference.memory_tables import MemoryTables
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.verification.graph import check_graph
 from flowfabric.backend.reference.verification.limits import check_limits
-from flowfabric.backend.reference.verification.records import check_records
-from flowfabric.backend.reference.verification.rows import check_rows
+from flowfabric.backend.reference.verification.records import check_records, check_rows
 from flowfabric.backend.types import Discrepancy
 from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.verifying.dumping import Dump, dump

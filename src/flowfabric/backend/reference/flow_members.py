@@ -1,11 +1,13 @@
-"""The members of a flow, found state by state and shown in the order of creation."""
+"""The members of a flow in the order of creation, and the partition a flow lives in."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 from heapq import merge
 from itertools import islice
 from typing import Final
 
 from flowfabric.backend.reference.tables import Tables
+from flowfabric.backend.reference.transaction import Transaction
+from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record
 from flowfabric.core.states import STATES, State
 
@@ -42,3 +44,13 @@ def members_of(tables: Tables, flow_id: str) -> Iterator[Record]:
         while records := tables.view("flow", (flow_id, state), after, _PAGE):
             yield from records
             after = (records[-1].created_at, records[-1].execution_id)
+
+
+def is_flow_among(tx: Transaction, flow_id: str, partitions: Container[int]) -> bool:
+    """Whether the flow lives in one of these partitions. One that does not say lives where its
+    members are, and without members counts for everybody: rather twice than never."""
+    flow = tx.flow(flow_id)
+    if flow is not None and flow.partition >= 0:
+        return flow.partition in partitions
+    members = places_of(tx.tables, flow_id, (), None, 1)
+    return not members or partition_of(members[0][1]) in partitions

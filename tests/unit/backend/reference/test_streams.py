@@ -6,10 +6,9 @@ import msgspec
 import pytest
 
 from flowfabric.backend.base import stream_topic
-from flowfabric.backend.reference import trimming
-from flowfabric.backend.reference.appending import start_append
-from flowfabric.backend.reference.applying import start_apply
-from flowfabric.backend.reference.output import read_frames, read_summary
+from flowfabric.backend.reference import streams
+from flowfabric.backend.reference.claims import start_apply
+from flowfabric.backend.reference.streams import read_frames, read_summary, start_append
 from flowfabric.backend.types import Append, Appended, FrameRange, StreamRefused, SummaryPut, Trim
 from flowfabric.core.record import Record
 from flowfabric.core.rules.operators import revoke
@@ -209,7 +208,7 @@ def test_a_trim_leaves_the_frames_of_other_modes_alone(world: World) -> None:
 def test_a_trim_that_looked_enough_is_taken_up_by_the_next(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trimming, "MOST_LOOKS", 5)
+    monkeypatch.setattr(streams, "MOST_LOOKS", 5)
     held = world.started()
     append(world, held, *(frame(b"d") for _ in range(30)))
     trim = Trim("best_effort", 1)
