@@ -297,8 +297,8 @@ class Events:
         try:
             return await self._deps.store.backend.events(position, wanted, PAGE)
         except Exception as fault:
-            told = f"reading the log: {fault}"
-            raise StreamDisconnected(told, cursor=to_text(position)) from fault
+            reason = f"reading the log: {fault}"
+            raise StreamDisconnected(reason, cursor=to_text(position)) from fault
 
     def _tag(self, text: str) -> tuple[str, str] | None:
         key, found, value = text.partition("=")
