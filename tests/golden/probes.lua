@@ -218,7 +218,7 @@ end
 
 local function chain_of(now, a)
   local c = open(now)
-  local state, chain = ff.open_budgets(c, a[1], true), {}
+  local state, chain = ff.open_budgets(c, a[1]), {}
   for i = 1, #a[2], 2 do
     local level = { id = a[2][i], budget = a[2][i + 1], due = 0 }
     chain[#chain + 1], state.levels[level.id] = level, level
@@ -327,7 +327,7 @@ end
 
 local function gate_in(now, a)
   local c = open(now)
-  local state = ff.open_gates(c, a[1], true)
+  local state = ff.open_gates(c, a[1])
   local gate = { name = a[2], quota = a[3] or nil, slots = a[4], entries = a[5], ends = 0, passed = 0 }
   for _, key in pairs({ $key.slots, $key.entries, $key.holders, $key.waiter_ranks, $key.waiters }) do
     call('DEL', key .. a[1] .. ':' .. a[2])

@@ -139,7 +139,10 @@ def due(
     config, config_end = _walk(_due_config(tx), after, limit, lambda _: True)
     all_ends = (record_end, flow_end, budget_end, config_end)
     ends = [end for end in all_ends if end is not None]
-    include = {record.execution_id: _due_documents(tx, record) for record in records}
+    include = {
+        record.execution_id: documents_of(tx, record.execution_id, due_documents(record, tx.now))
+        for record in records
+    }
     return DuePage(
         tuple(records),
         tuple(flows),
@@ -151,12 +154,12 @@ def due(
     )
 
 
-def _due_documents(tx: Transaction, record: Record) -> dict[str, Document]:
-    """What the decision about a due record looks at besides the record."""
+def due_documents(record: Record, now: int) -> list[str]:
+    """The documents that the decision about a due record looks at besides the record."""
     names = [SUSPENSION] if record.state == "suspended" else []
-    if 0 < record.pending_until <= tx.now:
+    if 0 < record.pending_until <= now:
         names.append(WAITPOINTS)
-    return documents_of(tx, record.execution_id, names) if names else {}
+    return names
 
 
 # Reads a page behind a moment, and tells the moment of one thing on it.

@@ -12,8 +12,8 @@ from flowfabric.backend.valkey.applying import ApplyMechanism
 from flowfabric.backend.valkey.boot import Demands, Waits, check_servers
 from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.claiming import ClaimMechanism
-from flowfabric.backend.valkey.config import ConfigMechanism
 from flowfabric.backend.valkey.creating import CreateMechanism
+from flowfabric.backend.valkey.due import DueMechanism
 from flowfabric.backend.valkey.feed import FeedMechanism
 from flowfabric.backend.valkey.library import INTERFACE
 from flowfabric.backend.valkey.limiting import LimitMechanism
@@ -21,7 +21,6 @@ from flowfabric.backend.valkey.loading import Functions, Loads
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.notifier import StoreNotifier, ValkeyNotifier
 from flowfabric.backend.valkey.presence import PresenceMechanism
-from flowfabric.backend.valkey.reading import ReadMechanism
 from flowfabric.backend.valkey.replication import Replication
 from flowfabric.backend.valkey.sentinels import Watched, WatchedNode
 from flowfabric.backend.valkey.streaming import StreamMechanism
@@ -68,9 +67,8 @@ class ValkeyBackend(
     CreateMechanism,
     ApplyMechanism,
     ClaimMechanism,
-    ReadMechanism,
+    DueMechanism,
     PresenceMechanism,
-    ConfigMechanism,
     LimitMechanism,
     StreamMechanism,
     FeedMechanism,

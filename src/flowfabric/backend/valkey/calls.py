@@ -23,6 +23,9 @@ from flowfabric.errors import Bug, FlowFabricError, TransportError
 I = TypeVar("I")  # noqa: E741
 A = TypeVar("A")
 
+# A command that reads, and its words.
+Read = tuple[str, ...]
+
 _log = logging.getLogger("flowfabric.backend.valkey")
 # A call this long keeps others waiting for about two milliseconds.
 MOST_ITEMS: Final = 64

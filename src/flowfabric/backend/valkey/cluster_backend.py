@@ -8,16 +8,15 @@ from typing import Final
 import msgspec
 
 from flowfabric.backend.base import Answered
-from flowfabric.backend.types import ClaimAnswer, ClaimRequest, DuePage, Queue
+from flowfabric.backend.types import ClaimAnswer, ClaimRequest, DuePage
 from flowfabric.backend.valkey.backend import Opening, ValkeyBackend, functions_of
+from flowfabric.backend.valkey.calls import Reply
 from flowfabric.backend.valkey.cluster import Cluster
 from flowfabric.backend.valkey.cluster_calls import ClusterCalls
 from flowfabric.backend.valkey.cluster_notifier import ClusterNotifier
-from flowfabric.backend.valkey.due_pages import merged
+from flowfabric.backend.valkey.due import due_request
 from flowfabric.backend.valkey.fanning import ask_all, ask_reachable, ask_tags
-from flowfabric.backend.valkey.keys import CONFIG, lane_key
-from flowfabric.backend.valkey.reading import config_due
-from flowfabric.backend.valkey.requests import FindDue, FindReady, ReadDepths
+from flowfabric.backend.valkey.keys import CONFIG
 from flowfabric.backend.valkey.spread_claims import HINTS_S, SpreadClaims
 from flowfabric.errors import FlowFabricError, TransportError
 
@@ -51,13 +50,13 @@ class ClusterBackend(ValkeyBackend):
         after: tuple[int, str] | None = None,
         partitions: frozenset[int] = frozenset(),
     ) -> DuePage:
-        """Two trips: which partitions have something due, and what it is."""
+        """First which partitions have something due, then what it is."""
         self._retell(partitions)
-        asked = FindDue(limit, *(after or (False, "")), tags=False)
-        tags, pages = self._timer_tags(), list[DuePage]()
+        asked = due_request(limit, after, partitions)
+        tags, replies = self._timer_tags(), list[Reply]()
         try:
-            tags, page = await self._hinted(asked, HINTS_S)
-            pages.append(page)
+            replies.append(await self._calls.run("due", CONFIG, asked, patience=HINTS_S))
+            tags = replies[0].head[0]
         except TransportError as fault:
             if not fault.retryable:
                 raise
@@ -70,19 +69,11 @@ class ClusterBackend(ValkeyBackend):
             # Those whose servers are there do not wait for those whose are not.
             why = next(iter(faults.values()))
             _log.info("timers of %d partitions are left to the next look: %s", len(faults), why)
-        if not pages and not answers:
+        replies += answers
+        if not replies:
             # Nobody is there: servers are waited for as by any other call.
-            pages.append((await self._hinted(asked))[1])
-        return merged([*pages, *map(self._due_page, answers)], limit)
-
-    async def _hinted(
-        self, asked: FindDue, patience: float | None = None
-    ) -> tuple[list[str], DuePage]:
-        """Partitions that have something due, and what is due beside them."""
-        reply = await self._calls.run("timers", CONFIG, asked, patience=patience)
-        tags, config, next_due, next_id = reply.head
-        end = (next_due, next_id) if next_id else None
-        return tags, DuePage((), (), reply.now, end, config=config_due(config, reply))
+            replies.append(await self._calls.run("due", CONFIG, asked))
+        return await self._due_page(replies, limit, partitions)
 
     def _timer_tags(self) -> list[str]:
         counts = self._calls.counts
@@ -90,31 +81,6 @@ class ClusterBackend(ValkeyBackend):
             *(f"{{fp:{number}}}" for number in range(counts.flow)),
             *(f"{{b:{number}}}" for number in range(counts.budget)),
         ]
-
-    async def queues(self, namespace: str, lane: str) -> list[Queue]:
-        asked = FindReady(namespace, lane, sets=False)
-        ready = await self._calls.run("ready", lane_key(namespace, lane), asked)
-        sets_at: dict[str, list[str]] = {}
-        for req_set, *flat in ready.head:
-            for tag in flat[::2]:
-                sets_at.setdefault(tag, []).append(req_set)
-
-        def request(share: list[str]) -> ReadDepths:
-            tags: dict[str, list[str]] = {}
-            for tag in share:
-                for req_set in sets_at[tag]:
-                    tags.setdefault(req_set, []).append(tag)
-            queues = [[req_set, *own] for req_set, own in tags.items()]
-            return ReadDepths(namespace, lane, queues)
-
-        found: dict[str, Queue] = {}
-        for reply in await ask_tags(self._calls, "depths", sets_at, request):
-            for req_set, depth, best in reply.head:
-                known = found.get(req_set, Queue(req_set, 0, int(best)))
-                found[req_set] = Queue(
-                    req_set, known.depth + depth, min(known.best_rank, int(best))
-                )
-        return [found[req_set] for req_set in sorted(found)]
 
     def _retell(self, partitions: frozenset[int]) -> None:
         """Have heads told again from time to time: a process that died had hints to send."""

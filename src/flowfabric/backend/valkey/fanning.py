@@ -1,17 +1,75 @@
 """Reads that look into many partitions: one call for each node that has some of them."""
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
-from flowfabric.backend.valkey.calls import Calls, Reply
+from flowfabric.backend.valkey.calls import Calls, Read, Reply, side_by_side
 from flowfabric.backend.valkey.keys import key_of, partition_key
 from flowfabric.backend.valkey.loading import refreshed
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.patience import Patience
-from flowfabric.errors import ClusterFault, StoreTimeout, TransportError, TransportFault
+from flowfabric.backend.valkey.snapshots import MOST_READS, unreadable
+from flowfabric.errors import (
+    ClusterFault,
+    FlowFabricError,
+    StoreTimeout,
+    TransportError,
+    TransportFault,
+)
 
 P = TypeVar("P")
+
+
+class Fetched(NamedTuple):
+    """Replies to reads, in their order; an error stands for one that cannot be read."""
+
+    now: int
+    replies: list[Any]
+
+    def checked(self) -> list[Any]:
+        """The replies; the first error among them is raised."""
+        for reply in self.replies:
+            if isinstance(reply, FlowFabricError):
+                raise reply
+        return self.replies
+
+
+async def fetch(
+    calls: Calls, keyed: Sequence[tuple[Read, str]], patience: float | None = None
+) -> Fetched:
+    """Replies to reads of partitions that are found by their keys; in a cluster one call for each
+    partition, which follows it when it is moved."""
+
+    async def run(share: list[int]) -> tuple[list[int], Reply]:
+        reads = [keyed[place][0] for place in share]
+        return share, await calls.run("fetch", keyed[share[0]][1], reads, patience=patience)
+
+    parts = calls.parts(keyed, lambda one: one[1], MOST_READS)
+    return _fetched(keyed, await side_by_side(run, parts))
+
+
+async def fetch_from_nodes(calls: Calls, keyed: Sequence[tuple[Read, str]]) -> Fetched:
+    """Replies to reads of many partitions: one call for each node."""
+    places = [(place, key) for place, (_, key) in enumerate(keyed)]
+    shares = await _ask_each(
+        calls, "fetch", places, lambda share: [keyed[place][0] for place in share]
+    )
+    return _fetched(keyed, shares)
+
+
+def _fetched(
+    keyed: Sequence[tuple[Read, str]], shares: Sequence[tuple[list[int], Reply]]
+) -> Fetched:
+    replies: list[Any] = [None] * len(keyed)
+    for share, reply in shares:
+        for place, found in zip(share, reply.bodies[1:], strict=True):
+            replies[place] = found
+        for number, why in reply.head:
+            place = share[number - 1]
+            replies[place] = unreadable(keyed[place][0], why)
+    # Clocks of servers differ a little; by the earliest nothing has ended too soon.
+    return Fetched(min((reply.now for _, reply in shares), default=0), replies)
 
 
 async def ask_all(
@@ -38,6 +96,16 @@ async def ask_each(
 ) -> list[Reply]:
     """What each node answers about its share of anything, which is found by its key. When slots
     move, shares are made anew: the same ones would not be answered however often they are sent."""
+    return [reply for _, reply in await _ask_each(calls, function, keyed, request)]
+
+
+async def _ask_each(
+    calls: Calls,
+    function: str,
+    keyed: Iterable[tuple[P, str]],
+    request: Callable[[list[P]], Any],
+) -> list[tuple[list[P], Reply]]:
+    """Shares, each with the answer to it."""
     found = list(keyed)
     if not calls.topology.is_cluster:
         return await _ask(calls, function, found, request)
@@ -82,16 +150,19 @@ async def ask_reachable(
 
 async def _ask(
     calls: Calls, function: str, keyed: list[tuple[P, str]], request: Callable[[list[P]], Any]
-) -> list[Reply]:
+) -> list[tuple[list[P], Reply]]:
     shares: dict[Node, list[P]] = {}
     keys: dict[Node, str] = {}
     for one, key in keyed:
         node = calls.topology.node_of(key)
         keys.setdefault(node, key)
         shares.setdefault(node, []).append(one)
-    return await asyncio.gather(
+    # In a cluster shares are made anew rather than waited for.
+    patience = 0 if calls.topology.is_cluster else None
+    replies = await asyncio.gather(
         *(
-            calls.run(function, keys[node], request(share), patience=0)
+            calls.run(function, keys[node], request(share), patience=patience)
             for node, share in shares.items()
         )
     )
+    return list(zip(shares.values(), replies, strict=True))

@@ -1,13 +1,13 @@
 """The log as readers see it: pages behind a position, over all partitions in the order written."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from flowfabric.backend.reference.feed import MOST_LOOKS
 from flowfabric.backend.types import EventFilter, EventPage, StoredEvent
-from flowfabric.backend.valkey.calls import Calls, Reply
-from flowfabric.backend.valkey.fanning import ask_each
-from flowfabric.backend.valkey.keys import key_of
+from flowfabric.backend.valkey.calls import Calls, Read
+from flowfabric.backend.valkey.fanning import fetch_from_nodes
+from flowfabric.backend.valkey.keys import key_of, stored_key
 from flowfabric.backend.valkey.logs import log_count, log_numbers, log_tag
 from flowfabric.backend.valkey.packing import decode, entries_of
 from flowfabric.backend.valkey.positions import (
@@ -19,13 +19,13 @@ from flowfabric.backend.valkey.positions import (
     read_positions,
     write_positions,
 )
-from flowfabric.backend.valkey.requests import ReadLog
 from flowfabric.core.events import LogEntry
 from flowfabric.core.ids import partition_of
 from flowfabric.core.pages import Room, entry_bytes
 from flowfabric.errors import InvalidInput
 
-_NOTHING: Final = ""
+# Entries read of each of many logs.
+_LEAST: Final = 8
 
 
 class _Log(NamedTuple):
@@ -105,37 +105,54 @@ class FeedMechanism:
         return positions
 
     async def _read(self, numbers: Iterable[int], positions: Positions, most: int) -> list[_Log]:
-        tags = {log_tag(self._calls.counts, number): number for number in numbers}
+        """Logs that ever had an entry, with at most so many entries behind the reader's place."""
+        logs = await self._ends(numbers)
+        behind = [log for log in logs if most and log.last > positions.get(log.number, START)]
+        # Together about as many as are wanted.
+        each = min(most, 2 * most // len(behind) + _LEAST) if behind else 0
+        tags = [log_tag(self._calls.counts, log.number) for log in behind]
+        keyed = [
+            (_entries_read(tag, positions.get(log.number, START), each), key_of(tag))
+            for log, tag in zip(behind, tags, strict=True)
+        ]
+        found = (await fetch_from_nodes(self._calls, keyed)).checked()
+        entries = {
+            log.number: [(place_of(own.decode()), fields[1]) for own, fields in rows]
+            for log, rows in zip(behind, found, strict=True)
+        }
+        return [
+            log._replace(has_more=len(own) == each, entries=own)
+            if (own := entries.get(log.number))
+            else log
+            for log in logs
+        ]
 
-        def request(share: list[str]) -> ReadLog:
-            starts: list[str] = []
-            for tag in share:
-                starts += tag, _from(positions.get(tags[tag], START)) if most else _NOTHING
-            return ReadLog(most, starts)
-
-        keyed = [(tag, key_of(tag)) for tag in tags]
-        replies = await ask_each(self._calls, "log", keyed, request)
-        return [_log(tags[answer[0]], answer, reply) for reply in replies for answer in reply.head]
-
-
-def _from(place: Place) -> str:
-    """The first entry to read: the one behind the place, unless some of its events are unseen."""
-    if place == START:
-        return "-"
-    return f"({place.entry}" if place.seen == WHOLE else place.entry
-
-
-def _log(number: int, answer: Any, reply: Reply) -> _Log:
-    _, dropped, last, has_more, *rest = answer
-    entries = [
-        (place_of(entry_id), reply.bodies[number])
-        for entry_id, number in zip(rest[::2], rest[1::2], strict=True)
-    ]
-    return _Log(number, _end(dropped), _end(last), has_more, entries)
+    async def _ends(self, numbers: Iterable[int]) -> list[_Log]:
+        """Up to where logs were dropped, and their last entries."""
+        tags = {number: log_tag(self._calls.counts, number) for number in numbers}
+        keyed: list[tuple[Read, str]] = []
+        for tag in tags.values():
+            keyed.append((("HGET", key_of(tag), "log"), key_of(tag)))
+            last = ("XREVRANGE", stored_key("log", tag), "+", "-", "COUNT", "1")
+            keyed.append((last, key_of(tag)))
+        replies = (await fetch_from_nodes(self._calls, keyed)).checked()
+        ends = zip(tags, replies[::2], replies[1::2], strict=True)
+        return [
+            _Log(number, _end(dropped), _end(last[0][0] if last else None), False, [])
+            for number, dropped, last in ends
+            if dropped or last
+        ]
 
 
-def _end(entry_id: str) -> Place:
-    return place_of(entry_id) if entry_id else START
+def _entries_read(tag: str, place: Place, most: int) -> Read:
+    """From the entry behind the place on, or from its own if some of its events are unseen."""
+    since = f"({place.entry}" if place.seen == WHOLE else place.entry
+    first = "-" if place == START else since
+    return ("XRANGE", stored_key("log", tag), first, "+", "COUNT", str(most))
+
+
+def _end(entry_id: bytes | None) -> Place:
+    return place_of(entry_id.decode()) if entry_id else START
 
 
 def _correct(positions: Positions, logs: list[_Log]) -> bool:

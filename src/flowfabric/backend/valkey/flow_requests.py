@@ -1,6 +1,5 @@
 """What functions are asked about flows; see `requests`."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from flowfabric.backend.valkey.requests import Request, Shape
@@ -43,54 +42,14 @@ class CancelFlow(Request):
 
 
 class OneFlow(Request):
-    """ff1_settle, ff1_flow_read"""
+    """ff1_settle"""
 
     tag: str
     flow_id: str
 
 
-class ListFlows(Request):
-    """ff1_flow_list"""
+class ReadUpstreams(Request):
+    """ff1_upstreams"""
 
-    tag: str
-    after: str
-    limit: int
-
-
-class AgeFlows(Request):
-    """ff1_flow_ages"""
-
-    partitions: list[int]
-    after_created_at: int | bool
-    after_id: str
-    limit: int
-    newest: bool
-
-
-class ListMembers(Request):
-    """ff1_flow_members"""
-
-    tag: str
-    flow_id: str
-    states: Sequence[str]
-    after_created_at: int | bool
-    after_id: str
-    limit: int
-
-
-class ListEdges(Request):
-    """ff1_flow_edges"""
-
-    tag: str
-    flow_id: str
-    of: str
     id: str
-    after: str
-    limit: int
-
-
-class FindPurgeable(Request):
-    """ff1_purgeable"""
-
-    limit: int
-    partitions: list[int]
+    results: bool

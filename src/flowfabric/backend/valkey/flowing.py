@@ -3,8 +3,6 @@
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
-import msgspec
-
 from flowfabric.backend.flow_store import (
     EdgeQuery,
     GraphCreated,
@@ -16,60 +14,58 @@ from flowfabric.backend.limit_store import Answered
 from flowfabric.backend.reference.create_graph import start_create_graph
 from flowfabric.backend.reference.flow_store import start_apply_flows
 from flowfabric.backend.reference.work import Work
-from flowfabric.backend.valkey.calls import Calls, Reply, side_by_side
+from flowfabric.backend.valkey.calls import Read, Reply, side_by_side
 from flowfabric.backend.valkey.committing import Commits, Place
-from flowfabric.backend.valkey.edge_lists import flat_lists
-from flowfabric.backend.valkey.fanning import ask_all
-from flowfabric.backend.valkey.flow_requests import (
-    AgeFlows,
-    CreateGraph,
-    ListEdges,
-    ListFlows,
-    ListMembers,
-    OneFlow,
-)
+from flowfabric.backend.valkey.edge_lists import ALL, INCOMING, OUTGOING, flat_lists
+from flowfabric.backend.valkey.fanning import fetch
+from flowfabric.backend.valkey.flow_requests import CreateGraph, OneFlow
 from flowfabric.backend.valkey.graph_packing import (
     Members,
     pack_cancel,
     put_edges,
 )
 from flowfabric.backend.valkey.graph_rows import (
-    edge_of,
+    edges_of,
     flow_of,
     flow_or_none,
-    group_or_none,
+    group_of,
     pack_flow,
 )
-from flowfabric.backend.valkey.keys import execution_partition_key, partition_key
+from flowfabric.backend.valkey.keys import (
+    FIELDS,
+    FLOW_RANGES,
+    execution_partition_key,
+    partition_key,
+    partition_tag,
+    stored_key,
+)
 from flowfabric.backend.valkey.limit_upkeep import attach
-from flowfabric.backend.valkey.packing import Args
+from flowfabric.backend.valkey.packing import Args, decode
+from flowfabric.backend.valkey.searching import SearchMechanism, Spot, ViewKeys
 from flowfabric.backend.valkey.stored_flows import tables_of
 from flowfabric.core.flow_plan import FlowAnswer, FlowApplied, FlowPlan, FlowRefused
 from flowfabric.core.graph import Edge, Flow, Group
-from flowfabric.core.ids import partition_of
+from flowfabric.core.ids import partition_of, uuid_of
 from flowfabric.core.new_execution import NewExecution, NewGraph
 from flowfabric.core.states import STATES, public_state
 
 # Of small graphs that share a call.
 _MOST_MEMBERS: Final = 32
+# Which list has the edges of a member that are asked for.
+_LISTS: Final = {"source": OUTGOING, "target": INCOMING}
 
 I = TypeVar("I")  # noqa: E741
 A = TypeVar("A")
 
 
-class FlowMechanism:
+class FlowMechanism(SearchMechanism):
     """A flow and all that is its own lies in the partition of its id."""
-
-    _calls: Calls
 
     def _flow_key(self, flow_id: str) -> str:
         return partition_key(self._calls.counts.of_flow(flow_id))
 
     def _flow_tag(self, flow_id: str) -> str:
-        return f"{{fp:{self._calls.counts.of_flow(flow_id)}}}"
-
-    def _one(self, flow_id: str) -> OneFlow:
-        return OneFlow(self._flow_tag(flow_id), flow_id)
+        return partition_tag(self._calls.counts.of_flow(flow_id))
 
     # ---- changes
 
@@ -148,7 +144,7 @@ class FlowMechanism:
             "settle",
             flow_ids,
             self._flow_key,
-            lambda flow_id, _: self._one(flow_id),
+            lambda flow_id, _: OneFlow(self._flow_tag(flow_id), flow_id),
             lambda _, answer, __: bool(answer[1]),
             # Each settles many edges, which is enough for one call.
             1,
@@ -156,104 +152,83 @@ class FlowMechanism:
 
     # ---- reads
 
-    async def _read_each(
-        self,
-        function: str,
-        items: Sequence[I],
-        key: Callable[[I], str],
-        pack: Callable[[I], Any],
-        read: Callable[[I, Any], A],
-    ) -> list[A]:
-        """Items in calls of one partition each (in a cluster) or of all; answers in their order."""
-        answers: list[Any] = [None] * len(items)
-
-        async def run(places: list[int]) -> None:
-            request = [pack(items[place]) for place in places]
-            reply = await self._calls.run(function, key(items[places[0]]), request)
-            for place, answer in zip(places, reply.head, strict=True):
-                answers[place] = read(items[place], answer)
-
-        await side_by_side(run, self._calls.parts(items, key))
-        return answers
-
     async def flows(self, ids: Sequence[str]) -> list[Flow | None]:
-        return await self._read_each(
-            "flow_read",
-            ids,
-            self._flow_key,
-            self._one,
-            flow_or_none,
-        )
+        keyed = [
+            (("GET", stored_key("flow", self._flow_tag(own), own)), self._flow_key(own))
+            for own in ids
+        ]
+        rows = zip(ids, (await fetch(self._calls, keyed)).checked(), strict=True)
+        return [flow_of(own, decode(row)) if row is not None else None for own, row in rows]
 
     async def flows_in(self, partition: int, after: str, limit: int) -> list[Flow]:
-        request = ListFlows(f"{{fp:{partition}}}", after, limit)
-        reply = await self._calls.run("flow_list", partition_key(partition), request)
-        return [flow_of(flow_id, values) for flow_id, values in reply.head]
+        behind = Spot(0, after) if after else None
+        spots = await self.walk_view(ViewKeys(["flows"], [partition]), behind, limit)
+        flows = await self.flows([spot.id for spot in spots])
+        return [flow for flow in flows if flow is not None]
 
     async def flows_by_age(
         self, after: tuple[int, str] | None, limit: int, *, newest: bool = True
     ) -> list[Flow]:
-        at, behind = after or (False, "")
-        replies = await ask_all(
-            self._calls,
-            "flow_ages",
-            range(self._calls.counts.flow),
-            lambda share: AgeFlows(
-                partitions=share,
-                after_created_at=at,
-                after_id=behind,
-                limit=limit,
-                newest=newest,
-            ),
-        )
-        found = [flow_of(*one) for reply in replies for one in reply.head]
-        found.sort(key=lambda flow: (flow.created_at, flow.flow_id), reverse=newest)
-        return found[:limit]
+        keys = ViewKeys(["flows_by_age"], self._everywhere, newest)
+        spots = await self.walk_view(keys, Spot(*after) if after else None, limit)
+        flows = await self.flows([spot.id for spot in spots])
+        return [flow for flow in flows if flow is not None]
 
     async def members(self, query: MemberQuery) -> list[MemberPlace]:
-        at, behind = query.after or (False, "")
+        """Only of those whose public state does not follow from their state is the record read."""
         states = list(query.states or sorted(STATES))
-        request = ListMembers(
-            tag=self._flow_tag(query.flow_id),
-            flow_id=query.flow_id,
-            states=states,
-            after_created_at=at,
-            after_id=behind,
-            limit=query.limit,
-        )
-        reply = await self._calls.run("flow_members", self._flow_key(query.flow_id), request)
+        names = [(f"flow:{query.flow_id}", FLOW_RANGES[state]) for state in states]
+        keys = ViewKeys(names, [self._calls.counts.of_flow(query.flow_id)])
+        spots = await self.walk_view(keys, Spot(*query.after) if query.after else None, query.limit)
+        blocked = [spot.id for spot in spots if states[spot.view] == "blocked"]
+        records = zip(blocked, await self.records(blocked), strict=True)
+        reasons = {own: record.reason for own, record in records if record is not None}
         return [
-            MemberPlace(created_at, execution_id, public_state(state, reason))
-            for created_at, execution_id, state, reason in reply.head
+            MemberPlace(
+                spot.score, spot.id, public_state(states[spot.view], reasons.get(spot.id, ""))
+            )
+            for spot in spots
         ]
 
     async def edges(self, queries: Sequence[EdgeQuery]) -> list[tuple[Edge, ...]]:
         # Whoever lives elsewhere is no member, and must not be looked for beside the flow.
         here = [query for query in queries if not self._is_elsewhere(query)]
-        found = await self._read_each(
-            "flow_edges",
-            here,
-            lambda query: self._flow_key(query.flow_id),
-            lambda query: ListEdges(
-                tag=self._flow_tag(query.flow_id), **msgspec.structs.asdict(query)
-            ),
-            lambda query, answer: tuple(edge_of(query.flow_id, one) for one in answer),
-        )
-        pages = dict(zip(here, found, strict=True))
+        keyed = [(self._edge_read(query), self._flow_key(query.flow_id)) for query in here]
+        fetched = await fetch(self._calls, keyed)
+        found = zip(here, fetched.checked(), strict=True)
+        pages = {query: tuple(_edges(query, reply)) for query, reply in found}
         return [pages.get(query, ()) for query in queries]
 
+    def _edge_read(self, query: EdgeQuery) -> Read:
+        tag = self._flow_tag(query.flow_id)
+        if query.of == "edge":
+            return ("HGET", stored_key("edges", tag, query.flow_id), query.id)
+        name = ALL if query.of == "flow" else _LISTS[query.of] + uuid_of(query.id)
+        return ("edges", tag, query.flow_id, name, query.after, str(query.limit))
+
     def _is_elsewhere(self, query: EdgeQuery) -> bool:
-        is_of_member = query.of in ("source", "target")
+        is_of_member = query.of in _LISTS
         return is_of_member and partition_of(query.id) != self._calls.counts.of_flow(query.flow_id)
 
     async def groups(self, targets: Sequence[str]) -> list[Group | None]:
-        return await self._read_each(
-            "groups",
-            targets,
-            execution_partition_key,
-            lambda target: target,
-            group_or_none,
+        fetched = await fetch(
+            self._calls,
+            [
+                (
+                    ("HGET", stored_key("execution", target), FIELDS["group"]),
+                    execution_partition_key(target),
+                )
+                for target in targets
+            ],
         )
+        rows = zip(targets, fetched.checked(), strict=True)
+        return [group_of(own, decode(row)) if row is not None else None for own, row in rows]
+
+
+def _edges(query: EdgeQuery, reply: Any) -> Iterator[Edge]:
+    if query.of != "edge":
+        return edges_of(query.flow_id, reply)
+    return edges_of(query.flow_id, [query.id.encode(), reply] if reply is not None else [])
 
 
 def _in_calls(graphs: Sequence[NewGraph]) -> list[list[NewGraph]]:

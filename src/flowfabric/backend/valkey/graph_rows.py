@@ -1,8 +1,10 @@
 """Flows, edges and groups as packed arrays, and back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
+
+from msgspec.msgpack import decode
 
 from flowfabric.backend.valkey.graph_layout import EDGE, FLOW, GROUP
 from flowfabric.core.graph import Edge, Flow, GraphEdit, Group, Unsettled
@@ -45,10 +47,15 @@ def pack_edge(edge: Edge) -> tuple[str, tuple[Any, ...]]:
     return edge.edge_id, _edge_values(edge)
 
 
-def edge_of(flow_id: str, packed: Sequence[Any]) -> Edge:
-    edge_id, values = packed
-    fields = dict(zip(EDGE, values, strict=True))
+def edge_of(flow_id: str, edge_id: str, row: bytes) -> Edge:
+    fields = dict(zip(EDGE, decode(row), strict=True))
     return Edge(edge_id=edge_id, flow_id=flow_id, **fields)
+
+
+def edges_of(flow_id: str, flat: Sequence[bytes]) -> Iterator[Edge]:
+    """Edges from their ids and packed rows in turn."""
+    pairs = zip(flat[::2], flat[1::2], strict=True)
+    return (edge_of(flow_id, edge_id.decode(), row) for edge_id, row in pairs)
 
 
 def pack_group(group: Group) -> tuple[str, tuple[Any, ...]]:
@@ -57,10 +64,6 @@ def pack_group(group: Group) -> tuple[str, tuple[Any, ...]]:
 
 def group_of(target: str, values: Sequence[Any]) -> Group:
     return Group(target=target, **dict(zip(GROUP, values, strict=True)))
-
-
-def group_or_none(target: str, values: list[Any] | bool) -> Group | None:
-    return group_of(target, values) if isinstance(values, list) else None
 
 
 def pack_edit(edit: GraphEdit) -> tuple[Any, ...]:

@@ -101,6 +101,20 @@ def stored_key(kind: str, tag: str, rest: str = "") -> str:
     return f"{PREFIX}{KINDS[kind]}:{tag}:{rest}" if rest else f"{PREFIX}{KINDS[kind]}:{tag}"
 
 
+def view_key(tag: str, name: str) -> str:
+    return f"{PREFIX}{KINDS['view']}:{tag}:{name}"
+
+
+def ready_key(namespace: str, lane: str, req_set: str) -> str:
+    """Where the partitions are listed that have work of a lane for a requirement set."""
+    return f"{PREFIX}{KINDS['ready']}:{{l:{namespace}:{lane}}}:{req_set}"
+
+
+def sets_key(namespace: str, lane: str) -> str:
+    """Where the requirement sets are listed that a lane ever queued by."""
+    return f"{PREFIX}{KINDS['sets']}:{{l:{namespace}:{lane}}}"
+
+
 def guard_of(key: str) -> str:
     """A key of the same slot that never exists. A server that has some keys of a slot refuses
     calls for keys of which it lacks one, so none runs on half of a slot while it is moved."""
@@ -110,6 +124,10 @@ def guard_of(key: str) -> str:
 def partition_key(partition: int) -> str:
     """Of executions, flows, their views and logs."""
     return f"ff:p:{{fp:{partition}}}"
+
+
+def partition_tag(partition: int) -> str:
+    return f"{{fp:{partition}}}"
 
 
 def execution_partition_key(execution_id: str) -> str:
@@ -136,6 +154,11 @@ FLOW_RANGES: Final[dict[str, int]] = {
 def state_view(bucket: str, namespace: str, lane: str) -> str:
     """The name, in its partition, of a lane's records in one state that stand in no queue."""
     return f"by_state:{bucket}:{namespace}:{lane}"
+
+
+def queue_view(req_set: str, namespace: str, lane: str) -> str:
+    """The name, in its partition, of what waits in a lane for workers of a requirement set."""
+    return f"claimable:{req_set}:{namespace}:{lane}"
 
 
 def tag_view(namespace: str, name: str, value: str) -> str:

@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from flowfabric.backend.valkey.limit_layout import budget_of, quota_of
 from flowfabric.core.limits.asks import (
     AdmitAnswer,
     Admitted,
     AlreadyApplied,
     Freed,
-    GateSeen,
     KeyFull,
     Obtained,
     QuotaFull,
@@ -18,7 +16,6 @@ from flowfabric.core.limits.asks import (
     Spending,
 )
 from flowfabric.core.limits.budgets import (
-    Chain,
     Closed,
     Hard,
     OnHardLimit,
@@ -27,7 +24,7 @@ from flowfabric.core.limits.budgets import (
     past_exact,
     unknown_dimension,
 )
-from flowfabric.core.limits.gates import BUDGET, QUOTA, Admissible, Gate, reason_of_limit
+from flowfabric.core.limits.gates import BUDGET, QUOTA, Admissible, reason_of_limit
 from flowfabric.errors import BudgetNotFound, Bug, Corruption, FlowFabricError
 
 Raw = list[Any]
@@ -114,32 +111,3 @@ def admit_answer(heard: Raw) -> AdmitAnswer | FlowFabricError:
             return KeyFull(gate.split(":", 2)[2], cap)
         case _:
             raise Bug(f"limits: answered {answer[0]}")
-
-
-def _check_shown(shown: Raw | FlowFabricError) -> Raw:
-    """What was shown; an error that was shown instead is raised."""
-    if isinstance(shown, FlowFabricError):
-        raise shown
-    fault = fault_of(shown[1]) if shown and shown[0] is False else None
-    if fault is not None:
-        raise fault
-    return shown
-
-
-def chain_of(answer: Raw | FlowFabricError) -> Chain:
-    """A budget with its ancestors, from ids and fields in turn."""
-    shown = _check_shown(answer)
-    pairs = zip(shown[::2], shown[1::2], strict=True)
-    return tuple(budget_of(budget_id, row) for budget_id, row in pairs)
-
-
-def gate_seen(name: str, answer: tuple[Raw, int] | FlowFabricError) -> GateSeen | None:
-    if isinstance(answer, FlowFabricError):
-        raise answer
-    shown, now = _check_shown(answer[0]), answer[1]
-    if not shown:
-        return None
-    row, slots, entries, ends_at, oldest_at = shown
-    quota = quota_of(name.removeprefix(QUOTA), row) if row else None
-    gate = Gate(quota=quota, slots=slots, entries=entries, ends_at=ends_at)
-    return GateSeen(gate, oldest_at, now)

@@ -62,22 +62,6 @@ class Restoring(Request):
     changes: list[Any]
 
 
-class ReadLimit(Request):
-    """ff1_limits"""
-
-    tag: str
-    limit: str
-
-
-class ListAttached(Request):
-    """ff1_attached"""
-
-    tag: str
-    budget_id: str
-    after: str
-    limit: int
-
-
 class Attaching(Request):
     """ff1_attach: budget and execution in turn for those that are created and for those that are
     purged, and executions whose ledgers go."""

@@ -1,22 +1,24 @@
 """The mechanisms about limits: counters that many contend for, each changed by a function."""
 
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from flowfabric.backend.base import Answered
+from flowfabric.backend.reference.budgets import read_budgets
 from flowfabric.backend.reference.definitions import start_define
+from flowfabric.backend.reference.gates import read_gates
+from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import Work
 from flowfabric.backend.valkey.admitting import SpreadAdmission
-from flowfabric.backend.valkey.calls import Calls, Reply
+from flowfabric.backend.valkey.calls import Calls, Reply, side_by_side
 from flowfabric.backend.valkey.committing import Commits, Place
-from flowfabric.backend.valkey.keys import key_of
+from flowfabric.backend.valkey.fanning import fetch
+from flowfabric.backend.valkey.keys import key_of, stored_key
 from flowfabric.backend.valkey.limit_answers import (
     admit_answer,
     budget_answer,
-    chain_of,
     fault_of,
     gate_answer,
-    gate_seen,
 )
 from flowfabric.backend.valkey.limit_packing import (
     BudgetAct,
@@ -27,7 +29,7 @@ from flowfabric.backend.valkey.limit_packing import (
     pack_gate_act,
 )
 from flowfabric.backend.valkey.limit_places import Places, places_in
-from flowfabric.backend.valkey.limit_requests import Act, Admitting, ListAttached, ReadLimit
+from flowfabric.backend.valkey.limit_requests import Act, Admitting
 from flowfabric.backend.valkey.packing import Args
 from flowfabric.backend.valkey.stored_limits import StoredLimits
 from flowfabric.core.limits.asks import (
@@ -53,8 +55,10 @@ from flowfabric.core.limits.asks import (
     Vacate,
 )
 from flowfabric.core.limits.budgets import Chain, Hard
-from flowfabric.core.limits.gates import budget_list, quota_gate
+from flowfabric.core.limits.gates import quota_gate
 from flowfabric.errors import FlowFabricError
+
+A = TypeVar("A")
 
 
 class LimitMechanism:
@@ -90,18 +94,15 @@ class LimitMechanism:
         return await self._act_on_budgets(items)
 
     async def budgets(self, ids: Sequence[str]) -> list[Chain]:
-        wanted = [
-            ReadLimit(self._places.budget(budget_id), budget_list(budget_id)) for budget_id in ids
-        ]
-        shown = await self._calls.batches("limits", wanted, _key, _same, lambda _, one, __: one)
-        return [chain_of(one) for one in shown]
+        return await self._read_limits(ids, self._places.budget, read_budgets)
 
     async def attached(self, budget_id: str, after: str, limit: int) -> list[str]:
         tag = self._places.budget(budget_id)
-        reply = await self._calls.run(
-            "attached", key_of(tag), ListAttached(tag, budget_id, after, limit)
-        )
-        return cast("list[str]", reply.head)
+        since = f"({after}" if after else "-"
+        words = ("ZRANGE", stored_key("attached", tag, budget_id), since, "+", "BYLEX")
+        read = (*words, "LIMIT", "0", str(limit))
+        (found,) = (await fetch(self._calls, [(read, key_of(tag))])).checked()
+        return [execution_id.decode() for execution_id in found]
 
     # ---- gates
 
@@ -112,11 +113,29 @@ class LimitMechanism:
         return await self._act_on_gates(items)
 
     async def gates(self, names: Sequence[str]) -> list[GateSeen | None]:
-        wanted = [ReadLimit(self._places.gate(name), name) for name in names]
-        shown = await self._calls.batches(
-            "limits", wanted, _key, _same, lambda one, found, reply: (found, reply.now)
-        )
-        return [gate_seen(name, one) for name, one in zip(names, shown, strict=True)]
+        return await self._read_limits(names, self._places.gate, read_gates)
+
+    async def _read_limits(
+        self,
+        names: Sequence[str],
+        tag: Callable[[str], str],
+        read: Callable[[Transaction, Sequence[str]], list[A]],
+    ) -> list[A]:
+        """Limits as the reference shows them, partition by partition."""
+        own: dict[str, list[str]] = {}
+        for name in names:
+            own.setdefault(tag(name), []).append(name)
+
+        async def run(at: str) -> list[A]:
+            return await Commits(self._calls).read(_place(at), lambda tx: read(tx, own[at]))
+
+        parts = await side_by_side(run, list(own))
+        found = {
+            name: one
+            for at, part in zip(own, parts, strict=True)
+            for name, one in zip(own[at], part, strict=True)
+        }
+        return [found[name] for name in names]
 
     async def admit(self, items: Sequence[Admission]) -> list[Answered[AdmitAnswer]]:
         if self._calls.topology.is_cluster:
@@ -141,7 +160,7 @@ class LimitMechanism:
             )
         else:
             tag = self._places.gate(quota_gate(item.quota.quota_policy_id))
-        return Place(key_of(tag), "limits", tag, StoredLimits(tag).tables)
+        return _place(tag)
 
     async def _act_on_budgets(self, items: Sequence[BudgetAct]) -> list[Any]:
         packed = [pack_budget_act(self._places, item) for item in items]
@@ -162,7 +181,11 @@ class LimitMechanism:
         ]
 
 
-def _key(item: ReadLimit | Act) -> str:
+def _place(tag: str) -> Place:
+    return Place(key_of(tag), "limits", tag, StoredLimits(tag).tables)
+
+
+def _key(item: Act) -> str:
     return key_of(item.tag)
 
 

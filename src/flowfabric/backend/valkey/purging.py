@@ -5,17 +5,23 @@ from typing import Any, Final
 
 from flowfabric.backend.reference.purge import MOST_LOOKS, start_purge_flows
 from flowfabric.backend.reference.work import Work
-from flowfabric.backend.valkey.calls import Reply
+from flowfabric.backend.valkey.calls import Read, Reply, side_by_side
 from flowfabric.backend.valkey.committing import Commits, Place, all_answered
-from flowfabric.backend.valkey.fanning import ask_all, ask_each
-from flowfabric.backend.valkey.flow_requests import FindPurgeable
+from flowfabric.backend.valkey.fanning import fetch, fetch_from_nodes
 from flowfabric.backend.valkey.flowing import FlowMechanism
-from flowfabric.backend.valkey.keys import execution_partition_key, key_of, partition_key, tag_of
+from flowfabric.backend.valkey.keys import (
+    execution_partition_key,
+    key_of,
+    partition_key,
+    stored_key,
+    tag_of,
+)
 from flowfabric.backend.valkey.limit_upkeep import drop_ended, forget
 from flowfabric.backend.valkey.logs import log_numbers, log_tag
 from flowfabric.backend.valkey.packing import Args, record_from
-from flowfabric.backend.valkey.requests import FindFullLogs, TrimLog
-from flowfabric.backend.valkey.searching import SearchMechanism, Spot, ViewKeys
+from flowfabric.backend.valkey.positions import place_of
+from flowfabric.backend.valkey.requests import TrimLog
+from flowfabric.backend.valkey.searching import Spot, ViewKeys
 from flowfabric.backend.valkey.stored_flows import tables_of
 from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
 from flowfabric.core.ids import partition_of
@@ -24,11 +30,13 @@ from flowfabric.core.retention import LOG_ENTRIES, LOG_MS
 from flowfabric.errors import FlowFabricError
 
 _PAGE: Final = 200
+# How many entries of a log beyond the number to keep go at once.
+_MOST_DROPPED: Final = 1_000
 
 _Purged = tuple[str, Record | None]
 
 
-class PurgeMechanism(FlowMechanism, SearchMechanism):
+class PurgeMechanism(FlowMechanism):
     async def purge(
         self,
         limit: int,
@@ -51,7 +59,8 @@ class PurgeMechanism(FlowMechanism, SearchMechanism):
         while purged < limit and looks < MOST_LOOKS:
             size = _PAGE if only.is_set else min(limit - purged, _PAGE)
             spots = await self.walk_view(final, last, size)
-            ids = [own for _, own in spots if not partitions or partition_of(own) in partitions]
+            found = (spot.id for spot in spots)
+            ids = [own for own in found if not partitions or partition_of(own) in partitions]
             if only.is_set:
                 ids = await self._matching(ids, only)
             results = await self._purge(ids)
@@ -79,21 +88,14 @@ class PurgeMechanism(FlowMechanism, SearchMechanism):
     async def _purge_flows(self, limit: int, only: DutyFilter) -> None:
         """Flows whose members are gone, and with them what told the partition."""
         looks = MOST_LOOKS if only.is_set else limit
-        replies = await ask_all(
-            self._calls,
-            "purgeable",
-            self._everywhere,
-            lambda share: FindPurgeable(looks, share),
-        )
-        found = sorted((at, flow_id, part) for reply in replies for at, part, flow_id in reply.head)
-        partitions = {flow_id: part for _, flow_id, part in found}
+        due = ViewKeys(["flow_purge"], self._everywhere, is_due=True)
+        ids = [spot.id for spot in await self.walk_view(due, None, looks)]
         if only.is_set:
-            flows = await self.flows(list(partitions))
-            own = [one.flow_id for one in flows if one and only.matches(one.namespace, one.tags)]
-            partitions = {flow_id: partitions[flow_id] for flow_id in own}
-        work = Work("purge_flows", start_purge_flows, list(partitions)[:limit])
+            flows = await self.flows(ids)
+            ids = [one.flow_id for one in flows if one and only.matches(one.namespace, one.tags)]
+        work = Work("purge_flows", start_purge_flows, ids[:limit])
         answers = await Commits(self._calls).run_each(
-            work, lambda flow_id: self._flows_of(partitions[flow_id])
+            work, lambda flow_id: self._flows_of(self._calls.counts.of_flow(flow_id))
         )
         all_answered(answers)
 
@@ -104,17 +106,40 @@ class PurgeMechanism(FlowMechanism, SearchMechanism):
 
     async def _trim_logs(self) -> None:
         tags = [log_tag(self._calls.counts, number) for number in log_numbers(self._calls, ())]
-        replies = await ask_each(
-            self._calls,
-            "overfull",
-            [(tag, key_of(tag)) for tag in tags],
-            lambda share: FindFullLogs(LOG_ENTRIES, LOG_MS, share),
+        now = await self._calls.server_now()
+        before = f"({max(0, now - LOG_MS)}-0"
+        fetched = await fetch_from_nodes(
+            self._calls, [(read, key_of(tag)) for tag in tags for read in _log_reads(tag, before)]
         )
-        full = [TrimLog(tag, LOG_ENTRIES, LOG_MS) for reply in replies for tag in reply.head]
+        replies = fetched.checked()
+        excess = {tag: size - LOG_ENTRIES for tag, size in zip(tags, replies[::2], strict=True)}
+        old = dict(zip(tags, replies[1::2], strict=True))
+        trims = await side_by_side(
+            lambda tag: self._trim(tag, excess[tag], old[tag]),
+            [tag for tag in tags if old[tag] or excess[tag] > 0],
+        )
         for answer in await self._calls.batches(
-            "trim", full, lambda item: key_of(item.tag), _same, lambda _, answer, __: answer
+            "trim", trims, lambda item: key_of(item.tag), _same, lambda _, answer, __: answer
         ):
             _raised(answer)
+
+    async def _trim(self, tag: str, excess: int, old: list[Any]) -> TrimLog:
+        """What goes of a log: entries that are too old, and of those beyond the number to keep as
+        many as one call may drop."""
+        ends = [place_of(entry_id.decode()) for entry_id, _ in old]
+        if excess > 0:
+            count = str(min(excess, _MOST_DROPPED))
+            read = ("XRANGE", stored_key("log", tag), "-", "+", "COUNT", count)
+            (first,) = (await fetch(self._calls, [(read, key_of(tag))])).checked()
+            ends += [place_of(entry_id.decode()) for entry_id, _ in first[-1:]]
+        last = max(ends)
+        return TrimLog(tag=tag, last=last.entry, keep_from=f"{last.ms}-{last.seq + 1}")
+
+
+def _log_reads(tag: str, before: str) -> tuple[Read, Read]:
+    """How long a log is, and the last entry that is too old."""
+    key = stored_key("log", tag)
+    return ("XLEN", key), ("XREVRANGE", key, before, "-", "COUNT", "1")
 
 
 def _same(item: Any, args: Args) -> Any:

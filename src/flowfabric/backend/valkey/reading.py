@@ -1,23 +1,34 @@
-"""Mechanisms `read`, `due`, `count` and `queues`."""
+"""Mechanisms `read`, `count` and `queues`."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
+from flowfabric.backend.reference.reads import HISTORY
 from flowfabric.backend.types import (
     NO_DOCUMENTS,
-    ConfigDocument,
-    DuePage,
     Named,
     Queue,
     Seen,
     With,
 )
-from flowfabric.backend.valkey.calls import Calls, Reply, side_by_side
-from flowfabric.backend.valkey.fanning import ask_all
+from flowfabric.backend.valkey.calls import Read, side_by_side
+from flowfabric.backend.valkey.fanning import fetch, fetch_from_nodes
+from flowfabric.backend.valkey.flow_requests import ReadUpstreams
 from flowfabric.backend.valkey.graph_packing import upstreams_of
-from flowfabric.backend.valkey.graph_rows import edge_of, flow_of, group_or_none
-from flowfabric.backend.valkey.keys import CONFIG, execution_partition_key, lane_key
+from flowfabric.backend.valkey.graph_rows import edges_of, group_of
+from flowfabric.backend.valkey.keys import (
+    FIELDS,
+    execution_partition_key,
+    key_of,
+    lane_key,
+    partition_key,
+    partition_tag,
+    queue_view,
+    ready_key,
+    stored_key,
+    view_key,
+)
 from flowfabric.backend.valkey.packing import (
     attempt_from,
     decode,
@@ -25,110 +36,233 @@ from flowfabric.backend.valkey.packing import (
     entries_of,
     record_from,
 )
-from flowfabric.backend.valkey.requests import CountLane, FindDue, OfLane, ReadRecords
+from flowfabric.backend.valkey.searching import SearchMechanism
 from flowfabric.core.documents import Document
-from flowfabric.core.events import history_of
-from flowfabric.core.record import Record
+from flowfabric.core.events import HistoryEntry, history_of
+from flowfabric.core.graph import Edge, Group
+from flowfabric.core.record import Attempt, Record
+from flowfabric.core.upstreams import Upstream
 
-_HISTORY: Final = 1_000
-_PER_CALL: Final = 200
+# What lies in an execution's hash beside its record.
+_FIELDS: Final[tuple[With, ...]] = ("input", "result", "group")
+_ATTEMPTS: Final = frozenset[With]({"attempts", "history"})
+_UPSTREAMS: Final = frozenset[With]({"upstreams", "upstream_results"})
 
 
-class ReadMechanism:
-    _calls: Calls
+class _Found(NamedTuple):
+    """What one call has found of an execution."""
 
+    record: Record
+    # By what they hold.
+    fields: dict[With, bytes]
+    # Log entries that no attempt tells, packed.
+    kept: list[bytes]
+    incoming: tuple[Edge, ...]
+    documents: dict[str, Document]
+
+    @property
+    def id(self) -> str:
+        return self.record.execution_id
+
+    @property
+    def group(self) -> Group | None:
+        row = self.fields.get("group")
+        return group_of(self.id, decode(row)) if row else None
+
+    @property
+    def ended(self) -> list[str]:
+        """Fields of the attempts that have ended; the open one is in the record."""
+        open_index = self.record.attempt.index if self.record.attempt else -1
+        indices = range(self.record.attempt_count)
+        return [f"{FIELDS['attempt']}{index}" for index in indices if index != open_index]
+
+
+class ReadMechanism(SearchMechanism):
     async def read(
         self, ids: Sequence[str], include: frozenset[With], documents: Named = NO_DOCUMENTS
     ) -> list[Seen | None]:
-        wanted = dict.fromkeys(include, True)
-        answers: list[Seen | None] = [None] * len(ids)
-
-        async def run(places: Sequence[int]) -> None:
-            named = [sorted(documents.get(ids[place], ())) or False for place in places]
-            items = [(ids[place], names) for place, names in zip(places, named, strict=True)]
-            key = execution_partition_key(ids[places[0]])
-            reply = await self._calls.run("read", key, ReadRecords(items, wanted))
-            for place, answer in zip(places, reply.head, strict=True):
-                answers[place] = _seen(answer, reply, include) if answer else None
-
-        await side_by_side(run, self._calls.parts(ids, execution_partition_key, _PER_CALL))
-        return answers
-
-    async def due(
-        self,
-        limit: int,
-        after: tuple[int, str] | None = None,
-        partitions: frozenset[int] = frozenset(),
-    ) -> DuePage:
-        tags = [f"{{fp:{one}}}" for one in sorted(partitions)] or False
-        due_at, behind = after or (False, "")
-        reply = await self._calls.run("due", CONFIG, FindDue(limit, due_at, behind, tags))
-        return self._due_page(reply)
-
-    def _due_page(self, reply: Reply) -> DuePage:
-        records, flows, budgets, config, next_due, next_id = reply.head
-        found = [_due_record(one, reply) for one in records]
-        return DuePage(
-            tuple(record for record, _ in found),
-            tuple(flow_of(*one) for one in flows),
-            reply.now,
-            (next_due, next_id) if next_id else None,
-            {record.execution_id: documents for record, documents in found if documents},
-            tuple((int(at), str(budget_id)) for at, budget_id, _ in budgets),
-            config_due(config, reply),
+        asked = [(own, documents.get(own, ())) for own in ids]
+        fetched = await fetch(
+            self._calls,
+            [
+                (read, execution_partition_key(own))
+                for own, names in asked
+                for read in _reads(own, include, names)
+            ],
         )
+        replies = iter(fetched.checked())
+        rows = [_found(replies, include, names) for _, names in asked]
+        found = [row for row in rows if row is not None]
+        ended = await self._ended(found) if include & _ATTEMPTS else {}
+        results = "upstream_results" in include
+        upstreams = await self._upstreams(found, results) if include & _UPSTREAMS else {}
+        return [
+            Seen(
+                record=row.record,
+                now=fetched.now,
+                input=row.fields.get("input"),
+                result=row.fields.get("result"),
+                attempts=_attempts(row, ended) if "attempts" in include else (),
+                history=_history(row, ended) if "history" in include else (),
+                documents=row.documents,
+                upstreams=upstreams.get(row.id, ()),
+                group=row.group,
+                incoming=row.incoming,
+            )
+            if row is not None
+            else None
+            for row in rows
+        ]
+
+    async def _ended(self, found: Sequence[_Found]) -> dict[str, list[Attempt]]:
+        """Attempts that have ended, by execution. They do not change any more, so they are still
+        what they were when the record was read."""
+        had = [row for row in found if row.ended]
+        fetched = await fetch(
+            self._calls,
+            [
+                (
+                    ("HMGET", stored_key("execution", row.id), *row.ended),
+                    execution_partition_key(row.id),
+                )
+                for row in had
+            ],
+        )
+        return {
+            row.id: [attempt_from(body) for body in bodies if body is not None]
+            for row, bodies in zip(had, fetched.checked(), strict=True)
+        }
+
+    async def _upstreams(
+        self, found: Sequence[_Found], results: bool
+    ) -> dict[str, tuple[Upstream, ...]]:
+        async def read(row: _Found) -> tuple[Upstream, ...]:
+            request = ReadUpstreams(row.id, results)
+            reply = await self._calls.run("upstreams", execution_partition_key(row.id), request)
+            return upstreams_of(reply.head, reply)
+
+        pages = await side_by_side(read, found)
+        return {row.id: page for row, page in zip(found, pages, strict=True)}
 
     async def count(self, namespace: str, lane: str) -> dict[str, int]:
         index = self._calls.index_partitions(range(self._calls.counts.flow))
+        fetched = await fetch_from_nodes(
+            self._calls,
+            [
+                (
+                    ("HGETALL", stored_key("counters", partition_tag(part), namespace)),
+                    partition_key(part),
+                )
+                for part in index
+            ],
+        )
         found: Counter[str] = Counter()
-        for reply in await ask_all(
-            self._calls, "count", index, lambda share: CountLane(namespace, lane, share)
-        ):
-            found.update(dict(reply.head))
+        for flat in fetched.checked():
+            for field, count in zip(flat[::2], flat[1::2], strict=True):
+                own, _, state = field.decode().partition(",")
+                if lane in ("", own):
+                    found[state] += int(count)
         return {state: count for state, count in found.items() if count}
 
     async def queues(self, namespace: str, lane: str) -> list[Queue]:
-        reply = await self._calls.run("queues", lane_key(namespace, lane), OfLane(namespace, lane))
-        return sorted(
-            (Queue(req_set, depth, int(best)) for req_set, depth, best in reply.head),
-            key=lambda queue: queue.req_set,
+        """What waits in a lane, per requirement set, in the partitions that hints name."""
+        sets = await self.req_sets(namespace, lane)
+        ready = await fetch(
+            self._calls,
+            [
+                (
+                    ("ZRANGE", ready_key(namespace, lane, req_set), "0", "-1"),
+                    lane_key(namespace, lane),
+                )
+                for req_set in sets
+            ],
         )
+        found: dict[str, Queue] = {}
+        queued = [
+            (req_set, tag.decode())
+            for req_set, tags in zip(sets, ready.checked(), strict=True)
+            for tag in tags
+        ]
+        for one in await self._depths(namespace, lane, queued):
+            known = found.get(one.req_set, one)
+            best = min(known.best_rank, one.best_rank)
+            depth = one.depth if known is one else known.depth + one.depth
+            found[one.req_set] = Queue(one.req_set, depth, best)
+        return [found[req_set] for req_set in sorted(found)]
+
+    async def _depths(
+        self, namespace: str, lane: str, queued: Sequence[tuple[str, str]]
+    ) -> list[Queue]:
+        """How much waits for a requirement set in a partition, and the best rank of it."""
+        keyed: list[tuple[Read, str]] = []
+        for req_set, tag in queued:
+            key = view_key(tag, queue_view(req_set, namespace, lane))
+            keyed.append((("ZCARD", key), key_of(tag)))
+            keyed.append((("ZRANGE", key, "0", "0", "WITHSCORES"), key_of(tag)))
+        replies = (await fetch_from_nodes(self._calls, keyed)).checked()
+        return [
+            Queue(req_set, depth, int(float(first[1])))
+            for (req_set, _), depth, first in zip(queued, replies[::2], replies[1::2], strict=True)
+            if depth
+        ]
 
 
-def config_due(found: list[Any], reply: Reply) -> tuple[ConfigDocument, ...]:
-    return tuple(
-        ConfigDocument(name, version, reply.bodies[body], at) for name, version, at, body in found
+def _reads(own: str, include: frozenset[With], names: Collection[str]) -> list[Read]:
+    fields = (FIELDS[name] for name in _FIELDS if name in include)
+    execution = stored_key("execution", own)
+    reads: list[Read] = [("HMGET", execution, FIELDS["record"], FIELDS["static"], *fields)]
+    if "history" in include:
+        reads.append(("LRANGE", stored_key("history", own), "0", "-1"))
+    if "group" in include:
+        reads.append(("incoming", own))
+    if names:
+        key = stored_key("documents", own)
+        has_pattern = any(name.endswith("*") for name in names)
+        reads.append(("HGETALL", key) if has_pattern else ("HMGET", key, *names))
+    return reads
+
+
+def _found(
+    replies: Iterator[Any], include: frozenset[With], names: Collection[str]
+) -> _Found | None:
+    """The replies to `_reads`; None when there is no such execution."""
+    row, static, *fields = next(replies)
+    kept = next(replies) if "history" in include else []
+    incoming = next(replies) if "group" in include else []
+    documents = _documents(next(replies), names) if names else {}
+    if row is None:
+        return None
+    record = record_from(row, static)
+    named = zip((name for name in _FIELDS if name in include), fields, strict=True)
+    return _Found(
+        record,
+        {name: body for name, body in named if body is not None},
+        kept,
+        tuple(edges_of(record.flow_id, incoming)),
+        documents,
     )
 
 
-def _documents(flat: list[Any], reply: Reply) -> dict[str, Document]:
-    names = dict(zip(flat[::2], flat[1::2], strict=True))
-    return {name: document_from(reply.bodies[names[name]]) for name in sorted(names)}
+def _documents(reply: list[Any], names: Collection[str]) -> dict[str, Document]:
+    """The documents with these names, or with names that begin with one that ends in `*`."""
+    prefixes = tuple(name[:-1] for name in names if name.endswith("*"))
+    if not prefixes:
+        pairs = zip(names, reply, strict=True)
+        return {name: document_from(body) for name, body in pairs if body is not None}
+    stored = zip((name.decode() for name in reply[::2]), reply[1::2], strict=True)
+    return {
+        name: document_from(body)
+        for name, body in sorted(stored)
+        if name in names or name.startswith(prefixes)
+    }
 
 
-def _due_record(one: list[Any], reply: Reply) -> tuple[Record, dict[str, Document]]:
-    row, static, documents = one
-    record = record_from(reply.bodies[row], reply.bodies[static])
-    return record, _documents(documents, reply)
+def _attempts(row: _Found, ended: dict[str, list[Attempt]]) -> tuple[Attempt, ...]:
+    """All of them by index."""
+    last = (row.record.attempt,) if row.record.attempt else ()
+    return (*ended.get(row.id, ()), *last)
 
 
-def _seen(answer: list[Any], reply: Reply, include: frozenset[With]) -> Seen:
-    row, static, body, result, ended, kept, documents, upstreams, group, incoming = answer
-    record = record_from(reply.bodies[row], reply.bodies[static])
-    attempts = [attempt_from(reply.bodies[one]) for one in ended]
-    told = (entry for one in kept for entry in entries_of(decode(reply.bodies[one])))
-    every = (*attempts, record.attempt) if record.attempt else tuple(attempts)
-    return Seen(
-        record=record,
-        now=reply.now,
-        input=reply.body(body),
-        result=reply.body(result),
-        attempts=every if "attempts" in include else (),
-        history=tuple(history_of(record, attempts, told)[-_HISTORY:])
-        if "history" in include
-        else (),
-        documents=_documents(documents, reply),
-        upstreams=upstreams_of(upstreams, reply),
-        group=group_or_none(record.execution_id, group),
-        incoming=tuple(edge_of(record.flow_id, one) for one in incoming or ()),
-    )
+def _history(row: _Found, ended: dict[str, list[Attempt]]) -> tuple[HistoryEntry, ...]:
+    told = (entry for one in row.kept for entry in entries_of(decode(one)))
+    return tuple(history_of(row.record, ended.get(row.id, ()), told)[-HISTORY:])

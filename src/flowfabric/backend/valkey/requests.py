@@ -5,7 +5,7 @@ file is the place of the member in it, by the name of the struct in `request_pla
 the number of the raw argument that holds the bytes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -153,78 +153,15 @@ class ReadSteps(Request):
     bytes: int
 
 
-class ReadFrames(Request):
-    """ff1_frames; start and end as XRANGE has them."""
-
-    id: str
-    attempt_index: int
-    start: str
-    end: str
-    limit: int
-
-
-class ReadSummary(Request):
-    """ff1_summary"""
-
-    id: str
-    attempt_index: int
-
-
-class ReadRecords(Request):
-    """ff1_read: {id, document names or False}, ...; what is wanted beside each record."""
-
-    items: list[tuple[str, list[str] | bool]]
-    wanted: Mapping[Any, bool]
-
-
 class TrimLog(Request):
-    """ff1_trim"""
+    """ff1_trim: the last entry to go, and the id behind it."""
 
     tag: str
-    entries: int
-    keep_ms: int
-
-
-class FindFullLogs(Request):
-    """ff1_overfull"""
-
-    entries: int
-    keep_ms: int
-    tags: list[str]
+    last: str
+    keep_from: str
 
 
 # ---- lanes and views
-
-
-class OfLane(Request):
-    """ff1_sets, ff1_queues"""
-
-    namespace: str
-    lane: str
-
-
-class CountLane(Request):
-    """ff1_count"""
-
-    namespace: str
-    lane: str
-    partitions: list[int]
-
-
-class ReadDepths(Request):
-    """ff1_depths: {set, tag, ...}, ..."""
-
-    namespace: str
-    lane: str
-    queues: list[list[str]]
-
-
-class FindReady(Request):
-    """ff1_ready"""
-
-    namespace: str
-    lane: str
-    sets: Sequence[str] | bool
 
 
 class PeekQueues(Request):
@@ -238,7 +175,7 @@ class PeekQueues(Request):
 
 
 class ListView(Request):
-    """ff1_list"""
+    """ff1_list, ff1_due"""
 
     views: Sequence[Any]
     newest: bool
@@ -246,23 +183,7 @@ class ListView(Request):
     after_id: str
     limit: int
     is_due: bool
-    partitions: list[int]
-
-
-class FindDue(Request):
-    """ff1_due, ff1_timers"""
-
-    limit: int
-    after_due_at: int | bool
-    after_id: str
-    tags: list[str] | bool
-
-
-class ReadLog(Request):
-    """ff1_log: tag and the first id to read in turn."""
-
-    limit: int
-    starts: list[str]
+    tags: Sequence[str]
 
 
 # ---- presence, commits

@@ -1,22 +1,37 @@
 """Mechanism `list`: the views that fit a filter and an order best, walked over all partitions."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from flowfabric.backend.reference.search import PLACES, Stretch, lane_buckets, walk_through
 from flowfabric.backend.types import Filter, ListRequest, Page
-from flowfabric.backend.valkey.calls import Calls
-from flowfabric.backend.valkey.fanning import ask_all
-from flowfabric.backend.valkey.keys import FLOW_RANGES, lane_key, state_view, tag_view
+from flowfabric.backend.valkey.calls import Calls, Read
+from flowfabric.backend.valkey.fanning import ask_tags, fetch, fetch_from_nodes
+from flowfabric.backend.valkey.keys import (
+    FIELDS,
+    FLOW_RANGES,
+    execution_partition_key,
+    lane_key,
+    partition_tag,
+    queue_view,
+    sets_key,
+    state_view,
+    stored_key,
+    tag_view,
+)
 from flowfabric.backend.valkey.packing import record_from
-from flowfabric.backend.valkey.requests import ListView, OfLane
-from flowfabric.core.ids import partition_of
+from flowfabric.backend.valkey.requests import ListView
 from flowfabric.core.record import Record
 from flowfabric.core.states import STATES
 from flowfabric.core.views import Key
 
-# A place of a view over all partitions: its score, and the id.
-Spot = tuple[int, str]
+
+class Spot(NamedTuple):
+    """A place of one of several views, which is told by its number among their names."""
+
+    score: int
+    id: str
+    view: int = 0
 
 
 class ViewKeys(NamedTuple):
@@ -30,7 +45,14 @@ class ViewKeys(NamedTuple):
     is_due: bool = False
 
 
-class _View(NamedTuple):
+def _record_read(execution_id: str) -> Read:
+    return ("HMGET", stored_key("execution", execution_id), FIELDS["record"], FIELDS["static"])
+
+
+class View(NamedTuple):
+    """What one call has found in a view, which is told by its number among the names."""
+
+    number: int
     spots: list[Spot]
     has_more: bool
 
@@ -58,7 +80,7 @@ class SearchMechanism:
         found: list[Spot] = []
         while len(found) < most:
             views = await self._views(keys, after, most - len(found))
-            spots = _merged(views, newest=keys.newest)
+            spots = merged(views, newest=keys.newest)
             found += spots[: most - len(found)]
             if not any(view.has_more for view in views):
                 break
@@ -67,27 +89,17 @@ class SearchMechanism:
 
     async def records(self, ids: Sequence[str]) -> list[Record | None]:
         """Records of any partitions, in the order of the ids."""
-        own: dict[int, list[str]] = {}
-        for execution_id in ids:
-            own.setdefault(partition_of(execution_id), []).append(execution_id)
-
-        def asked(share: Iterable[int]) -> list[str]:
-            return [execution_id for partition in share for execution_id in own[partition]]
-
-        found: dict[str, Record] = {}
-        for reply in await ask_all(self._calls, "rows", own, asked):
-            for row, static in filter(None, reply.head):
-                record = record_from(reply.bodies[row], reply.bodies[static])
-                found[record.execution_id] = record
-        return [found.get(execution_id) for execution_id in ids]
+        keyed = [(_record_read(one), execution_partition_key(one)) for one in ids]
+        fetched = await fetch_from_nodes(self._calls, keyed)
+        return [record_from(*found) if found[0] else None for found in fetched.checked()]
 
     async def _stretch(
         self, request: ListRequest, keys: ViewKeys, after: Key | None, size: int
     ) -> Stretch:
         place, by_id = PLACES[request.order], request.order == "id"
         spots = await self.walk_view(keys, _spot(after), size)
-        places: list[Key] = [spot[1:] if by_id else spot for spot in spots]
-        records = await self.records([execution_id for _, execution_id in spots])
+        places: list[Key] = [(spot.id,) if by_id else (spot.score, spot.id) for spot in spots]
+        records = await self.records([spot.id for spot in spots])
         # One that has moved since it was found is shown where it stands now, or was already.
         shown = [
             record
@@ -137,13 +149,19 @@ class SearchMechanism:
         names = [state_view(bucket, namespace, lane) for bucket in buckets]
         if "waiting" not in buckets:
             return names
-        reply = await self._calls.run("sets", lane_key(namespace, lane), OfLane(namespace, lane))
-        return names + [f"claimable:{req_set}:{namespace}:{lane}" for req_set in reply.head]
+        sets = await self.req_sets(namespace, lane)
+        return names + [queue_view(req_set, namespace, lane) for req_set in sets]
 
-    async def _views(self, keys: ViewKeys, after: Spot | None, most: int) -> list[_View]:
-        score, behind = after or (False, "")
+    async def req_sets(self, namespace: str, lane: str) -> list[str]:
+        """The requirement sets a lane ever queued by."""
+        read = ("SMEMBERS", sets_key(namespace, lane))
+        (found,) = (await fetch(self._calls, [(read, lane_key(namespace, lane))])).checked()
+        return [req_set.decode() for req_set in found]
 
-        def asked(share: list[int]) -> ListView:
+    async def _views(self, keys: ViewKeys, after: Spot | None, most: int) -> list[View]:
+        score, behind = (after.score, after.id) if after else (False, "")
+
+        def asked(share: list[str]) -> ListView:
             return ListView(
                 views=keys.names,
                 newest=keys.newest,
@@ -151,27 +169,28 @@ class SearchMechanism:
                 after_id=behind,
                 limit=most,
                 is_due=keys.is_due,
-                partitions=share,
+                tags=share,
             )
 
-        replies = await ask_all(self._calls, "list", keys.partitions, asked)
-        return [_view(answer) for reply in replies for answer in reply.head]
+        tags = map(partition_tag, keys.partitions)
+        replies = await ask_tags(self._calls, "list", tags, asked)
+        return [view_in(answer) for reply in replies for answer in reply.head]
 
 
 def _spot(after: Key | None) -> Spot | None:
     """A place of a listing as a place of its views; in the order of ids all scores are 0."""
     if after is None:
         return None
-    return int(after[0]) if len(after) > 1 else 0, str(after[-1])
+    return Spot(int(after[0]) if len(after) > 1 else 0, str(after[-1]))
 
 
-def _view(answer: list[Any]) -> _View:
-    has_more, *rest = answer
+def view_in(answer: list[Any]) -> View:
+    number, has_more, *rest = answer
     spots = zip(map(int, rest[1::2]), rest[::2], strict=True)
-    return _View(list(spots), has_more)
+    return View(number - 1, [Spot(*spot, number - 1) for spot in spots], has_more)
 
 
-def _merged(views: list[_View], *, newest: bool) -> list[Spot]:
+def merged(views: Sequence[View], *, newest: bool = False) -> list[Spot]:
     """Places in one order, up to the last that is certain to be next: of a view that has more,
     what follows is not known yet."""
     spots = sorted((spot for view in views for spot in view.spots), reverse=newest)

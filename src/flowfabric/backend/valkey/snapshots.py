@@ -4,14 +4,11 @@ still holds."""
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from flowfabric.backend.valkey.calls import Calls, Reply
+from flowfabric.backend.valkey.calls import Calls, Read, Reply
 from flowfabric.errors import Corruption
 
-# A command and its words: the reply to it is what a row, or a part of one, is made of.
-Read = tuple[str, ...]
-
 # A call with more reads would keep others waiting.
-_MOST_READS: Final = 500
+MOST_READS: Final = 500
 # How the digest of a reply begins that is an error.
 _FAULT: Final = "!"
 
@@ -52,12 +49,12 @@ class Snapshot:
     def _reply(self, read: Read) -> Any:
         reply, digest = self._found[read]
         if digest.startswith(_FAULT):
-            raise Corruption(f"{' '.join(read[:2])}: cannot be read: {digest[1:]}")
+            raise unreadable(read, digest[1:])
         return reply
 
     async def load(self, calls: Calls, key: str, reads: Sequence[Read]) -> None:
-        for start in range(0, len(reads), _MOST_READS):
-            part = reads[start : start + _MOST_READS]
+        for start in range(0, len(reads), MOST_READS):
+            part = reads[start : start + MOST_READS]
             reply = await calls.run("snapshot", key, part)
             self.now = self.now or reply.now
             self._keep(part, reply.head, reply)
@@ -73,3 +70,7 @@ class Snapshot:
         self.calls += 1
         for number, (read, digest) in enumerate(zip(reads, digests, strict=True), 1):
             self._found[read] = (reply.bodies[number], digest)
+
+
+def unreadable(read: Read, why: str) -> Corruption:
+    return Corruption(f"{' '.join(read[:2])}: cannot be read: {why}")

@@ -12,12 +12,12 @@ from flowfabric.backend.types import ClaimAnswer, ClaimRequest, Offer
 from flowfabric.backend.valkey.calls import Reply, read_answer
 from flowfabric.backend.valkey.claiming import claim_answer, pack_claim
 from flowfabric.backend.valkey.cluster_calls import ClusterCalls
-from flowfabric.backend.valkey.fanning import ask_reachable
-from flowfabric.backend.valkey.keys import key_of, lane_key, tag_of
+from flowfabric.backend.valkey.fanning import Fetched, ask_reachable, fetch
+from flowfabric.backend.valkey.keys import key_of, lane_key, ready_key, tag_of
 from flowfabric.backend.valkey.late_claims import LateClaims
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.packing import Args
-from flowfabric.backend.valkey.requests import FindReady, PeekQueues
+from flowfabric.backend.valkey.requests import PeekQueues
 from flowfabric.errors import ClusterFault, FlowFabricError, TransportError
 
 # Looks after the best partition alone: hints may be behind, work may be thinly spread.
@@ -91,14 +91,15 @@ class SpreadClaims:
             self._remind(topic)
             return dict.fromkeys(self._everywhere, _UNKNOWN), 0
         heads: Heads = {}
-        for _, *flat in reply.head:
-            for tag, rank in zip(flat[::2], map(float, flat[1::2]), strict=True):
+        for flat in reply.checked():
+            for name, rank in zip(flat[::2], map(float, flat[1::2]), strict=True):
+                tag = name.decode()
                 heads[tag] = min(rank, heads.get(tag, _UNKNOWN))
         for tag in notified:
             heads.setdefault(tag, _UNKNOWN)
         return heads, reply.now
 
-    async def _hints(self, request: ClaimRequest, lane: str) -> Reply | None:
+    async def _hints(self, request: ClaimRequest, lane: str) -> Fetched | None:
         """None while they cannot be had."""
         tag = tag_of(lane_key(request.namespace, lane))
         if tag in self._away:
@@ -113,10 +114,11 @@ class SpreadClaims:
 
     async def _ready(
         self, request: ClaimRequest, lane: str, patience: float | None = None
-    ) -> Reply:
-        asked = FindReady(request.namespace, lane, request.sets)
+    ) -> Fetched:
         key = lane_key(request.namespace, lane)
-        return await self._calls.run("ready", key, asked, patience=patience)
+        ready = (ready_key(request.namespace, lane, req_set) for req_set in request.sets)
+        reads = [(("ZRANGE", one, "0", "-1", "WITHSCORES"), key) for one in ready]
+        return await fetch(self._calls, reads, patience)
 
     async def _look_in(self, lane: str, heads: Heads, search: "_Search") -> None:
         self._leave_out_away(lane, heads, search)

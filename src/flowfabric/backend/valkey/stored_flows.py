@@ -14,10 +14,12 @@ from flowfabric.backend.reference.tables import (
     KEPT,
     RECORDS,
 )
+from flowfabric.backend.valkey.calls import Read
 from flowfabric.backend.valkey.edge_lists import INCOMING, OUTGOING
 from flowfabric.backend.valkey.graph_rows import (
     Searchable,
     edge_of,
+    edges_of,
     flow_of,
     group_of,
     pack_edge,
@@ -36,7 +38,7 @@ from flowfabric.backend.valkey.packing import (
     static_rest,
     static_text,
 )
-from flowfabric.backend.valkey.snapshots import Read, Snapshot
+from flowfabric.backend.valkey.snapshots import Snapshot
 from flowfabric.backend.valkey.stored_tables import Stored, StoredTables, Writing
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.ids import uuid_of
@@ -81,8 +83,7 @@ class StoredFlow(StoredTables):
 
     def _edges(self, name: str, after: str, limit: int) -> list[Edge]:
         (flat,) = self._replies([("edges", self._tag, self._flow_id, name, after, str(limit))])
-        pairs = zip(flat[::2], flat[1::2], strict=True)
-        return [edge_of(self._flow_id, (own.decode(), decode(row))) for own, row in pairs]
+        return list(edges_of(self._flow_id, flat))
 
     def _flow_reads(self, flow_id: str) -> list[Read]:
         return [("GET", stored_key("flow", self._tag, flow_id))]
@@ -155,7 +156,7 @@ def _put_group(writing: Writing, args: Args) -> list[Any]:
 
 def _edge(key: tuple[str, str], replies: list[bytes | None]) -> Edge | None:
     (row,) = replies
-    return edge_of(key[0], (key[1], decode(row))) if row is not None else None
+    return edge_of(*key, row) if row is not None else None
 
 
 def _put_edge(writing: Writing, args: Args) -> list[Any]:

@@ -16,6 +16,7 @@ from flowfabric.backend.reference.limit_tables import (
     WAITERS,
     WINDOW,
 )
+from flowfabric.backend.valkey.calls import Read
 from flowfabric.backend.valkey.keys import stored_key
 from flowfabric.backend.valkey.limit_layout import (
     budget_of,
@@ -26,7 +27,7 @@ from flowfabric.backend.valkey.limit_layout import (
     waiter_of,
 )
 from flowfabric.backend.valkey.packing import Args, decode, encode
-from flowfabric.backend.valkey.snapshots import Read, Snapshot
+from flowfabric.backend.valkey.snapshots import Snapshot
 from flowfabric.backend.valkey.stored_tables import SortedSet, Stored, StoredTables, Writing
 from flowfabric.core.ids import UUID_LENGTH
 from flowfabric.core.limits.budgets import Budget

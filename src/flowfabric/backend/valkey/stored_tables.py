@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from flowfabric.backend.reference.tables import Changes, Order, Table
+from flowfabric.backend.valkey.calls import Read
 from flowfabric.backend.valkey.packing import Args
-from flowfabric.backend.valkey.snapshots import Read, Snapshot
+from flowfabric.backend.valkey.snapshots import Snapshot
 from flowfabric.core.events import LogEntry
 from flowfabric.core.views import Key
 from flowfabric.errors import Bug

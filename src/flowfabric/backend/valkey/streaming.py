@@ -7,12 +7,14 @@ from typing import Any, Final, get_args
 
 from flowfabric.backend.base import Answered
 from flowfabric.backend.types import Append, Appended, FrameRange, StoredSummary, StreamRefused
-from flowfabric.backend.valkey.calls import Reply
+from flowfabric.backend.valkey.calls import Read, Reply
 from flowfabric.backend.valkey.envelopes import open_frame, seal_frame
+from flowfabric.backend.valkey.fanning import fetch
 from flowfabric.backend.valkey.journaling import JournalMechanism
-from flowfabric.backend.valkey.keys import execution_partition_key
-from flowfabric.backend.valkey.packing import Args, record_from
-from flowfabric.backend.valkey.requests import AppendFrames, PutSummary, ReadFrames, ReadSummary
+from flowfabric.backend.valkey.keys import FIELDS, execution_partition_key, stored_key
+from flowfabric.backend.valkey.layout import METER
+from flowfabric.backend.valkey.packing import Args, attempt_from, decode, record_from
+from flowfabric.backend.valkey.requests import AppendFrames, PutSummary
 from flowfabric.core.merge_patch import summary_too_large
 from flowfabric.core.streams import (
     MAX_FRAME_BYTES,
@@ -36,29 +38,35 @@ class StreamMechanism(JournalMechanism):
         return await self._calls.batches("append", items, _key, _pack, _answer)
 
     async def frames(self, ranges: Sequence[FrameRange]) -> list[Answered[FramePage]]:
-        good: list[FrameRange] = []
-        faults: dict[int, FlowFabricError] = {}
-        for place, wanted in enumerate(ranges):
-            try:
-                _bounds(wanted)
-                good.append(wanted)
-            except FlowFabricError as fault:
-                faults[place] = fault
-        pages = iter(await self._calls.batches("frames", good, _key, _pack_range, _read_page))
-        return [faults.get(place) or next(pages) for place in range(len(ranges))]
+        asked = [_reads(wanted) for wanted in ranges]
+        keyed = [
+            (read, _key(wanted))
+            for wanted, reads in zip(ranges, asked, strict=True)
+            if not isinstance(reads, FlowFabricError)
+            for read in reads
+        ]
+        fetched = await fetch(self._calls, keyed)
+        replies = iter(fetched.replies)
+        return [
+            reads
+            if isinstance(reads, FlowFabricError)
+            else _page(wanted, [next(replies) for _ in reads], fetched.now)
+            for wanted, reads in zip(ranges, asked, strict=True)
+        ]
 
     async def summary(self, execution_id: str, attempt: int) -> StoredSummary | None:
-        key = execution_partition_key(execution_id)
-        reply = await self._calls.run("summary", key, ReadSummary(execution_id, attempt))
-        if not reply.head:
+        read = ("HMGET", _meter_key(execution_id, attempt), "d", "k", "u", "m")
+        fetched = await fetch(self._calls, [(read, execution_partition_key(execution_id))])
+        ((document, kind, updated_at, row),) = fetched.checked()
+        if document is None:
             return None
-        document, version, kind, updated, since = reply.head
+        meter = _meter(row)
         return StoredSummary(
-            document=reply.bodies[document],
-            version=version,
-            patch_kind=kind,
-            last_updated_ms=updated,
-            first_applied_ms=since,
+            document=document,
+            version=meter["summary_version"],
+            patch_kind=kind.decode(),
+            last_updated_ms=int(updated_at),
+            first_applied_ms=meter["summary_since"],
         )
 
 
@@ -119,32 +127,45 @@ def _too_large(item: Append) -> RetentionLimitExceeded:
 # ---- reading
 
 
-def _bounds(wanted: FrameRange) -> tuple[str, str]:
-    start = f"({tail_position(wanted.after)}" if wanted.after else "-"
-    return start, str(upper_bound(wanted.to)) if wanted.to else "+"
+def _meter_key(execution_id: str, attempt: int) -> str:
+    return stored_key("meter", execution_id, str(attempt))
 
 
-def _pack_range(wanted: FrameRange, args: Args) -> ReadFrames:
-    start, end = _bounds(wanted)
-    return ReadFrames(
-        id=wanted.execution_id,
-        attempt_index=wanted.attempt_index,
-        start=start,
-        end=end,
-        limit=max(0, wanted.limit),
-    )
+def _meter(row: bytes | None) -> dict[str, int]:
+    """The counters of a stream."""
+    return dict(zip(METER, decode(row), strict=True)) if row else dict.fromkeys(METER, 0)
 
 
-def _read_page(wanted: FrameRange, answer: Any, reply: Reply) -> FramePage:
-    closed_at, closed_reason, streams = answer
-    found = [
-        frames_from(reply.bodies[number], mode)
-        for mode, number in zip(MODES, streams, strict=True)
-        if number
+def _reads(wanted: FrameRange) -> list[Read] | FlowFabricError:
+    """The counters, the record with the attempt, and the range of each mode."""
+    try:
+        start = f"({tail_position(wanted.after)}" if wanted.after else "-"
+        end = str(upper_bound(wanted.to)) if wanted.to else "+"
+    except FlowFabricError as fault:
+        return fault
+    own, index = wanted.execution_id, str(wanted.attempt_index)
+    attempt = FIELDS["attempt"] + index
+    execution, stream = stored_key("execution", own), stored_key("frames", own, index)
+    count = ("COUNT", str(max(0, wanted.limit)))
+    return [
+        ("HGET", _meter_key(own, wanted.attempt_index), "m"),
+        ("HMGET", execution, FIELDS["record"], FIELDS["static"], attempt),
+        *(("XRANGE", f"{stream}:{mode}", start, end, *count) for mode in _NUMBER.values()),
     ]
-    rows = islice(merge(*found, key=lambda row: row[0]), wanted.limit)
+
+
+def _page(wanted: FrameRange, replies: list[Any], now: int) -> Answered[FramePage]:
+    for reply in replies:
+        if isinstance(reply, FlowFabricError):
+            return reply
+    row, found, *streams = replies
+    is_expired = 0 < _meter(row)["expires_at"] <= now
+    modes = [] if is_expired else [*zip(MODES, streams, strict=True)]
+    pages = [frames_from(entries or (), mode) for mode, entries in modes]
+    rows = islice(merge(*pages, key=lambda one: one[0]), max(0, wanted.limit))
     frames = tuple([StoredFrame(str(position), frame) for position, frame in rows])
     reached = frames[-1].id if frames else wanted.after or str(START)
+    closed_at, closed_reason = _closing(wanted.attempt_index, *found)
     return FramePage(
         frames=frames,
         count=len(frames),
@@ -152,6 +173,17 @@ def _read_page(wanted: FrameRange, answer: Any, reply: Reply) -> FramePage:
         closed_at=closed_at,
         closed_reason=closed_reason,
     )
+
+
+def _closing(
+    index: int, row: bytes | None, static: bytes | None, ended: bytes | None
+) -> tuple[int, str]:
+    """When and why the stream was closed: the open attempt is in the record, others beside it."""
+    record = record_from(row, static) if row is not None and static is not None else None
+    attempt = record.attempt if record else None
+    if attempt is None or attempt.index != index:
+        attempt = attempt_from(ended) if ended is not None else None
+    return (attempt.closed_at, attempt.closed_reason) if attempt else (0, "")
 
 
 def frames_from(entries: Any, mode: Mode) -> list[_Row]:

@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from flowfabric.backend.types import EventFilter
+from flowfabric.backend.valkey import purging
+from flowfabric.backend.valkey.fanning import fetch
 from flowfabric.backend.valkey.positions import Place, read_positions
 from tests.clock import VirtualClock
 from tests.conformance.driver import Driver
@@ -17,10 +21,20 @@ def backend_of(driver: Driver) -> Any:
     return driver.engine.deps.store.backend
 
 
+async def length(driver: Driver) -> int:
+    read = (("XLEN", f"ff:ev:{TAG}"), f"ff:p:{TAG}")
+    (found,) = (await fetch(backend_of(driver)._calls, [read])).checked()
+    return int(found)
+
+
 async def trim(driver: Driver, keep: int, keep_ms: int) -> int:
-    reply = await backend_of(driver)._calls.run("trim", f"ff:p:{TAG}", [[TAG, keep, keep_ms]])
-    ((gone,),) = reply.head
-    return int(gone)
+    """How many entries a purge drops that is to keep so many, and none that is older."""
+    before = await length(driver)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(purging, "LOG_ENTRIES", keep)
+        patch.setattr(purging, "LOG_MS", keep_ms)
+        await backend_of(driver).purge(0)
+    return before - await length(driver)
 
 
 async def entries(driver: Driver, cursor: bytes) -> tuple[int, bool]:

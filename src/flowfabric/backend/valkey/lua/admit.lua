@@ -1,8 +1,5 @@
 -- ff1_admit: all limits of an execution let it start together, or the first that does not says why.
--- request: {items, promised, restorable}
---   item      {execution, asks, holder, hold ms, rank or false, needs an entry (1 or 0), look ms, grant, dry}
---   ask       {tag, name of the limit, cap}
---   promised  {gate, slots, entries}, ...: what dry items were shown by earlier calls of the same batch
+-- request: @admitting; items are @admit, and what they ask @ask
 -- answers: {answer, changes}, ...; an answer is {'admitted', {gate, slot, entry}, ...},
 --   {'closed', budget, dimension, used, limit}, {'rate', gate, rate, seconds, wait, jitter},
 --   {'full', gate, cap}, or {'unreadable', what, id}, {'orphan', id, ancestor}
@@ -11,26 +8,20 @@
 --
 -- ff1_restore: undo what items changed, the latest first: for a caller whose limits lie in several
 -- slots, of which a later one refused.
--- request: {{execution, holder, changes}, ...}; changes as ff1_admit answered them, if it was asked to:
+-- request: {@restore, ...}; changes as ff1_admit answered them, if it was asked to:
 --   {'w', tag, limit, waiter before or false}
 --   {'g', tag, gate, slot before or 0, its holder, took a slot, made an entry, end before, end after}
 
 local function budgets_of(limits, tag)
-  local state = limits.budgets[tag]
-  if not state then
-    state = ff.open_budgets(limits.c, tag, true)
-    limits.budgets[tag] = state
-  end
-  return state
+  local states = limits.budgets
+  states[tag] = states[tag] or ff.open_budgets(limits.c, tag)
+  return states[tag]
 end
 
 local function gates_of(limits, tag)
-  local state = limits.gates[tag]
-  if not state then
-    state = ff.open_gates(limits.c, tag, true)
-    limits.gates[tag] = state
-  end
-  return state
+  local states = limits.gates
+  states[tag] = states[tag] or ff.open_gates(limits.c, tag)
+  return states[tag]
 end
 
 local function remember(limits, changes, change)
@@ -127,11 +118,8 @@ local function take(limits, item, pass, changes)
 end
 
 local function promise(limits, name, pass)
-  local promised = limits.promised[name]
-  if not promised then
-    promised = { 0, 0 }
-    limits.promised[name] = promised
-  end
+  local promised = limits.promised[name] or { 0, 0 }
+  limits.promised[name] = promised
   if pass.new_slot then promised[1] = promised[1] + 1 end
   if pass.new_entry then promised[2] = promised[2] + 1 end
 end
@@ -205,7 +193,7 @@ ff.register('admit', function(_, args)
 end)
 
 local function restore_gate(c, execution, holder, change)
-  local state = ff.open_gates(c, change[2], true)
+  local state = ff.open_gates(c, change[2])
   local gate = ff.stored_gate(state, change[3])
   if not gate then return end
   if change[6] and ff.holder(state, gate, 's', execution) == holder then

@@ -25,16 +25,7 @@ local function cut(row, elements)
   return sub(row, 1, size), sub(row, at + 1)
 end
 
--- Changes a call knows, by the index tag of the record and what its row was.
-local function changes_in(known, index_tag)
-  local changes = known[index_tag]
-  if not changes then
-    changes = {}
-    known[index_tag] = changes
-  end
-  return changes
-end
-
+-- Of the changes a call knows, by the index tag of the record and what its row was.
 function ff.known_change(known, index_tag, rest)
   local changes = known[index_tag]
   return changes and changes[rest]
@@ -57,7 +48,8 @@ function ff.keep_trace(c, known, index_tag, rest)
   if not trace.group or trace.is_queued or trace.is_kept then return nil end
   trace.head, trace.rest = cut(trace.row, IDS)
   if trace.ended then trace.ended_head, trace.ended_rest = cut(trace.ended, ATTEMPT_IDS) end
-  changes_in(known, index_tag)[rest] = trace
+  known[index_tag] = known[index_tag] or {}
+  known[index_tag][rest] = trace
   return trace
 end
 

@@ -1,8 +1,5 @@
 -- ff1_append: frames of an attempt's stream, under the fence of its lease holder.
--- request: {{id, attempt index, lease id, epoch, attempt id, expire_ms, trims, summary, frames, body},
---   ...}; trims are mode, length, exact in turn; a summary is {expected version, patches, kind, body}
---   or false; frames are mode, the writer's number, payload size in turn, and their bodies are the
---   arguments from `body` on. Modes: 1 durable, 2 summary, 3 best effort
+-- request: {@append, ...}. Modes: 1 durable, 2 summary, 3 best effort
 -- answers: {'appended', ids, frame count, retained, summary version, replayed},
 --   {'refused', row, static, summary version, places of frames seen before}, {'too large'}
 --
@@ -23,13 +20,13 @@ function ff.frames_key(id, attempt)
   return $key.frames .. id .. ':' .. attempt .. ':'
 end
 
-function ff.meter(key)
+local function meter_at(key)
   local stored = call('HGET', key, 'm')
   if stored then return unpack_message(stored) end
   return { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 end
 
-function ff.is_expired(meter, now)
+local function is_expired(meter, now)
   return meter[@m.expires_at] > 0 and meter[@m.expires_at] <= now
 end
 
@@ -182,16 +179,16 @@ local function appended(meter, ids, replayed)
 end
 
 local function refused(c, id, row, meter, places)
-  if not row then return { 'refused', 0, 0, meter[@m.summary_version], places } end
-  local shown, static = ff.show(c, id, row)
-  return { 'refused', shown, static, meter[@m.summary_version], places }
+  local answer = ff.refused(c, id, row)
+  answer[4], answer[5] = meter[@m.summary_version], places
+  return answer
 end
 
 local function append(c, item)
   local id, attempt, frames, summary = item[@append.id], item[@append.attempt_index], item[@append.frames], item[@append.summary]
   local to = { meter = ff.meter_key(id, attempt), frames = ff.frames_key(id, attempt), now = c.now }
   local r, row = ff.load(id)
-  local meter = ff.meter(to.meter)
+  local meter = meter_at(to.meter)
   if not r or not takes_frames(r, item, c.now) then return refused(c, id, row, meter, {}) end
   if is_too_large(c, frames, summary) then return { 'too large' } end
   local earlier, places = look_up(to, frames)
@@ -199,7 +196,7 @@ local function append(c, item)
   if summary and not follows(meter, summary, frames, earlier) then
     return refused(c, id, row, meter, places)
   end
-  if ff.is_expired(meter, c.now) then drop_frames(to, meter) end
+  if is_expired(meter, c.now) then drop_frames(to, meter) end
   local ids = put_frames(c, to, meter, item, earlier)
   if summary then put_summary(c, to, meter, summary) end
   set_end(to, meter, item[@append.expire_ms])

@@ -61,11 +61,6 @@ local function applied(c, id, plan, r, row, was, replayed, more)
   return answer
 end
 
-local function refused(c, id, row)
-  if not row then return { 'refused', 0, 0 } end
-  return { 'refused', ff.show(c, id, row) }
-end
-
 local function replayed(c, id, plan, r, row)
   local answer = applied(c, id, plan, r, row, r[@op_state], true, false)
   answer[2], answer[4] = r[@op_state], r[@op_wake_at]
@@ -90,7 +85,7 @@ local function decide(c, id, plan, row, values, at)
   if before[@flow_id] ~= '' then c.trace = nil end
   if op and before[@op_id] == op then return replayed(c, id, plan, before, row) end
   if not ff.fits(plan, before, c.now) or not ff.graph_fits(c, ff.tag_of(id), plan, before) then
-    return refused(c, id, row)
+    return ff.refused(c, id, row)
   end
   local is_bad, target = ff.bad_move(plan, before)
   if is_bad then return { 'no move', plan[@p.rule], before[@state], target } end
@@ -128,7 +123,7 @@ end
 local function apply(c, values, at)
   local id, shape, may_repeat = values[at + @own.target], shape_of(c, values, at)
   local row = ff.row(id)
-  if not row then return refused(c, id) end
+  if not row then return ff.refused(c, id) end
   if not (may_repeat and values[STRIDE + 1]) then
     return (decide(c, id, plan_at(c, shape, values, at), row, values, at))
   end

@@ -11,9 +11,9 @@
 -- {id =, budget =, due =}. Amounts come as {name, amount, ...} in byte order of the names, each below
 -- 2^53: doubles are exact there, and a sum beyond is never rounded to less.
 
--- Budgets of one partition. Without `writes` what has ended is left out but not dropped.
-function ff.open_budgets(c, tag, writes)
-  return { c = c, tag = tag, now = c.now, writes = writes, levels = {}, trimmed = {}, touched = {} }
+-- Budgets of one partition.
+function ff.open_budgets(c, tag)
+  return { c = c, tag = tag, now = c.now, levels = {}, trimmed = {}, touched = {} }
 end
 
 local function due_of(budget)
@@ -108,7 +108,7 @@ function ff.trim_holds(state, id)
   for i = 1, #holds do
     local hold = holds[i]
     if hold.chain then ff.unhold(state, hold.chain, hold.amounts) end
-    if state.writes then ff.drop_hold(state.tag, root.id, hold.owner, hold.name) end
+    ff.drop_hold(state.tag, root.id, hold.owner, hold.name)
   end
 end
 

@@ -18,7 +18,7 @@ end
 -- Cancel one sibling unless somebody needs it; how far its edges were looked at when the step became
 -- full before that was known.
 -- mirrors core.settle._Walk._cancel_source, core.settle._Walk._count_missed
-function ff.cancel_source(c, w, edge, reason, within)
+local function cancel_source(c, w, edge, reason, within)
   local id = edge[@e.source]
   local source, row
   if edge[@e.state] ~= $edge.staged then source, row = ff.load_once(c, id) end
@@ -44,33 +44,22 @@ function ff.cancel_source(c, w, edge, reason, within)
   return nil
 end
 
-local function take_first(list)
-  local first = list[1]
-  for i = 1, #list do list[i] = list[i + 1] end
-  return first
-end
-
-local function put_first(list, one)
-  for i = #list, 1, -1 do list[i + 1] = list[i] end
-  list[1] = one
-end
-
 -- Cut the sources of the first group that wants it.
 -- mirrors core.settle._Walk._cancel_next
 function ff.cancel_next(c, w)
-  local work = take_first(w.cancels)
+  local work = table.remove(w.cancels, 1)
   w.looks = w.looks - 1
   local ids, edges, size = ff.page_of(w, ff.incoming(work[@u.execution_id]), work, w.edges)
   local after, within = work[@u.after], work[@u.within]
   for i = 1, size do
     if not ff.has_room(c, w, CPU_LIMITS.cancel_siblings) then break end
     w.edges = w.edges - 1
-    local looked = ff.cancel_source(c, w, edges[i], work[@u.reason], within)
+    local looked = cancel_source(c, w, edges[i], work[@u.reason], within)
     if looked then
-      put_first(w.cancels, ff.gone_on(work, after, looked))
+      table.insert(w.cancels, 1, ff.gone_on(work, after, looked))
       return
     end
     after, within = ids[i], ''
   end
-  if #ids > 0 and after ~= ids[#ids] then put_first(w.cancels, ff.gone_on(work, after, '')) end
+  if #ids > 0 and after ~= ids[#ids] then table.insert(w.cancels, 1, ff.gone_on(work, after, '')) end
 end

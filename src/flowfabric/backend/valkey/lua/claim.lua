@@ -367,10 +367,8 @@ local function lease_named(c, named)
   if not may_lease(r, c.now, named) then
     return { 'refused', ff.attach(c, found[1]), ff.attach(c, found[2]) }
   end
-  if r[@flow_id] ~= '' and ff.is_cancelled_by_flow(c, ff.tag_of(id), r) then
-    return seen(c, $disposition.cancelled_by_flow, found[1], found[2])
-  end
-  if is_exhausted(r) then return seen(c, $disposition.exhausted, found[1], found[2]) end
+  local disposition = kept_by(c, id, r)
+  if disposition then return seen(c, disposition, found[1], found[2]) end
   local terms = { named[@named.worker_id], named[@named.instance_id], named[@named.lease_id], named[@named.attempt_id], named[@named.lease_for], named[@named.reason] }
   return leased(c, id, r, terms, found, false, named[@named.upstreams])
 end

@@ -1,6 +1,8 @@
--- Rare mechanisms have no function of their own: the client reads rows, runs the reference over them, and
--- commits what it wrote, if the rows are still what it read.
+-- Reads need no function of their own: the client names commands. Nor do rare mechanisms: the client reads
+-- rows, runs the reference over them, and commits what it wrote, if the rows are still what it read.
 --
+-- ff1_fetch: request {read, ...}, of any slots of one node; the replies are raw elements in the same order. Answers
+--   {number of the read, error}, ... of those that cannot be read, whose replies are nil.
 -- ff1_snapshot: request {read, ...}; a read is a command and its words, or one of `READS`. Answers the digest of each reply; the
 --   replies are raw elements in the same order. A reply that is an error has the digest '!' and its text.
 -- ff1_commit: request @commit_rows. A put is {kind, ...} as `WRITERS`
@@ -12,15 +14,24 @@
 -- A repeat of a commit whose answer was lost finds its own change and answers that something has changed:
 -- the client decides again by what is there.
 
--- Reads that are no commands.
-local READS = {}
-
--- {tag, flow id, name of the list, after, limit}: edge id and packed edge, ... in turn.
-function READS.edges(tag, flow_id, list, after, limit)
-  local ids, rows = ff.edge_rows(tag, flow_id, list, after, tonumber(limit))
+local function in_turn(ids, rows)
   local flat = {}
   for i = 1, #ids do flat[2 * i - 1], flat[2 * i] = ids[i], rows[i] end
   return flat
+end
+
+-- Reads that are no commands. Edges are answered as edge id and packed edge in turn.
+local READS = {}
+
+-- {tag, flow id, name of the list, after, limit}
+function READS.edges(tag, flow_id, list, after, limit)
+  return in_turn(ff.edge_rows(tag, flow_id, list, after, tonumber(limit)))
+end
+
+-- {execution}: all that lead to it.
+function READS.incoming(id)
+  local r = ff.load(id)
+  return r and r[@flow_id] ~= '' and in_turn(ff.incoming_rows(r[@flow_id], id)) or {}
 end
 
 local function reply_to(read)
@@ -58,7 +69,7 @@ local WRITERS = {}
 
 -- {budget id, row}
 function WRITERS.budget(c, tag, put)
-  c.budgets = c.budgets or ff.open_budgets(c, tag, true)
+  c.budgets = c.budgets or ff.open_budgets(c, tag)
   ff.put_budget(c.budgets, put[2], unpack_message(c.args[put[3]]))
 end
 
@@ -85,7 +96,7 @@ end
 
 -- {name, version, due_at, body}
 function WRITERS.document(c, _, put)
-  ff.put_document(c, put[2], put[3], put[4], c.args[put[5]])
+  ff.put_document(put[2], put[3], put[4], c.args[put[5]])
 end
 
 -- {namespace, instance, row}
@@ -151,6 +162,17 @@ local function commit(_, args)
   write_all(c, request[@commit_rows.tag], request)
   return ff.close(c, { true })
 end
+
+ff.register('fetch', function(_, args)
+  local c, faults = ff.open(args), {}
+  for i = 1, #c.request do
+    local reply = reply_to(c.request[i])
+    local fault = type(reply) == 'table' and reply.err
+    if fault then faults[#faults + 1] = { i, fault } end
+    ff.attach(c, not fault and reply)
+  end
+  return ff.answer(c, faults)
+end, { 'no-writes', 'allow-cross-slot-keys' })
 
 ff.register('snapshot', function(_, args)
   local c = ff.open(args)

@@ -14,10 +14,10 @@ local SHORT_LIST_EDGES = 64
 -- Behind every edge id.
 local LAST_ID = 'g'
 local FIELDS_PER_COMMAND = 2000
+-- Edges per look, where all are wanted.
+local PAGE = 1000
 
--- Names of lists: all edges of a flow, those that leave a member, those that reach it.
-ff.ALL_EDGES = $edge_lists.ALL
-
+-- Names of lists: those that leave a member, those that reach it.
 function ff.outgoing(id)
   return $edge_lists.OUTGOING .. ff.member_of(id)
 end
@@ -94,12 +94,6 @@ local function listed(tag, flow_id, list, after, limit)
   return merged(ids, late_ids(tag, flow_id, list, after, limit), limit)
 end
 
--- A text with further ids in their places.
-local function joined(text, news)
-  local ids = merged(ids_of(text, '', #text), ids_of(news, '', #news), #text + #news)
-  return concat(ids)
-end
-
 -- Put ids into a list that is there; its text if that changes. `late` gathers what goes beside it.
 local function put_ids(list, text, news, late)
   local ids, fresh = ids_of(news, '', #news), {}
@@ -108,27 +102,25 @@ local function put_ids(list, text, news, late)
   end
   if #fresh == 0 then return nil end
   local has_more = sub(text, -1) == $edge_lists.MORE
-  if not has_more and #text + ID * #fresh <= ID * SHORT_LIST_EDGES then return joined(text, concat(fresh)) end
+  if not has_more and #text + ID * #fresh <= ID * SHORT_LIST_EDGES then
+    return concat(merged(ids_of(text, '', #text), fresh, #text + #news))
+  end
   for i = 1, #fresh do late[#late + 1], late[#late + 2] = 0, list .. fresh[i] end
   return not has_more and text .. $edge_lists.MORE or nil
 end
 
 -- Send a command with many words in parts, each with an even number of them.
 local function send(command, key, words)
-  for from = 1, #words, FIELDS_PER_COMMAND do
-    local last = from + FIELDS_PER_COMMAND - 1
-    call(command, key, unpack(words, from, last < #words and last or #words))
-  end
+  ff.in_parts(words, FIELDS_PER_COMMAND, function(from, last) call(command, key, unpack(words, from, last)) end)
 end
 
 local function texts_of(key, lists)
   local names, found = {}, {}
   for i = 1, #lists, 2 do names[#names + 1] = lists[i] end
-  for from = 1, #names, FIELDS_PER_COMMAND do
-    local last = from + FIELDS_PER_COMMAND - 1
-    local part = call('HMGET', key, unpack(names, from, last < #names and last or #names))
+  ff.in_parts(names, FIELDS_PER_COMMAND, function(from, last)
+    local part = call('HMGET', key, unpack(names, from, last))
     for i = 1, #part do found[from + i - 1] = part[i] end
-  end
+  end)
   return found
 end
 
@@ -155,16 +147,22 @@ function ff.edge_rows(tag, flow_id, list, after, limit)
   return ids, call('HMGET', edges_key(tag, flow_id), unpack(ids))
 end
 
--- The same with the edges themselves.
+-- All edges that lead to a member of a flow, as `ff.edge_rows` has them.
+function ff.incoming_rows(flow_id, id)
+  local ids, rows, after = {}, {}, ''
+  while after do
+    local more, packed = ff.edge_rows(ff.tag_of(id), flow_id, ff.incoming(id), after, PAGE)
+    for i = 1, #more do ids[#ids + 1], rows[#rows + 1] = more[i], packed[i] end
+    after = #more == PAGE and more[PAGE]
+  end
+  return ids, rows
+end
+
+-- Edges of a list as `ff.edge_rows` has them, unpacked.
 function ff.edges(tag, flow_id, list, after, limit)
   local ids, rows = ff.edge_rows(tag, flow_id, list, after, limit)
   for i = 1, #rows do rows[i] = ff.array(rows[i]) end
   return ids, rows
-end
-
-function ff.edge(tag, flow_id, edge_id)
-  local row = call('HGET', edges_key(tag, flow_id), edge_id)
-  return row and ff.array(row) or nil
 end
 
 -- Write an edge that may be new.
@@ -172,7 +170,7 @@ function ff.put_edge(c, tag, flow_id, edge_id, edge)
   if edge[@e.created_at] == 0 then edge[@e.created_at] = c.now end
   if call('HSET', edges_key(tag, flow_id), edge_id, pack(edge)) == 1 then
     local outgoing, incoming = ff.outgoing(edge[@e.source]), ff.incoming(edge[@e.target])
-    put_lists(tag, flow_id, { ff.ALL_EDGES, edge_id, outgoing, edge_id, incoming, edge_id })
+    put_lists(tag, flow_id, { $edge_lists.ALL, edge_id, outgoing, edge_id, incoming, edge_id })
   end
 end
 

@@ -8,9 +8,9 @@
 -- A gate is named q:<quota> or k:<namespace>:<key>. That of a key exists while it is in ff:qt. Here it
 -- is {name =, quota =, slots =, entries =, ends =}.
 
--- Gates of one partition. Without `writes` what has ended is not counted but not dropped.
-function ff.open_gates(c, tag, writes)
-  return { tag = tag, now = c.now, writes = writes, gates = {}, touched = {} }
+-- Gates of one partition.
+function ff.open_gates(c, tag)
+  return { tag = tag, now = c.now, gates = {}, touched = {} }
 end
 
 -- By what they hold: slots, entries, and who holds these.
@@ -61,9 +61,7 @@ end
 local function drop_upto(state, name, kind, upto)
   local key = key_of(state, kind, name)
   local ended = call('ZRANGEBYSCORE', key, '-inf', upto, 'LIMIT', 0, $gates.MOST_ENDED)
-  if state.writes then
-    for i = 1, #ended do ff.delete_gate_row(state.tag, name, kind, ended[i]) end
-  end
+  for i = 1, #ended do ff.delete_gate_row(state.tag, name, kind, ended[i]) end
   return #ended
 end
 
@@ -75,8 +73,6 @@ local function trim(state, gate)
   end
   gate.slots, gate.entries = gate.slots - slots, gate.entries - entries
   gate.relieved = slots + entries > 0
-  -- A read finds them still there.
-  gate.passed = state.writes and 0 or entries
 end
 
 -- A gate as of now; what has ended is dropped when it is first asked for.
@@ -94,7 +90,7 @@ end
 
 -- The gate of a concurrency key at which nothing was counted yet.
 function ff.fresh_gate(name)
-  return { name = name, slots = 0, entries = 0, ends = 0, passed = 0 }
+  return { name = name, slots = 0, entries = 0, ends = 0 }
 end
 
 function ff.write_gates(state)
@@ -115,7 +111,7 @@ end
 function ff.oldest_at(state, gate, entries)
   local rate = gate.quota and gate.quota[@q.max_requests_per_window] or 0
   if rate == 0 or entries < rate then return 0 end
-  local first = call('ZRANGE', key_of(state, 'e', gate.name), gate.passed, gate.passed, 'WITHSCORES')
+  local first = call('ZRANGE', key_of(state, 'e', gate.name), 0, 0, 'WITHSCORES')
   return tonumber(first[2] or state.now)
 end
 

@@ -7,22 +7,6 @@ local function flow_key(tag, flow_id)
   return $key.flow .. tag .. ':' .. flow_id
 end
 
--- How a packed array begins: of up to fifteen elements, or of more.
-local FIRST_SHORT, LAST_SHORT, LONG_ARRAY = 0x90, 0x9f, 0xdc
-local MOST_ELEMENTS = 100
-
-local function elements(_, ...)
-  return { ... }
-end
-
--- A packed array, element by element: read as one it would be a table that grows with it.
-function ff.array(row)
-  local first = byte(row)
-  if first == LONG_ARRAY then return elements(unpack_from(row, MOST_ELEMENTS, 3)) end
-  if first < FIRST_SHORT or first > LAST_SHORT then error('not an array') end
-  return elements(unpack_from(row, MOST_ELEMENTS, 1))
-end
-
 -- ---- flows
 
 -- What the partition lists a flow by: its timer, and its purge once all members are gone.

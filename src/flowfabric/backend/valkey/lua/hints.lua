@@ -5,12 +5,8 @@
 --
 -- ff1_hint: request {{'q', tag, sequence, rank or '', namespace, lane, set}, ...} of one lane, or
 --   {{'t', tag, sequence, instant or ''}, ...}
--- ff1_ready: request @ready; answers {set, tag, rank, tag, rank,
---   ...}, ...
 -- ff1_peek: request @peek, all tags of one node; answers {rank,
 --   tag, member}, ... of the best that wait there, in order, the first of each tag always
--- ff1_timers: request @due; answers {tags with something due,
---   config, next due_at or false, next id}; a document of config is shown as `due` does
 -- ff1_heads: request {tag, ...}: tells the heads of these partitions once more
 
 local TIMERS = { $view.timers, $view.flow_timers, $view.budget_timers }
@@ -107,17 +103,6 @@ ff.register('hint', function(_, args)
   return ff.answer(c, ff.each(c, c.request, hear))
 end)
 
-ff.register('ready', function(_, args)
-  local c = ff.open(args)
-  local namespace, lane, sets = c.request[@ready.namespace], c.request[@ready.lane], c.request[@ready.sets]
-  if not sets then sets = call('SMEMBERS', ff.sets(namespace, lane)) end
-  local found = {}
-  for i = 1, #sets do
-    found[i] = { sets[i], unpack(call('ZRANGE', ff.ready(namespace, lane, sets[i]), 0, -1, 'WITHSCORES')) }
-  end
-  return ff.answer(c, found)
-end, { 'no-writes' })
-
 local function before(one, other)
   if one[1] ~= other[1] then return one[1] < other[1] end
   if one[2] ~= other[2] then return one[2] < other[2] end
@@ -146,13 +131,6 @@ ff.register('peek', function(_, args)
   end
   return ff.answer(c, shown)
 end, { 'no-writes', 'allow-cross-slot-keys' })
-
-ff.register('timers', function(_, args)
-  local c = ff.open(args)
-  local tags = call('ZRANGE', ff.timer_hints(), '-inf', c.now, 'BYSCORE')
-  local config, last = ff.due_config(c, c.request[@due.limit], c.request[@due.after_due_at], c.request[@due.after_id])
-  return ff.answer(c, { tags, config, last and last[1], last and last[2] })
-end, { 'no-writes' })
 
 local function tell_heads(c, tag)
   local queues = call('SMEMBERS', queues_of(tag))

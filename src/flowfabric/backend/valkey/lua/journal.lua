@@ -1,12 +1,11 @@
 -- ff1_journal: named steps of an execution, each written once, under the lease's fence.
--- request: {{id, lease id, epoch, attempt id, entries, body}, ...}; entries are address, digest,
---   outcome size in turn, and their bodies are the arguments from `body` on
+-- request: {@steps, ...}
 -- answers: {'journaled', found}: per entry 0 when it was stored now, else the number of the raw
 --   element that was there, or below 0 the place of the same step in this very item;
 --   {'refused', row, static}, {'differs', place, recorded digest}, {'too large', place},
 --   {'full', length}
 --
--- ff1_journal_read: request {id, after, limit, bytes}; answers whether more entries follow, then numbers of
+-- ff1_journal_read: request @step_page; answers whether more entries follow, then numbers of
 --   raw entries, in order; the first is answered whatever its size
 --
 -- ff:j:<id> maps an address (`a<seq>:<name>`) to "<number> <digest>" and a number to its entry: two
@@ -52,8 +51,9 @@ end
 local function append(c, item)
   local id, entries = item[@steps.id], item[@steps.entries]
   local r, row = ff.load(id)
-  if not r then return { 'refused', 0, 0 } end
-  if not ff.holds(r, item[@steps.lease_id], item[@steps.lease_epoch], item[@steps.attempt_id], c.now) then return { 'refused', ff.show(c, id, row) } end
+  if not r or not ff.holds(r, item[@steps.lease_id], item[@steps.lease_epoch], item[@steps.attempt_id], c.now) then
+    return ff.refused(c, id, row)
+  end
   local key = ff.journal(id)
   local found, new = look_up(c, key, entries)
   if not found then return new end

@@ -1,55 +1,26 @@
--- ff1_limits: budgets and gates as of now, nothing dropped.
--- request: {tag, name}, ...; a name begins with b:, q: or k:
--- answers: of a budget {id, packed budget, id, packed budget, ...}, leaf first, {} when there is none; of a
---   gate {quota or {}, slots, entries, ends, oldest}, {} when there is none; {false, fault} of an unreadable one
--- ff1_attached: request {tag, budget, after, limit}; answers execution ids in order
--- ff1_attach: request {tag, listed, unlisted, gone}, ...: budget and execution in turn for those created under
---   a budget and for those purged, and executions whose ledgers go
--- ff1_drop_ended: request tags; waiters whose time is over go, and what is left of gates at which all ended
+-- ff1_attach: request {@attach, ...}
+-- ff1_drop_ended: request {tag, ...}; waiters whose time is over go, and what is left of gates at which all ended
+
+-- Do acts of `core` on limits, each in the partition that its tag names: first all partitions are opened and rid
+-- of what has ended there, and in the end what has changed is written.
+function ff.run_acts(args, acts, open, trim, write)
+  local c = ff.open(args)
+  local items, states = c.request, {}
+  for i = 1, #items do
+    local tag = items[i][@act.tag]
+    states[tag] = states[tag] or open(c, tag)
+    -- Every act names its limit first.
+    trim(states[tag], items[i][@act.what][1])
+  end
+  local answers = ff.each(states, items, function(_, item)
+    return acts[item[@act.name]](states[item[@act.tag]], item[@act.what])
+  end)
+  for _, state in pairs(states) do write(state) end
+  return ff.close(c, answers)
+end
 
 -- What one call drops at most; the next one goes on.
 local MOST_DROPPED = 1000
-
-local function show_chain(state, id)
-  ff.trim_holds(state, id)
-  local chain, fault = ff.chain(state, id)
-  if fault then return { false, fault } end
-  local shown = {}
-  for i = 1, #(chain or {}) do
-    shown[2 * i - 1], shown[2 * i] = chain[i].id, chain[i].budget
-  end
-  return shown
-end
-
-local function show_gate(state, name)
-  local gate, fault = ff.gate(state, name)
-  if fault then return { false, fault } end
-  if not gate then return {} end
-  return { gate.quota or {}, gate.slots, gate.entries, gate.ends, ff.oldest_at(state, gate, gate.entries) }
-end
-
-ff.register('limits', function(_, args)
-  local c = ff.open(args)
-  local answers, budgets, gates = {}, {}, {}
-  for i = 1, #c.request do
-    local tag, name = c.request[i][@limit.tag], c.request[i][@limit.limit]
-    if sub(name, 1, 2) == $gates.BUDGET then
-      budgets[tag] = budgets[tag] or ff.open_budgets(c, tag, false)
-      answers[i] = show_chain(budgets[tag], sub(name, 3))
-    else
-      gates[tag] = gates[tag] or ff.open_gates(c, tag, false)
-      answers[i] = show_gate(gates[tag], name)
-    end
-  end
-  return ff.answer(c, answers)
-end, { 'no-writes' })
-
-ff.register('attached', function(_, args)
-  local c = ff.open(args)
-  local tag, budget, after, limit = c.request[@attached.tag], c.request[@attached.budget_id], c.request[@attached.after], c.request[@attached.limit]
-  local from = after == '' and '-' or '(' .. after
-  return ff.answer(c, call('ZRANGE', $key.attached .. tag .. ':' .. budget, from, '+', 'BYLEX', 'LIMIT', 0, limit))
-end, { 'no-writes' })
 
 ff.register('attach', function(_, args)
   local c = ff.open(args)

@@ -2,26 +2,24 @@
 -- request: @list: entries strictly behind (score, id), or from the beginning; due is what has a score up to
 --   now. Of a flow's view, {name, where the range of a state begins} stands for the name, and scores are told
 --   from there
--- answers: {whether it has more, id, score, ...} for each view that has any; together about as many as
---   asked for, and no more than that of one
--- ff1_rows: request {id, ...}; answers {row, static}, numbers of raw elements, or false, ...
--- ff1_sets: request @lane; answers the requirement sets the lane ever queued by
+-- answers: {number of its name, whether it has more, id, score, ...} for each view that has any; together about
+--   as many as asked for, and no more than that of one
 --
--- The first two read several partitions at once, so that a look at all of them is one call for each node.
+-- It reads several partitions at once, so that a look at all of them is one call for each node.
 
 local LEAST = 8
 
 -- How many entries of a view have a lower score.
-function ff.count_below(key, score)
+local function count_below(key, score)
   return call('ZCOUNT', key, '-inf', string.format('(%.0f', score))
 end
 
 -- How many entries of a view stand before (score, member), and whether it is there itself: many may share a
 -- score.
-function ff.rank_of(key, score, member)
+local function rank_of(key, score, member)
   local rank = call('ZRANK', key, member)
   if rank and tonumber(call('ZSCORE', key, member)) == score then return rank, 1 end
-  local low, high = ff.count_below(key, score), call('ZCOUNT', key, '-inf', score)
+  local low, high = count_below(key, score), call('ZCOUNT', key, '-inf', score)
   while low < high do
     local middle = floor((low + high) / 2)
     if call('ZRANGE', key, middle, middle)[1] < member then
@@ -36,34 +34,19 @@ end
 -- Find the first and the last place of what lies behind (score, id); whether there is anything.
 local function narrow(view, newest, score, id)
   local key, bound = view.key, view.bound
-  view.from = view.least ~= 0 and ff.count_below(key, view.least) or 0
-  view.to = (bound and ff.count_below(key, bound) or call('ZCARD', key)) - 1
+  view.from = view.least ~= 0 and count_below(key, view.least) or 0
+  view.to = (bound and count_below(key, bound) or call('ZCARD', key)) - 1
   if score and view.from <= view.to then
-    local before, itself = ff.rank_of(key, view.least + score, id)
+    local before, itself = rank_of(key, view.least + score, id)
     if newest and before <= view.to then view.to = before - 1 end
     if not newest and before + itself > view.from then view.from = before + itself end
   end
   return view.from <= view.to
 end
 
-local function view_of(tag, name, due_by)
-  if type(name) == 'string' then return { key = ff.view(tag, name), least = 0, bound = due_by } end
-  return { key = ff.view(tag, name[1]), least = name[2], bound = name[2] + $keys.FLOW_RANGE }
-end
-
--- Every view that has something behind the place.
-local function open_views(c, request)
-  local names, newest, score, id = request[@list.views], request[@list.newest], request[@list.after_score], request[@list.after_id]
-  local due_by, open = request[@list.is_due] and c.now + 1, {}
-  local partitions = request[@list.partitions]
-  for i = 1, #partitions do
-    local tag = $ids.TAG .. partitions[i] .. '}'
-    for j = 1, #names do
-      local view = view_of(tag, names[j], due_by)
-      if narrow(view, newest, score, id) then open[#open + 1] = view end
-    end
-  end
-  return open
+local function view_of(tag, name, number, due_by)
+  if type(name) == 'string' then return { key = ff.view(tag, name), number = number, least = 0, bound = due_by } end
+  return { key = ff.view(tag, name[1]), number = number, least = name[2], bound = name[2] + $keys.FLOW_RANGE }
 end
 
 local function shown(view, newest, most)
@@ -77,34 +60,46 @@ local function shown(view, newest, most)
     local last = view.from + most - 1
     places = call('ZRANGE', view.key, view.from, last < view.to and last or view.to, 'WITHSCORES')
   end
-  local answer = { view.to - view.from + 1 > most }
+  local answer = { view.number, view.to - view.from + 1 > most }
   for i = 1, #places, 2 do
     answer[#answer + 1], answer[#answer + 2] = places[i], tonumber(places[i + 1]) - view.least
   end
   return answer
 end
 
-ff.register('list', function(_, args)
-  local c = ff.open(args)
-  local newest, most = c.request[@list.newest], c.request[@list.limit]
-  local open, found = open_views(c, c.request), {}
+-- The members of a flow in one state by creation, strictly behind a place if one is given: id and
+-- created_at in turn.
+function ff.members_behind(tag, flow_id, state, at, id, limit)
+  local view = view_of(tag, { $view.flow .. ':' .. flow_id, FLOW_RANGES[state] })
+  if limit < 1 or not narrow(view, false, at, id) then return {} end
+  return { unpack(shown(view, false, limit), 3) }
+end
+
+-- Add a view to the open ones if it has something behind the place.
+function ff.open_view(open, request, view)
+  if narrow(view, request[@list.newest], request[@list.after_score], request[@list.after_id]) then open[#open + 1] = view end
+end
+
+-- Every view of these partitions that has something behind the place.
+function ff.open_views(c, request, tags)
+  local names, due_by, open = request[@list.views], request[@list.is_due] and c.now + 1, {}
+  for i = 1, #tags do
+    for j = 1, #names do ff.open_view(open, request, view_of(tags[i], names[j], j, due_by)) end
+  end
+  return open
+end
+
+-- What open views have behind the place, as the answer says.
+function ff.show_views(open, request)
+  local most, found = request[@list.limit], {}
   local each = floor(2 * most / (#open > 0 and #open or 1)) + LEAST
   if each > most then each = most end
-  for i = 1, #open do found[i] = shown(open[i], newest, each) end
-  return ff.answer(c, found)
-end, { 'no-writes', 'allow-cross-slot-keys' })
+  for i = 1, #open do found[i] = shown(open[i], request[@list.newest], each) end
+  return found
+end
 
-ff.register('rows', function(_, args)
+ff.register('list', function(_, args)
   local c = ff.open(args)
-  local found = {}
-  for i = 1, #c.request do
-    local stored = call('HMGET', ff.execution(c.request[i]), $field.record, $field.static)
-    found[i] = stored[1] and { ff.attach(c, stored[1]), ff.attach(c, stored[2]) } or false
-  end
-  return ff.answer(c, found)
+  local open = ff.open_views(c, c.request, c.request[@list.tags])
+  return ff.answer(c, ff.show_views(open, c.request))
 end, { 'no-writes', 'allow-cross-slot-keys' })
-
-ff.register('sets', function(_, args)
-  local c = ff.open(args)
-  return ff.answer(c, call('SMEMBERS', ff.sets(c.request[@lane.namespace], c.request[@lane.lane])))
-end, { 'no-writes' })

@@ -113,6 +113,14 @@ function ff.attach(c, body)
   return size - 1
 end
 
+-- Do something with so many elements of a list at a time, from a place to another.
+function ff.in_parts(list, most, run)
+  for from = 1, #list, most do
+    local last = from + most - 1
+    run(from, last < #list and last or #list)
+  end
+end
+
 -- End a call that only read.
 function ff.answer(c, head)
   c.out[1] = pack({ c.now, head })

@@ -4,6 +4,8 @@
 -- How many fields any record may have without its table growing, those of its end among them.
 local WIDTH = @result_encoding
 local ARRAY16, ARRAY16_HEAD, MOST_FIELDS = 0xdc, 3, 1000
+-- How a packed array of up to fifteen elements begins.
+local FIRST_SHORT, LAST_SHORT = 0x90, 0x9f
 
 local function listed(_, ...)
   return { ... }
@@ -13,6 +15,14 @@ end
 function ff.decode(row)
   if byte(row) ~= ARRAY16 then error('a record is not an array') end
   return setmetatable(listed(unpack_from(row, MOST_FIELDS, ARRAY16_HEAD)), RECORD_META)
+end
+
+-- A packed array of any length, in the same way.
+function ff.array(row)
+  local first = byte(row)
+  if first == ARRAY16 then return listed(unpack_from(row, MOST_FIELDS, ARRAY16_HEAD)) end
+  if first < FIRST_SHORT or first > LAST_SHORT then error('not an array') end
+  return listed(unpack_from(row, MOST_FIELDS, 1))
 end
 
 -- The stored bytes of a record, nil when there is none. One that is held back is written by that.
@@ -129,4 +139,10 @@ end
 function ff.show(c, id, row)
   local static = call('HGET', $key.execution .. id, $field.static)
   return ff.attach(c, row), ff.attach(c, static)
+end
+
+-- The answer to an item whose guard did not hold: what the record is instead, if there is one.
+function ff.refused(c, id, row)
+  if not row then return { 'refused', 0, 0 } end
+  return { 'refused', ff.show(c, id, row) }
 end

@@ -1,7 +1,5 @@
 -- ff1_slots: slots last as long as leases do and are given back.
--- request: {act, tag, what}, ...; what, by act:
---   extend   {gate, execution, holder, hold ms}
---   vacate   {gate, execution, holder or '', slot, entry}
+-- request: {@act, ...}
 -- answers: {'held', whether a slot is held now}; {'freed', admissible, true, 0}; or {'unreadable', what, id}.
 --   `admissible` is {execution, grant, ...}.
 
@@ -42,16 +40,5 @@ function acts.vacate(state, item)
 end
 
 ff.register('slots', function(_, args)
-  local c = ff.open(args)
-  local items, states = c.request, {}
-  for i = 1, #items do
-    local tag = items[i][@act.tag]
-    states[tag] = states[tag] or ff.open_gates(c, tag, true)
-    ff.gate(states[tag], items[i][@act.what][@extend.gate])
-  end
-  local answers = ff.each(states, items, function(_, item)
-    return acts[item[@act.name]](states[item[@act.tag]], item[@act.what])
-  end)
-  for _, state in pairs(states) do ff.write_gates(state) end
-  return ff.close(c, answers)
+  return ff.run_acts(args, acts, ff.open_gates, ff.gate, ff.write_gates)
 end)

@@ -1,11 +1,5 @@
 -- ff1_spend: counting against budgets, and taking it back.
--- request: {act, tag, what}, ...; what, by act:
---   spend    {budget, amounts, dedup key, execution}
---   release  {budget, execution}
---   reset    {budget, only if due}
---   reserve  {budget, amounts, reservation, execution, ttl}
---   commit   {budget, amounts, reservation}
---   cancel   {budget, reservation}
+-- request: {@act, ...}
 -- answers: {'spent', softs}, {'hard', ...}, {'again'}, {'reserved', until},
 --   {'freed', admissible, done, next reset}; or what is wrong: {'missing', id},
 --   {'dimension', name, budget, known names}, {'overflow', names ...}, {'orphan', id, ancestor},
@@ -240,16 +234,5 @@ function acts.cancel(state, item)
 end
 
 ff.register('spend', function(_, args)
-  local c = ff.open(args)
-  local items, states = c.request, {}
-  for i = 1, #items do
-    local tag = items[i][@act.tag]
-    states[tag] = states[tag] or ff.open_budgets(c, tag, true)
-    ff.trim_holds(states[tag], items[i][@act.what][@spend.budget_id])
-  end
-  local answers = ff.each(states, items, function(_, item)
-    return acts[item[@act.name]](states[item[@act.tag]], item[@act.what])
-  end)
-  for _, state in pairs(states) do ff.write_budgets(state) end
-  return ff.close(c, answers)
+  return ff.run_acts(args, acts, ff.open_budgets, ff.trim_holds, ff.write_budgets)
 end)

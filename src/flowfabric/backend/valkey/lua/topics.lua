@@ -40,13 +40,12 @@ local function ring_those(names)
 end
 
 local function ring_heard(names)
-  for from = 1, #names, TOPICS_PER_COMMAND do
-    local last = from + TOPICS_PER_COMMAND - 1
-    local heard = call('PUBSUB', 'NUMSUB', unpack(names, from, last < #names and last or #names))
+  ff.in_parts(names, TOPICS_PER_COMMAND, function(from, last)
+    local heard = call('PUBSUB', 'NUMSUB', unpack(names, from, last))
     for i = 1, #heard, 2 do
       if heard[i + 1] > 0 then call('PUBLISH', heard[i], '') end
     end
-  end
+  end)
 end
 
 function ff.publish_topics(c)

@@ -33,7 +33,7 @@ def flow_row(rest: str, value: bytes) -> tuple[str, Flow]:
 def edge_rows(rest: str, fields: dict[bytes, bytes]) -> Iterator[tuple[tuple[str, str], Edge]]:
     _, flow_id = _parted(rest)
     for edge_id, value in fields.items():
-        edge = edge_of(flow_id, (edge_id.decode(), decode(value)))
+        edge = edge_of(flow_id, edge_id.decode(), value)
         yield edge_key(edge), edge
 
 
