@@ -17,6 +17,9 @@ _FAMILIES: Final = {tag: family for family, tag in _TAGS.items()}
 
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,4}").fullmatch
 
+# Of CRC-16/XMODEM, with its highest bit.
+_POLYNOMIAL: Final = 0x11021
+
 _FNV_BASIS: Final = 0xCBF29CE484222325
 _FNV_PRIME: Final = 0x100000001B3
 _U64: Final = 0xFFFFFFFFFFFFFFFF
@@ -31,6 +34,14 @@ def crc16(data: bytes) -> int:
 def crc16_of_uuid(uuid: str) -> int:
     """The checksum of a canonical UUID's sixteen bytes."""
     return crc_hqx(bytes.fromhex(uuid.replace("-", "")), 0)
+
+
+def _last_bits_for(difference: int) -> int:
+    """The change of a message's last sixteen bits that makes this difference to its checksum: as
+    many steps of the checksum, taken back."""
+    for _ in range(16):
+        difference = (difference ^ _POLYNOMIAL) >> 1 if difference & 1 else difference >> 1
+    return difference
 
 
 def parse_index(text: str) -> int | None:
@@ -57,6 +68,14 @@ class PartitionCounts(msgspec.Struct, frozen=True):
     def of_flow(self, flow_id: str) -> int:
         """The partition of a flow and all its members."""
         return crc16_of_uuid(flow_id) % self.flow
+
+    def flow_id_in(self, partition: int, uuid: str) -> str:
+        """A UUID whose last two bytes are changed so that a flow of that id is in the partition."""
+        checksum = crc16_of_uuid(uuid)
+        wanted = checksum - checksum % self.flow + partition
+        if wanted > MAX_INDEX:
+            wanted -= self.flow
+        return f"{uuid[:-4]}{int(uuid[-4:], 16) ^ _last_bits_for(checksum ^ wanted):04x}"
 
     def of_budget(self, budget_id: str) -> int:
         """The partition of a budget."""

@@ -173,3 +173,15 @@ def test_the_fast_hash_stays_in_range(text: str, modulus: int) -> None:
     assert 0 <= fnv1a(text) < 2**64
     assert 0 <= fnv1a_u16_mod(text, modulus) < min(modulus, 2**16)
     assert len(xor8hex(text)) == 8
+
+
+@given(st.uuids(version=4).map(str), st.integers(1, 0xFFFF), st.data())
+def test_an_id_is_moved_into_a_partition_by_its_last_two_bytes(
+    uuid: str, count: int, data: st.DataObject
+) -> None:
+    counts = PartitionCounts(flow=count)
+    partition = data.draw(st.integers(0, count - 1))
+    moved = counts.flow_id_in(partition, uuid)
+    assert counts.of_flow(moved) == partition
+    assert (moved[:-4], len(moved)) == (uuid[:-4], len(uuid))
+    assert counts.flow_id_in(partition, moved) == moved

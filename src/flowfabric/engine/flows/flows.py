@@ -85,7 +85,7 @@ class Flows(Edges):
             record = seen.record
             if record.flow_id:
                 return record.flow_id
-            flow_id = self._id_in(partition_of(execution_id))
+            flow_id = self._deps.counts.flow_id_in(partition_of(execution_id), self._deps.mint())
             return join(flow_id, record, self._header(flow_id, CHILDREN, record.namespace))
 
         answer = await decide_flow(self._deps, execution_id, decision, "execution")
@@ -122,9 +122,3 @@ class Flows(Edges):
             namespace=check_namespace(namespace),
             partition=self._deps.counts.of_flow(flow_id),
         )
-
-    def _id_in(self, partition: int) -> str:
-        """A random id that happens to live in this partition."""
-        while self._deps.counts.of_flow(flow_id := self._deps.mint()) != partition:
-            pass
-        return flow_id
