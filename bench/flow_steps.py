@@ -129,11 +129,11 @@ def _judged(name: str, holds: list[Hold], seconds: float) -> Steps:
         median_ms=times[len(times) // 2],
         p99_ms=times[int(len(times) * 0.99)],
     )
-    shown = f"{longest.cpu_ms:.0f} cpu, {longest.interruptions} interruptions"
+    figures = f"{longest.cpu_ms:.0f} cpu, {longest.interruptions} interruptions"
     return Steps(
         measure,
         [
-            Ratio.at_most(f"{name}: longest step, ms ({shown})", longest.ms, MOST_MS),
+            Ratio.at_most(f"{name}: longest step, ms ({figures})", longest.ms, MOST_MS),
             Ratio.at_most(
                 f"{name}: longest step, ms of processor",
                 max(hold.cpu_ms for hold in holds),

@@ -41,11 +41,14 @@ async def _report(url: str, wanted: float, options: Options) -> Report:
         for _ in range(options.rounds):
             alone.append(await _run(running, f"{name}: submit", SUBMIT, options.cycles))
             async with _crowd(running):
-                beside = f"{name}: submit beside waiting"
-                crowded.append(await _run(running, beside, SUBMIT, options.cycles))
+                label = f"{name}: submit beside waiting"
+                crowded.append(await _run(running, label, SUBMIT, options.cycles))
     plain, slowed = median(alone), median(crowded)
     # Round by round: what slows the whole machine down for a while slows down both.
-    kept = [beside.per_second / own.per_second for own, beside in zip(alone, crowded, strict=True)]
+    kept = [
+        with_waits.per_second / own.per_second
+        for own, with_waits in zip(alone, crowded, strict=True)
+    ]
     slowdown = 1 - statistics.median(kept)
     return Report(
         [bare, plain, slowed],

@@ -1,9 +1,9 @@
-"""Four prompts share a hundred tokens: two fit, the others are told to stop.
+"""Four prompts share a hundred tokens: two fit, the others must stop.
 
 python -m examples.token_budget [store url]
 
-Shows a budget that several members of a flow spend from, a soft limit that is told, a hard one that
-is never passed, and a flow whose pending members are cancelled because of it.
+Shows a budget that several members of a flow spend from, a soft limit that is reported, a hard one
+that is never passed, and a flow whose pending members are cancelled because of it.
 """
 
 import asyncio

@@ -43,16 +43,16 @@ async def main(url: str = "memory://") -> None:
             return f"{info.kind} {invoice.number} booked, {sum(ledger.booked)} in all"
 
         async with fabric.worker(resources=[resource(open_ledger)], concurrency=1):
-            told = []
+            outcomes = []
             for number, amount in enumerate((100, -1, 50)):
                 run = await fabric.submit("invoice", {"number": number, "amount": amount})
                 try:
-                    told.append(await run.result(timeout="20s"))
+                    outcomes.append(await run.result(timeout="20s"))
                 except ExecutionFailed as failed:
-                    told.append(f"refused: {failed.reason}")
-                print(told[-1])
+                    outcomes.append(f"refused: {failed.reason}")
+                print(outcomes[-1])
     print(f"ledger: {', '.join(opened)}")
-    assert told[-1] == "invoice 2 booked, 150 in all"
+    assert outcomes[-1] == "invoice 2 booked, 150 in all"
     assert opened == ["opened", "closed"]
 
 

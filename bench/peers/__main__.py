@@ -38,9 +38,9 @@ async def main(chosen: argparse.Namespace) -> bool:
             for peer, rows in found.items():
                 # One that failed would only fail again, after a long wait perhaps.
                 if not any(row.fault for row in rows):
-                    _tell(f"{peer.name}, round {turn} of {chosen.rounds}")
+                    _log(f"{peer.name}, round {turn} of {chosen.rounds}")
                     rows.append(await row_of(on, peer, Load(chosen.tasks, chosen.seconds)))
-                    _tell(progress(rows[-1]))
+                    _log(progress(rows[-1]))
     rows = [_middle(rows) for rows in found.values()]
     print(table(rows, facts))
     save(rows, facts, chosen.json)
@@ -48,7 +48,7 @@ async def main(chosen: argparse.Namespace) -> bool:
     return not any(row.fault for row in rows)
 
 
-def _tell(line: str) -> None:
+def _log(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

@@ -42,12 +42,12 @@ async def run(options: Options) -> Report:
                 for lane in (EMPTY, FULL)
             ),
         )
-        beside = f"with {waiting:,} others / with none"
+        compared = f"with {waiting:,} others / with none"
         ratios = [
-            _at_most_like(f"rare one {beside}: server µs", many.server_us, few.server_us),
-            _at_most_like(f"rare one {beside}: median ms", many.median_ms, few.median_ms),
+            _at_most_like(f"rare one {compared}: server µs", many.server_us, few.server_us),
+            _at_most_like(f"rare one {compared}: median ms", many.median_ms, few.median_ms),
             _at_most_like(
-                f"nothing fits {beside}: server µs", none_of_many.server_us, none_of_few.server_us
+                f"nothing fits {compared}: server µs", none_of_many.server_us, none_of_few.server_us
             ),
             *await swiftness(on),
         ]

@@ -21,7 +21,7 @@ NOW = msgspec.structs.replace(WAITING, wait_ms=0)
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """Who is told of work that was claimed, and of work that was finished."""
+    """Counts work that was claimed, and work that was finished."""
 
     claimed: Callable[[Claimed], None]
     finished: Callable[[Claimed], None]

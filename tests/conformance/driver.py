@@ -14,6 +14,7 @@ from flowfabric.core.conditions import signal_set
 from flowfabric.core.events import HistoryEntry, LogEntry
 from flowfabric.core.fence import Fence
 from flowfabric.core.ids import compose
+from flowfabric.core.journal import JournalEntry
 from flowfabric.core.plan import Family
 from flowfabric.core.record import RELEASED, Attempt, Record
 from flowfabric.core.rules.attempts import Failure
@@ -140,6 +141,16 @@ class Driver:
         seen = await self.engine.deps.store.read(execution_id, frozenset({"history"}))
         assert seen is not None
         return seen.history
+
+    async def journal(self, execution_id: str) -> list[JournalEntry]:
+        """The whole journal in order of arrival; empty for an execution nobody knows."""
+        backend, after, found = self.engine.deps.store.backend, 0, list[JournalEntry]()
+        while True:
+            page = await backend.journal_read(execution_id, after, 1_000)
+            found += [entry for _, entry in page.rows]
+            if not page.more:
+                return found
+            after = page.rows[-1][0]
 
     async def events(self, *families: Family) -> list[LogEntry]:
         """Every log entry of these families, oldest first; of all when none is named."""

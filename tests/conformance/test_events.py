@@ -195,14 +195,14 @@ async def test_partitions_may_be_chosen(driver: Driver) -> None:
 
 
 async def completions(driver: Driver, n: int) -> list[CompletionEvent]:
-    subscription = await driver.engine.events.subscribe_completions(cursor="oldest")
+    subscription = await driver.engine.events.subscribe({"completion"}, cursor="oldest")
     async with aclosing(subscription):
         events = await take(subscription, n)
     return [event for event in events if isinstance(event, CompletionEvent)]
 
 
 async def leases(driver: Driver, n: int) -> list[LeaseEvent]:
-    subscription = await driver.engine.events.subscribe_lease_history(cursor="oldest")
+    subscription = await driver.engine.events.subscribe({"lease"}, cursor="oldest")
     async with aclosing(subscription):
         events = await take(subscription, n)
     return [event for event in events if isinstance(event, LeaseEvent)]

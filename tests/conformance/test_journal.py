@@ -44,7 +44,7 @@ async def test_a_step_is_stored_once_and_found_again(driver: Driver) -> None:
     assert await journals.append(held, [FETCH, STORE]) == [Kept(True), Kept(True)]
     repeat = JournalEntry("fetch", 0, "d1", b"something else")
     assert await journals.append(held, [repeat]) == [Kept(False, b"\x00\xff")]
-    assert await journals.read_all(held.execution_id) == [FETCH, STORE]
+    assert await driver.journal(held.execution_id) == [FETCH, STORE]
 
 
 async def test_each_use_of_a_name_is_a_step_of_its_own(driver: Driver) -> None:
@@ -52,7 +52,7 @@ async def test_each_use_of_a_name_is_a_step_of_its_own(driver: Driver) -> None:
     steps = [JournalEntry("fetch", n, f"d{n}", b"%d" % n) for n in (2, 0, 1)]
     for step in steps:
         await driver.engine.journals.append(held, [step])
-    assert await driver.engine.journals.read_all(held.execution_id) == steps
+    assert await driver.journal(held.execution_id) == steps
 
 
 async def test_another_digest_is_nondeterminism(driver: Driver) -> None:
@@ -62,7 +62,7 @@ async def test_another_digest_is_nondeterminism(driver: Driver) -> None:
     with refused(Nondeterminism) as caught:
         await journals.append(held, [JournalEntry("fetch", 0, "d9", b"")])
     assert caught.value.details == {"recorded": "d1", "given": "d9"}
-    assert await journals.read_all(held.execution_id) == [FETCH]
+    assert await driver.journal(held.execution_id) == [FETCH]
 
 
 async def test_one_contradiction_does_not_spoil_the_other_steps(driver: Driver) -> None:
@@ -74,7 +74,7 @@ async def test_one_contradiction_does_not_spoil_the_other_steps(driver: Driver) 
     assert first == Kept(False, FETCH.outcome)
     assert isinstance(second, Nondeterminism)
     assert third == Kept(True)
-    assert await journals.read_all(held.execution_id) == [FETCH, STORE]
+    assert await driver.journal(held.execution_id) == [FETCH, STORE]
 
 
 async def test_the_journal_outlives_attempts(driver: Driver) -> None:
@@ -88,7 +88,7 @@ async def test_the_journal_outlives_attempts(driver: Driver) -> None:
     assert second.journal_length == 1
     assert await journals.append(second.proof, [FETCH]) == [Kept(False, FETCH.outcome)]
     assert await journals.append(second.proof, [STORE]) == [Kept(True)]
-    assert await journals.read_all(first.execution_id) == [FETCH, STORE]
+    assert await driver.journal(first.execution_id) == [FETCH, STORE]
 
 
 async def test_a_replay_begins_with_an_empty_journal(driver: Driver) -> None:
@@ -96,9 +96,9 @@ async def test_a_replay_begins_with_an_empty_journal(driver: Driver) -> None:
     journals = driver.engine.journals
     await journals.append(claimed.proof, [FETCH])
     await driver.engine.outcomes.complete(claimed.proof)
-    assert await journals.read_all(claimed.execution_id) == [FETCH]
+    assert await driver.journal(claimed.execution_id) == [FETCH]
     await driver.engine.replays.replay(claimed.execution_id)
-    assert await journals.read_all(claimed.execution_id) == []
+    assert await driver.journal(claimed.execution_id) == []
     again = await driver.claim()
     other = JournalEntry("fetch", 0, "d9", b"new")
     assert await journals.append(again.proof, [other]) == [Kept(True)]
@@ -115,11 +115,13 @@ async def test_reading_in_pages(driver: Driver) -> None:
     second = await journals.read(held.execution_id, int(first.next_cursor), 248)
     assert second.items == steps[2:]
     assert second.next_cursor == ""
-    assert await journals.read_all(held.execution_id) == steps
+    assert await driver.journal(held.execution_id) == steps
 
 
 async def test_an_unknown_execution_has_an_empty_journal(driver: Driver) -> None:
-    assert await driver.engine.journals.read_all(NOWHERE) == []
+    assert await driver.journal(NOWHERE) == []
+    with refused(ExecutionNotFound):
+        await driver.engine.journals.read(NOWHERE)
 
 
 async def test_journals_come_with_a_claim(driver: Driver) -> None:
@@ -133,7 +135,7 @@ async def test_journals_come_with_a_claim(driver: Driver) -> None:
     fresh = await driver.submit()
     claims = await driver.claim_all(n=3)
     assert {claimed.journal_length for claimed in claims} == {2_500, 1, 0}
-    assert await journals.read_claimed(claims) == {
+    assert {one.execution_id: await driver.journal(one.execution_id) for one in claims} == {
         first.execution_id: steps,
         second.execution_id: [FETCH],
         fresh: [],
@@ -147,7 +149,7 @@ async def test_steps_that_run_at_once_are_all_kept(driver: Driver) -> None:
     twice = [journals.append(held, [step]) for step in steps for _ in range(2)]
     answers = await asyncio.gather(*twice)
     assert [kept.stored for (kept,) in answers] == [True, False] * 100
-    assert await journals.read_all(held.execution_id) == steps
+    assert await driver.journal(held.execution_id) == steps
 
 
 # ---- limits
@@ -158,10 +160,10 @@ async def test_an_outcome_has_a_mebibyte_and_not_a_byte_more(driver: Driver) -> 
     journals = driver.engine.journals
     with refused(PayloadTooLarge):
         await journals.append(held, [FETCH, JournalEntry("large", 0, "d", bytes(1024 * 1024 + 1))])
-    assert await journals.read_all(held.execution_id) == []
+    assert await driver.journal(held.execution_id) == []
     largest = JournalEntry("large", 0, "d", b"\xff" * 1024 * 1024)
     await journals.append(held, [largest])
-    assert await journals.read_all(held.execution_id) == [largest]
+    assert await driver.journal(held.execution_id) == [largest]
 
 
 async def test_a_journal_has_ten_thousand_entries_and_not_one_more(driver: Driver) -> None:
@@ -181,7 +183,7 @@ async def test_a_journal_has_ten_thousand_entries_and_not_one_more(driver: Drive
         Kept(False, FETCH.outcome),
         Kept(False, b"0"),
     ]
-    assert await journals.read_all(held.execution_id) == [*steps, FETCH]
+    assert await driver.journal(held.execution_id) == [*steps, FETCH]
 
 
 # ---- who may not write
@@ -204,7 +206,7 @@ async def test_without_a_live_lease_nothing_is_kept(
         held = guess(held.execution_id)
     with refused(error):
         await driver.engine.journals.append(held, [FETCH])
-    assert await driver.engine.journals.read_all(held.execution_id) == []
+    assert await driver.journal(held.execution_id) == []
 
 
 @pytest.mark.parametrize("part", ["lease_id", "lease_epoch", "attempt_id"])
@@ -215,7 +217,7 @@ async def test_another_owner_keeps_nothing(driver: Driver, part: str) -> None:
         await driver.engine.journals.append(fenced(held, **{part: wrong}), [FETCH])
     with refused(StaleLease):
         await driver.engine.journals.append_each(fenced(held, **{part: wrong}), [FETCH, STORE])
-    assert await driver.engine.journals.read_all(held.execution_id) == []
+    assert await driver.journal(held.execution_id) == []
 
 
 async def test_the_fence_must_be_whole(driver: Driver) -> None:

@@ -329,7 +329,7 @@ async def test_queues_show_what_waits_for_whom(driver: Driver) -> None:
     driver.clock.advance(5)
     await driver.submit()
     needy = await driver.record(await driver.submit(policy=policy))
-    queues = await driver.engine.reads.queues("default", "default")
+    queues = await driver.engine.deps.store.backend.queues("default", "default")
     assert {queue.req_set: (queue.depth, queue.best_rank) for queue in queues} == {
         "-": (2, plain.rank),
         needy.req_set: (1, needy.rank),

@@ -84,7 +84,7 @@ async def test_a_journal_is_read_in_pages_that_end_by_bytes(driver: Driver) -> N
     journals = driver.engine.journals
     own = held.execution_id
     assert await walked(lambda after: journals.read(own, int(after or 0), 1_000)) == entries
-    assert await journals.read_all(own) == entries
+    assert await driver.journal(own) == entries
 
 
 async def test_an_entry_larger_than_a_page_is_a_page(driver: Driver) -> None:

@@ -138,7 +138,7 @@ async def test_a_subscriber_sees_what_another_process_does(
 ) -> None:
     claimed = await started(engine)
     waits = Waits(engine.deps.store.backend.notifier(), monkeypatch)
-    subscription = await engine.events.subscribe_completions()
+    subscription = await engine.events.subscribe({"completion"})
     async with aclosing(subscription), appender(tmp_path / "shared.db", claimed) as other:
         waiting = asyncio.ensure_future(anext(subscription))
         await waits.reach(1)

@@ -16,7 +16,7 @@ REDIS_URL = f"redis://127.0.0.1:{PORT}/0"
 # How many tasks a worker has under way at once, where that can be chosen.
 CONCURRENCY = 64
 
-# After so many tasks the driver is told anew.
+# The driver gets a report after this many tasks.
 _TOLD_EVERY = 100
 
 _numbers = itertools.count(1)
@@ -24,7 +24,7 @@ _began = [0.0, 0.0]
 
 
 def ran() -> None:
-    """A task has run; now and then, and with the last one, the driver is told."""
+    """A task has run; the driver gets a report now and then, and with the last one."""
     number = next(_numbers)
     if number == 1:
         begin()

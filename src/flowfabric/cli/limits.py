@@ -40,13 +40,9 @@ def lanes(
         show.as_json([{"lane": one, "counts": counts} for one, counts in found])
         return
     show.table(
-        ["lane", "state", "waiting", "active", "suspended", "completed", "failed"],
+        ["lane", "state", *COUNTED],
         (
-            (
-                one.lane_id,
-                one.state,
-                *(counts.get(name, 0) for name in COUNTED),
-            )
+            (one.lane_id, one.state, *(counts.get(name, 0) for name in COUNTED))
             for one, counts in found
         ),
         empty="no lanes yet: the first submit makes one",

@@ -49,7 +49,9 @@ class DutyLoop:
             except Exception:
                 self.restarts += 1
                 self._observer.restarted(self.duty.name)
-                _log.exception("%s died; restart %d follows", self.duty.name, self.restarts)
+                _log.exception(
+                    "%s ended unexpectedly; restart %d follows", self.duty.name, self.restarts
+                )
                 await self._sleep(RESTART_S)
 
     async def _cycles(self) -> None:
@@ -65,17 +67,17 @@ class DutyLoop:
             result = await self.duty.visit()
         except FlowFabricError:
             self._observer.processed(self.duty.name, "error", 1)
-            _log.exception("%s: a visit failed; the next one follows", self.duty.name)
+            _log.exception("%s: a visit failed; the next one runs as scheduled", self.duty.name)
             return
         finally:
             self.cycles += 1
             self._observer.cycled(self.duty.name, time.perf_counter() - started)
-        self._tell(result)
+        self._emit(result)
         done, failed = result.total("processed"), result.total("error")
         if done or failed:
             _log.info("%s: %d processed, %d failed", self.duty.name, done, failed)
 
-    def _tell(self, result: DutyResult) -> None:
+    def _emit(self, result: DutyResult) -> None:
         for (name, outcome), n in result.counts.items():
             self._observer.processed(name, outcome, n)
         self._observer.backed_off(self.duty.name, result.left_alone)

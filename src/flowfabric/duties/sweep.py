@@ -12,7 +12,6 @@ from flowfabric.core.plan import Applied, Plan
 from flowfabric.core.record import Record
 from flowfabric.core.schedules import DOCUMENT, read_schedule
 from flowfabric.core.states import LIMIT_REASONS
-from flowfabric.duties.backoff import ItemBackoff
 from flowfabric.duties.result import DutyResult
 from flowfabric.engine import Engine
 from flowfabric.engine.schedules.firing import Due
@@ -27,6 +26,51 @@ MOST_PASSED: Final = 100
 
 # Per blocked execution what its limits said, or why they could not be asked.
 _Looks = dict[str, DueContext | FlowFabricError]
+
+
+_FAILURES: Final = 3
+_SKIPPED_CYCLES: Final = 10
+_UPKEEP_CYCLES: Final = 50
+_MOST_TRACKED: Final = 500
+
+
+class ItemBackoff:
+    """After three failures in a row an item is skipped for ten cycles, then tried again. Kept in
+    memory."""
+
+    def __init__(self, duty: str) -> None:
+        self._duty = duty
+        self._cycle = 0
+        self._failures: dict[str, int] = {}
+        self._until: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """How many items are being left alone."""
+        return len(self._until)
+
+    def new_cycle(self) -> None:
+        self._cycle += 1
+        if self._cycle % _UPKEEP_CYCLES == 0 and len(self._failures) > _MOST_TRACKED:
+            self._failures = {name: self._failures[name] for name in self._until}
+
+    def skips(self, name: str) -> bool:
+        until = self._until.get(name)
+        if until is None:
+            return False
+        if self._cycle <= until:
+            return True
+        self.worked(name)
+        return False
+
+    def failed(self, name: str) -> None:
+        self._failures[name] = self._failures.get(name, 0) + 1
+        if self._failures[name] >= _FAILURES:
+            _log.warning("%s: %s keeps failing and is skipped for some cycles", self._duty, name)
+            self._until[name] = self._cycle + _SKIPPED_CYCLES
+
+    def worked(self, name: str) -> None:
+        self._failures.pop(name, None)
+        self._until.pop(name, None)
 
 
 class TimerSweep:
@@ -143,7 +187,11 @@ class TimerSweep:
             )
         except FlowFabricError as fault:
             # Claims keep it from workers that cannot run it, so it may as well wait for one there.
-            _log.warning("%s is not held any longer: %s", record.execution_id, fault)
+            _log.warning(
+                "execution %s is unblocked although its workers could not be read: %s",
+                record.execution_id,
+                fault,
+            )
             return True
 
     def _count(self, label: str, plan: Plan, answer: object, result: DutyResult) -> None:
@@ -214,6 +262,6 @@ class TimerSweep:
             result.drained += any(left.work == "cancel_siblings" for left in flow.unsettled)
 
     def _fail(self, label: str, subject: str, fault: FlowFabricError, result: DutyResult) -> None:
-        _log.warning("%s of %s failed: %s", label, subject, fault)
+        _log.warning("%s failed for %s; it is tried again when due: %s", label, subject, fault)
         self._backoff.failed(subject)
         result.failed(label)

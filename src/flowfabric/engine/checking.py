@@ -36,7 +36,7 @@ def body(value: object, field: str, most: int) -> bytes:
 
 
 def stored(where: str, check: Callable[P, V], *args: P.args, **kwargs: P.kwargs) -> V:
-    """What a check makes of a stored value. One that it refuses is damaged: nobody gave it."""
+    """What a check makes of a stored value. One that it refuses is corrupt."""
     try:
         return check(*args, **kwargs)
     except InvalidInput as fault:

@@ -20,7 +20,7 @@ async def decide_with_documents(
     documents: Collection[str],
     decision: Callable[[Seen], tuple[Plan | None, A]],
 ) -> tuple[Applied | None, A]:
-    """Read, decide, apply under the version read, and do it all again when somebody came between.
+    """Read, decide, apply under the version read, and start again after a conflicting write.
 
     A decision without a plan has nothing to change. Those on one execution queue up within the
     process, so that only other processes can make one lose.

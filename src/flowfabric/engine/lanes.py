@@ -30,7 +30,7 @@ from flowfabric.operations.lanes import LaneInfo, LaneQueues, Queue
 from flowfabric.operations.types import Page
 
 Mark = tuple[int, ...]
-# Of so many orders it is remembered; then all of it is forgotten, and the next ones look again.
+# At most so many entries; then the cache is cleared and the next claims ask the store.
 _MOST: Final = 10_000
 
 
@@ -47,7 +47,7 @@ def sought_in(namespace: str, lanes: tuple[str, ...], sets: tuple[str, ...]) -> 
 
 
 class Idleness:
-    """A worker that got less than it asked for need not look again before it waits for more."""
+    """Lanes found empty: a worker that got less than it asked for can wait without asking again."""
 
     def __init__(self, notifier: Callable[[], Notifier]) -> None:
         self._notifier = notifier
@@ -151,7 +151,7 @@ class Lanes:
         return found.lane if found else None
 
     async def look_up(self, namespace: str, lane: str) -> Lane:
-        """The lane as stored, or, while the store does not tell, as it last was."""
+        """The lane as stored, or, while the store does not answer, as last read."""
         return (await self._read_soon((namespace, lane))).lane
 
     def used(self, namespace: str, lane: str) -> None:

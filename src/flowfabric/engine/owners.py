@@ -1,4 +1,4 @@
-"""Which namespace a thing belongs to, and what a caller is told who may not see it."""
+"""Which namespace an id belongs to, and how a caller that may not see it is refused."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable

@@ -10,12 +10,12 @@ from flowfabric.errors import ResourceExhausted, Unavailable
 _SHORTEST_RETRY_MS: Final = 25
 
 
-def _nobody(_: str) -> None:
-    """Nobody wants to know."""
+def _ignore(_: str) -> None:
+    """Counts no refusals."""
 
 
 class Permits:
-    """Taken with `with`, without waiting: who finds none free is told when to try again.
+    """Taken with `with`, without waiting: when none is free, the refusal says when to try again.
 
     Use from one event loop.
     """
@@ -26,8 +26,8 @@ class Permits:
         self._taken = 0
         self._closed = False
         self._all_back = asyncio.Event()
-        # Told the pool's name whenever somebody finds it full.
-        self.on_refusal: Callable[[str], None] = _nobody
+        # Called with the name of the pool when a call is refused.
+        self.on_refusal: Callable[[str], None] = _ignore
 
     @property
     def taken(self) -> int:
@@ -64,12 +64,12 @@ class Permits:
         trace: TracebackType | None,
     ) -> None:
         self._taken -= 1
-        self._tell()
+        self._notify_if_drained()
 
     def close(self) -> None:
         """Give out no more."""
         self._closed = True
-        self._tell()
+        self._notify_if_drained()
 
     async def returned(self, timeout_s: float) -> bool:
         """Once closed: wait until all are back; False when that takes too long."""
@@ -80,6 +80,6 @@ class Permits:
             return False
         return True
 
-    def _tell(self) -> None:
+    def _notify_if_drained(self) -> None:
         if self._closed and not self._taken:
             self._all_back.set()

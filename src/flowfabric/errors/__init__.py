@@ -59,7 +59,6 @@ from types import MappingProxyType
 
 from flowfabric.errors.base import *
 from flowfabric.errors.executions import *
-from flowfabric.errors.flows import *
 from flowfabric.errors.local import *
 from flowfabric.errors.requests import *
 from flowfabric.errors.service import *

@@ -24,7 +24,7 @@ from flowfabric.operations.flows import (
     ReplayedMember,
 )
 from flowfabric.worker.children import BoundCall
-from flowfabric.worker.durations import Duration, milliseconds
+from flowfabric.worker.durations import Duration, optional_seconds
 from flowfabric.worker.signatures import Encoded
 
 R = TypeVar("R")
@@ -206,7 +206,7 @@ class FlowRun:
     async def wait(self, timeout: Duration | None = None) -> str:
         """The flow's state once every member has ended, those too that handlers started."""
         try:
-            async with asyncio.timeout(_seconds(timeout)):
+            async with asyncio.timeout(optional_seconds(timeout)):
                 await self._all_ended()
                 return await self.state()
         except TimeoutError:
@@ -238,7 +238,7 @@ class FlowRun:
         answer = await (await self._port()).cancel_flow(self.id, policy, reason)
         if wait is None or wait is False:
             return answer
-        limit = _LONGEST_CANCEL_S if wait is True else _seconds(wait)
+        limit = _LONGEST_CANCEL_S if wait is True else optional_seconds(wait)
         try:
             async with asyncio.timeout(min(limit or 0.0, _LONGEST_CANCEL_S)):
                 await self._all_ended(_SPARED[answer.cancellation_policy])
@@ -266,7 +266,3 @@ class FlowRun:
     async def _ended(self, execution_ids: Iterable[str]) -> None:
         port = await self._port()
         await asyncio.gather(*(port.wait_ended(one) for one in execution_ids))
-
-
-def _seconds(limit: Duration | None) -> float | None:
-    return None if limit is None else milliseconds(limit, "timeout") / 1000

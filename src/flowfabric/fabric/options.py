@@ -23,7 +23,7 @@ from flowfabric.core.tags import submitted_tags
 from flowfabric.errors import ConfigError, FlowFabricError
 from flowfabric.operations.executions import Submission
 from flowfabric.worker.children import BoundCall
-from flowfabric.worker.durations import Duration, instant_ms, milliseconds
+from flowfabric.worker.durations import Duration, instant_ms, milliseconds, optional_ms
 
 BackoffOption = FixedBackoff | ExponentialBackoff | Duration
 
@@ -198,8 +198,8 @@ def _timeouts(options: Options) -> TimeoutPolicy | None:
         return None
     timeout, deadline = options.get("timeout"), options.get("deadline")
     return TimeoutPolicy(
-        None if timeout is None else milliseconds(timeout, "timeout"),
-        None if deadline is None else milliseconds(deadline, "deadline"),
+        optional_ms(timeout),
+        optional_ms(deadline, "deadline"),
     )
 
 

@@ -23,7 +23,7 @@ from flowfabric.operations.execution_queries import Attempt, Ended, ExecutionInf
 from flowfabric.operations.signals import Delivered
 from flowfabric.operations.streams import FramePage, StoredFrame, Tail, Visibility
 from flowfabric.worker.children import value_of_end
-from flowfabric.worker.durations import Duration, milliseconds
+from flowfabric.worker.durations import Duration, optional_seconds
 from flowfabric.worker.output import TRACEBACK
 
 R = TypeVar("R")
@@ -75,7 +75,7 @@ class Run(Generic[R]):
 
     async def wait(self, timeout: Duration | None = None) -> Ended:
         """How it ended, as soon as it has; `ResultTimeout` when that takes too long."""
-        seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
+        seconds = optional_seconds(timeout)
         port = await self._port()
         ended = await port.wait_ended(self.id, seconds)
         if ended is None:

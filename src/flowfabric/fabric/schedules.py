@@ -9,7 +9,7 @@ from flowfabric.fabric.runs import Run
 from flowfabric.fabric.submitter import Submitter
 from flowfabric.operations.schedules import Backfill, NewSchedule, ScheduleInfo
 from flowfabric.worker.children import BoundCall
-from flowfabric.worker.durations import Duration, instant_ms, milliseconds
+from flowfabric.worker.durations import Duration, instant_ms, optional_ms
 
 R = TypeVar("R")
 Instant = datetime | float
@@ -94,7 +94,7 @@ def new_schedule(call: BoundCall[Any], terms: ScheduleTerms) -> NewSchedule:
         policy=work.policy,
         tags=work.tags,
         priority=work.priority,
-        every_ms=None if every is None else milliseconds(every, "every"),
+        every_ms=optional_ms(every, "every"),
         cron=terms.get("cron"),
         tz=terms.get("tz", "UTC"),
         start_at=None if start is None else instant_ms(start, "start"),

@@ -21,7 +21,7 @@ from flowfabric.operations import workers
 from flowfabric.operations.attempts import SuspendOrder
 from flowfabric.worker import codecs
 from flowfabric.worker.codecs import Undecodable, Unencodable
-from flowfabric.worker.durations import Duration, milliseconds
+from flowfabric.worker.durations import Duration, milliseconds, optional_ms
 from flowfabric.worker.resources import MissingResource
 from flowfabric.worker.session import Paused
 
@@ -46,7 +46,7 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
         return SuspendOrder(
             resume_condition=condition,
             reason_code=self.reason_code,
-            timeout_ms=None if self.timeout is None else milliseconds(self.timeout, "timeout"),
+            timeout_ms=optional_ms(self.timeout),
             timeout_behavior=self.on_timeout,
         )
 

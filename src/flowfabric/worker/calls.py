@@ -1,4 +1,4 @@
-"""Everything a worker asks, of an engine in its process or of a server."""
+"""The calls of a worker, to an engine in its process or to a server."""
 
 from collections.abc import Sequence
 from typing import Any, Final, Protocol, TypeVar
@@ -26,7 +26,7 @@ _OP_BYTES: Final = 64
 
 
 class Reads(Protocol):
-    """What a worker needs that is no operation."""
+    """What a worker reads besides calling operations."""
 
     async def input(self, execution_id: str) -> bytes:
         """The payload of a claim that came without it."""
@@ -115,7 +115,7 @@ def suspend_of(claim: Claim, order: SuspendOrder) -> Suspend:
 
 
 async def spend(calls: WorkerCalls, report: UsageReport) -> Usage:
-    """What became of one report."""
+    """The outcome of one report."""
     (usage,) = await calls.report_usages([report])
     if isinstance(usage, FlowFabricError):
         raise usage

@@ -43,7 +43,7 @@ from flowfabric.operations.workers import (
 )
 from flowfabric.worker.attempts import ClaimedAttempt
 from flowfabric.worker.calls import WorkerCalls, fence_of, finish_of, only, spend, suspend_of
-from flowfabric.worker.durations import Duration, instant_ms, milliseconds
+from flowfabric.worker.durations import Duration, instant_ms, milliseconds, optional_ms
 from flowfabric.worker.session import LEASE_IS_GONE, Session, append, policy_of
 
 _log = logging.getLogger("flowfabric.worker")
@@ -63,7 +63,7 @@ class SuspendTerms(msgspec.Struct, frozen=True, kw_only=True):
         return SuspendOrder(
             resume_condition=self.condition,
             reason_code=self.reason_code,
-            timeout_ms=None if self.timeout is None else milliseconds(self.timeout, "timeout"),
+            timeout_ms=optional_ms(self.timeout),
             timeout_behavior=self.timeout_behavior,
             resume_policy=self.resume_policy,
         )

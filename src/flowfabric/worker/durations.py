@@ -34,6 +34,14 @@ def milliseconds(value: Duration, field: str = "duration") -> int:
     return round(length)
 
 
+def optional_ms(value: Duration | None, field: str = "timeout") -> int | None:
+    return None if value is None else milliseconds(value, field)
+
+
+def optional_seconds(value: Duration | None, field: str = "timeout") -> float | None:
+    return None if value is None else milliseconds(value, field) / 1000
+
+
 def instant_ms(value: datetime | float, field: str = "instant") -> int:
     """An instant in ms since the epoch, from a datetime with a zone or from seconds."""
     if isinstance(value, datetime):

@@ -208,14 +208,3 @@ def _marked(kind: str, name: str, hint: Any) -> tuple[Any, _From | None]:
 Middleware = Callable[[TaskInfo, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 """Wraps a handler: takes the task's info and a function that calls the handler, and returns the
 outcome."""
-
-__all__ = [
-    "Data",
-    "ExtractingHandler",
-    "Handler",
-    "HandlerEnvironment",
-    "Middleware",
-    "Payload",
-    "PayloadBytes",
-    "TaskHandler",
-]

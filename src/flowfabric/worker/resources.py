@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -93,17 +93,11 @@ class Resources:
 async def _made(known: Resource, stack: AsyncExitStack) -> Any:
     make = known.make
     if inspect.isasyncgenfunction(make):
-        opened: Callable[[], Any] = asynccontextmanager(_as_async(make))
+        opened: Callable[[], Any] = asynccontextmanager(
+            cast(Callable[[], AsyncIterator[Any]], make)
+        )
         return await stack.enter_async_context(opened())
     if inspect.isgeneratorfunction(make):
-        return stack.enter_context(contextmanager(_as_plain(make))())
+        return stack.enter_context(contextmanager(cast(Callable[[], Iterator[Any]], make))())
     value = make()
     return await value if inspect.isawaitable(value) else value
-
-
-def _as_async(make: Callable[[], Any]) -> Callable[[], AsyncIterator[Any]]:
-    return make
-
-
-def _as_plain(make: Callable[[], Any]) -> Callable[[], Iterator[Any]]:
-    return make

@@ -13,7 +13,7 @@ from flowfabric.core.backoff import Backoff
 from flowfabric.errors import ConfigError
 from flowfabric.worker import codecs
 from flowfabric.worker.codecs import Unencodable
-from flowfabric.worker.durations import Duration, milliseconds
+from flowfabric.worker.durations import Duration, optional_seconds
 from flowfabric.worker.output import counting
 from flowfabric.worker.session import JournalKey, Recorded, Session
 
@@ -63,7 +63,7 @@ class Steps:
 
 
 async def _tried(fn: Callable[..., Any], args: tuple[Any, ...], policy: StepPolicy) -> Any:
-    seconds = None if policy.timeout is None else milliseconds(policy.timeout, "timeout") / 1000
+    seconds = optional_seconds(policy.timeout)
     for failures in range(1, policy.retries + 2):
         try:
             async with asyncio.timeout(seconds):

@@ -25,7 +25,7 @@ from flowfabric.operations.execution_queries import ResumeSignals
 from flowfabric.operations.workers import Delay
 from flowfabric.worker import codecs
 from flowfabric.worker.calls import fence_of, suspend_of
-from flowfabric.worker.durations import Duration, milliseconds
+from flowfabric.worker.durations import Duration, milliseconds, optional_ms
 from flowfabric.worker.session import JournalKey, Paused, Session
 from flowfabric.worker.steps import journaled, value_of
 
@@ -129,7 +129,7 @@ class Waits:
             resume_condition=_awaiting(names, on),
             waitpoints=(UsePending(on.waitpoint_id),) if on else None,
             timeout_behavior=_RESUME,
-            timeout_ms=None if timeout is None else milliseconds(timeout, "timeout"),
+            timeout_ms=optional_ms(timeout),
         )
         arrived = await self._suspended("wait_for", names, order)
         return None if arrived.how == "timeout" else arrived.signals
@@ -144,7 +144,7 @@ class Waits:
             reason_code="waiting_for_approval",
             continuation_metadata_pointer=prompt,
             timeout_behavior=_RESUME,
-            timeout_ms=None if timeout is None else milliseconds(timeout, "timeout"),
+            timeout_ms=optional_ms(timeout),
         )
         arrived = await self._suspended("approve", (prompt, approvers), order)
         return _decision(arrived)

@@ -100,7 +100,7 @@ async def soon(subscription: Subscription) -> Any:
 
 async def test_a_subscription_nobody_iterates_holds_nothing() -> None:
     log = Log()
-    subscription = await events_on(log).subscribe_completions()
+    subscription = await events_on(log).subscribe({"completion"})
     assert not log.notifier().open
     await subscription.aclose()
 
@@ -108,7 +108,7 @@ async def test_a_subscription_nobody_iterates_holds_nothing() -> None:
 @pytest.mark.parametrize("how", ["close", "drop"])
 async def test_ending_a_subscription_frees_its_topic(how: str) -> None:
     log = Log(completed())
-    subscription = await events_on(log).subscribe_completions(cursor="oldest")
+    subscription = await events_on(log).subscribe({"completion"}, cursor="oldest")
     await soon(subscription)
     assert len(log.notifier().open) == 1
     if how == "close":
@@ -123,7 +123,7 @@ async def test_ending_a_subscription_frees_its_topic(how: str) -> None:
 
 async def test_cancelling_a_waiting_reader_frees_its_topic() -> None:
     log = Log()
-    subscription = await events_on(log).subscribe_completions()
+    subscription = await events_on(log).subscribe({"completion"})
     waiting = asyncio.ensure_future(anext(subscription))
     await log.was_read.wait()
     waiting.cancel()
@@ -134,7 +134,7 @@ async def test_cancelling_a_waiting_reader_frees_its_topic() -> None:
 
 async def test_what_came_between_subscribing_and_iterating_is_not_lost() -> None:
     log = Log(completed("failed"))
-    async with aclosing(await events_on(log).subscribe_completions()) as subscription:
+    async with aclosing(await events_on(log).subscribe({"completion"})) as subscription:
         log.entries.append(completed())
         event = await soon(subscription)
     assert isinstance(event, CompletionEvent)
@@ -156,7 +156,7 @@ async def test_a_reader_wakes_by_a_notification_and_without_it_by_its_safety_net
 ) -> None:
     monkeypatch.setattr(module, "SAFETY_NET_S", net_s)
     log = Log()
-    async with aclosing(await events_on(log).subscribe_completions()) as subscription:
+    async with aclosing(await events_on(log).subscribe({"completion"})) as subscription:
         waiting = asyncio.ensure_future(soon(subscription))
         await log.was_read.wait()
         write(log)
@@ -165,7 +165,7 @@ async def test_a_reader_wakes_by_a_notification_and_without_it_by_its_safety_net
 
 async def test_a_broken_read_ends_the_stream_with_the_last_position() -> None:
     log = Log(completed(), completed())
-    subscription = await events_on(log).subscribe_completions(cursor="oldest")
+    subscription = await events_on(log).subscribe({"completion"}, cursor="oldest")
     await soon(subscription)
     await soon(subscription)
     log.fault = TransportFault("gone")
@@ -181,7 +181,7 @@ async def test_a_broken_read_ends_the_stream_with_the_last_position() -> None:
 async def test_missed_entries_are_told_and_the_stream_goes_on() -> None:
     log = Log(*[completed()] * 5)
     log.kept_from = 3
-    subscription = await events_on(log).subscribe_completions(cursor=to_text(b"1"))
+    subscription = await events_on(log).subscribe({"completion"}, cursor=to_text(b"1"))
     async with aclosing(subscription):
         first = await soon(subscription)
         rest = [await soon(subscription) for _ in range(2)]
@@ -191,7 +191,7 @@ async def test_missed_entries_are_told_and_the_stream_goes_on() -> None:
 
 async def test_an_unreadable_entry_is_one_item_among_the_others() -> None:
     log = Log(completed(), completed(""), completed())
-    subscription = await events_on(log).subscribe_completions(cursor="oldest")
+    subscription = await events_on(log).subscribe({"completion"}, cursor="oldest")
     async with aclosing(subscription):
         items = [await soon(subscription) for _ in range(3)]
     assert [type(item) for item in items] == [CompletionEvent, CorruptionEvent, CompletionEvent]
@@ -199,4 +199,4 @@ async def test_an_unreadable_entry_is_one_item_among_the_others() -> None:
 
 async def test_a_foreign_cursor_is_refused_before_anybody_iterates() -> None:
     with pytest.raises(InvalidInput):
-        await events_on(Log()).subscribe_completions(cursor=to_text(b"other"))
+        await events_on(Log()).subscribe({"completion"}, cursor=to_text(b"other"))

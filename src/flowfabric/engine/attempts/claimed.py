@@ -137,7 +137,7 @@ def claim_from(claimed: Claimed) -> Claim:
 
 
 def answer_to(order: ClaimTerms, found: Sequence[Claimed]) -> ClaimReply | None:
-    """What whoever ordered is handed; None when there is nothing."""
+    """The reply to a claim; None when nothing was claimed."""
     if not found:
         return None
     items = [claim_from(one) for one in found]
@@ -197,10 +197,12 @@ async def end_unclaimable(deps: Deps, offer: Offer) -> None:
     try:
         answer = await deps.apply(plan, record)
     except FlowFabricError:
-        _log.exception("ending %s (%s) failed; the next claim tries again", *_named(offer))
+        _log.exception(
+            "execution %s (%s) could not be ended; the next claim tries again", *_named(offer)
+        )
         return
     if not isinstance(answer, Applied):
-        _log.debug("%s (%s) was changed by somebody else", *_named(offer))
+        _log.debug("execution %s (%s) changed before it could be ended", *_named(offer))
 
 
 def _named(offer: Offer) -> tuple[str, str]:

@@ -39,7 +39,7 @@ _log = logging.getLogger("flowfabric.claims")
 MOST_WAIT_MS: Final = 30_000
 # How often an idle claim looks without a notification; chance spreads the looks of many.
 SAFETY_NET_S: Final = 5.0
-# How often a claim looks again when all it met was work to be ended or turned away.
+# How often a claim asks again while all offered work had to be ended or was not admitted.
 MOST_LOOKS: Final = 32
 # A notification most often stands for little work, and so does the end of few: then so many are
 # asked for, and the rest only if there are as many. Every execution asked for costs two
@@ -158,8 +158,8 @@ class Claims:
     async def _wait(
         self, order: ClaimOrder, subscription: TopicSubscription, found: _Found
     ) -> None:
-        """A task of its own, so that nobody who leaves cancels a look, and from the start, so that
-        after a notification nothing comes before it."""
+        """A task of its own, so that a caller who leaves cancels no claim; started at once, so that
+        nothing delays it after a notification."""
         try:
             found.set_result(await self._found(order, subscription))
         except BaseException as fault:
@@ -203,14 +203,16 @@ class Claims:
         try:
             await self._deps.push(plan, claimed.record)
         except FlowFabricError:
-            _log.exception("%s was not handed back; its lease runs out", proof.execution_id)
+            _log.exception(
+                "execution %s was not handed back; its lease expires", proof.execution_id
+            )
 
     async def _rest(self, order: ClaimOrder, first: int) -> list[Claimed]:
         rest = msgspec.structs.replace(order, n=order.n - first)
         try:
             return (await self._claim_now(rest, self._deps.store.claim_promptly))[0]
         except FlowFabricError as fault:
-            _log.warning("no more claimed behind the first %d: %s", first, fault)
+            _log.warning("claimed %d executions; the claim for more failed: %s", first, fault)
             return []
 
     async def _claim_now(self, order: ClaimTerms, ask: _Ask) -> _Looked:
@@ -242,7 +244,7 @@ class Claims:
         except FlowFabricError:
             if not has_work:
                 raise
-            _log.exception("admission failed; %d reservations lapse", len(reserved))
+            _log.exception("admission failed; the grants of %d executions expire", len(reserved))
             return []
         answers = await asyncio.gather(
             *(self._lease(order, one) for one in let), return_exceptions=True

@@ -106,8 +106,8 @@ class Finishing:
     async def _finish_together(
         self, finishes: Sequence[Finish], order: ClaimTerms | None
     ) -> tuple[list[Done | FlowFabricError], list[Claimed]]:
-        """Work that comes is heard by the worker's own claim, so where none is known to be nobody
-        looks for it."""
+        """Lanes that are known to be empty are not claimed from: the worker's waiting claim is
+        notified of new work."""
         if order is None or await self._claims.is_idle(order):
             return (await self.finish(finishes) if finishes else []), []
         if not finishes:
@@ -135,7 +135,7 @@ class Finishing:
         try:
             return await self._claims.claim_now(order)
         except FlowFabricError as fault:
-            _log.warning("nothing claimed behind finished attempts: %s", fault)
+            _log.warning("attempts were finished, but the claim that followed failed: %s", fault)
             return []
 
     async def finish(self, finishes: Sequence[Finish]) -> list[Done | FlowFabricError]:
@@ -168,7 +168,11 @@ class Finishing:
                 claimed += await self._rest(order, len(claimed))
             return FinishedAndClaimed(done, claimed)
         except FlowFabricError as fault:
-            _log.warning("nothing claimed behind %d finished attempts: %s", len(done), fault)
+            _log.warning(
+                "%d attempts were finished, but the claim that followed failed: %s",
+                len(done),
+                fault,
+            )
             return FinishedAndClaimed(done, [], fault)
 
     async def _rest(self, order: ClaimTerms, claimed: int) -> list[Claimed]:
@@ -179,7 +183,7 @@ class Finishing:
         try:
             return await self._claims.claim_now(_replace(order, n=n))
         except FlowFabricError as fault:
-            _log.warning("no more claimed behind the first %d: %s", claimed, fault)
+            _log.warning("claimed %d executions; the claim for more failed: %s", claimed, fault)
             return []
 
     async def _done(

@@ -11,7 +11,6 @@ from flowfabric.backend.types import JournalAppend, Journaled
 from flowfabric.core.checks import check_lease
 from flowfabric.core.ids import check_text, parse_execution_id
 from flowfabric.core.journal import JournalEntry
-from flowfabric.engine.attempts.claimed import Claimed
 from flowfabric.engine.checking import body, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.lease_proof import LeaseProof
@@ -63,37 +62,14 @@ class Journals:
         self, execution_id: str, after: int = 0, limit: int = _PAGE
     ) -> Page[JournalEntry]:
         """Entries behind the number `after`, in order of arrival."""
-        page = await self._page(execution_id, after, limit)
-        if not page.items:
-            await self._deps.record(execution_id)
-        return page
-
-    async def read_all(self, execution_id: str) -> list[JournalEntry]:
-        """The whole journal in order of arrival; empty for an execution nobody knows."""
-        page = await self._page(execution_id, 0, _LARGEST_PAGE)
-        entries = page.items
-        while page.next_cursor:
-            page = await self._page(execution_id, int(page.next_cursor), _LARGEST_PAGE)
-            entries += page.items
-        return entries
-
-    async def _page(self, execution_id: str, after: int, limit: int) -> Page[JournalEntry]:
         parse_execution_id(execution_id, self._deps.counts)
         whole(after, "after")
         whole(limit, "limit", 1, _LARGEST_PAGE)
         page = await self._deps.store.backend.journal_read(execution_id, after, limit)
+        if not page.rows:
+            await self._deps.record(execution_id)
         entries = [entry for _, entry in page.rows]
         return Page(items=entries, next_cursor=str(page.rows[-1][0]) if page.more else "")
-
-    async def read_claimed(self, claims: Sequence[Claimed]) -> dict[str, list[JournalEntry]]:
-        """The journals that come with a claim, by execution. All are read side by side; a claim
-        that told of an empty one costs nothing. Only its holder adds to a journal, so none of
-        them can have grown meanwhile."""
-        written = [each.execution_id for each in claims if each.journal_length]
-        journals = await asyncio.gather(*map(self.read_all, written))
-        return {each.execution_id: [] for each in claims} | dict(
-            zip(written, journals, strict=True)
-        )
 
     async def _append(self, item: JournalAppend) -> list[Kept]:
         async def attempt() -> Journaled | WriteConflict:

@@ -97,12 +97,12 @@ class Leases:
     ) -> Renewed:
         """Both in one call to the store. Progress that cannot be right renews nothing."""
         _check_progress(percent, message)
-        renewed, told = await asyncio.gather(
+        renewed, reported = await asyncio.gather(
             self.renew(proof, lease_ms),
             self.progress(proof, percent, message),
             return_exceptions=True,
         )
-        for answer in (renewed, told):
+        for answer in (renewed, reported):
             if isinstance(answer, BaseException):
                 raise answer
         assert isinstance(renewed, Renewed)

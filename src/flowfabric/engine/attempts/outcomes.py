@@ -195,7 +195,7 @@ class Outcomes:
         failed = plan.set.get("previous_attempt")
         if failed is not None:
             return msgspec.structs.replace(done, next_attempt_index=failed + 1)
-        # A repeat that would end the execution by now is told of the retry the first call planned.
+        # A repeat that would end the execution now is answered with the retry of the first call.
         record = proof.record or (await self._deps.record(proof.execution_id))[0]
         return msgspec.structs.replace(done, next_attempt_index=record.attempt_count)
 

@@ -100,8 +100,8 @@ def _suspended(around: Around) -> Blocker:
     waiting = f"waits for {record.reason}"
     if suspension is not None:
         names = _unmet(suspension)
-        told = f": {', '.join(names)}" if names else ""
-        waiting = f"{suspension.reason_code}{told}"
+        missing_names = f": {', '.join(names)}" if names else ""
+        waiting = f"{suspension.reason_code}{missing_names}"
     detail = f"{waiting} at waitpoint {record.waitpoint_id}"
     return Blocker("suspended", detail, record.moved_at, record.wake_at or None)
 
@@ -239,7 +239,7 @@ def next_timer(record: Record) -> NextTimer | None:
     return None
 
 
-_BESIDE: Final = frozenset[With]({"group"})
+_WITH_GROUP: Final = frozenset[With]({"group"})
 _MOST_AHEAD: Final = 200
 # States in which somebody has yet to claim the execution.
 _UNCLAIMED: Final = frozenset({"waiting", "lost", "blocked"})
@@ -255,7 +255,7 @@ class Explanations:
     async def explain(self, execution_id: str) -> Explanation:
         """Why it is not running: its state, its lane, its workers, its limits, all at once."""
         parse_execution_id(execution_id, self._deps.counts)
-        seen = await self._deps.seen(execution_id, _BESIDE, (SUSPENSION,))
+        seen = await self._deps.seen(execution_id, _WITH_GROUP, (SUSPENSION,))
         around = await self._look_around(seen)
         record = seen.record
         blockers = tuple(blockers_of(around))

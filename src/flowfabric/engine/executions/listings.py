@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.backend.types import Filter, ListRequest, Order, Page, Queue
+from flowfabric.backend.types import Filter, ListRequest, Order, Page
 from flowfabric.core.documents import SUSPENSION
 from flowfabric.core.ids import check_lane, check_namespace, parse_execution_id
 from flowfabric.core.record import Record
@@ -191,12 +191,6 @@ class Listings:
         if lane:
             check_lane(lane)
         return public_counts(await self._deps.store.backend.count(namespace, lane))
-
-    async def queues(self, namespace: str, lane: str) -> list[Queue]:
-        """What waits in a lane, per requirement set."""
-        check_namespace(namespace)
-        check_lane(lane)
-        return await self._deps.store.backend.queues(namespace, lane)
 
     async def _reason_codes(self, suspended: Sequence[Record]) -> dict[str, str]:
         """What each suspension says it waits for, by its id."""

@@ -134,7 +134,7 @@ _AT_ONCE: Final = 500
 
 
 def flow_id_for(namespace: str, key: str) -> str:
-    """The id of the flow that a key stands for, the same whoever asks."""
+    """The id of the flow of an idempotency key, the same for every caller."""
     return str(uuid5(uuid5(NAMESPACE_URL, f"flowfabric:{namespace}"), key))
 
 

@@ -51,7 +51,7 @@ class Settling:
         flows = set(self._running)
         abandoned = await drain(lambda: {*self._background, *self._running.values()})
         if abandoned:
-            _log.warning("%d flows are still being settled; abandoned", len(flows))
+            _log.warning("gave up waiting for %d flows to settle; their timers go on", len(flows))
         return not abandoned
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -67,7 +67,7 @@ class Settling:
             await self.settle(flow_id)
         except Exception:
             subject = f"flow {flow_id}" if flow_id else execution_id
-            _log.exception("settling %s stopped; the flow's timer goes on", subject)
+            _log.exception("settling %s failed; the timer of the flow tries again", subject)
 
     async def _run(self, flow_id: str) -> None:
         while True:
@@ -97,5 +97,5 @@ class Settling:
             del self._running[flow_id]
             self._again.discard(flow_id)
         if not task.cancelled():
-            # Whoever awaits it has the error; nobody may be left who does.
+            # Callers that await the task get the error; without one it counts as retrieved here.
             task.exception()

@@ -59,7 +59,7 @@ def asks_of(record: Record, reason: str = "") -> tuple[Ask, ...]:
 
 class Admissions:
     """Asks limits for records that are reserved for the caller. Fails closed: a limit that cannot
-    be read lets nobody through."""
+    be read admits nothing."""
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
@@ -145,10 +145,14 @@ class Admissions:
         try:
             answer = await self._deps.store.apply(turn_away(record, why))
         except FlowFabricError as fault:
-            _log.warning("%s is offered again, not blocked: %s", record.execution_id, fault)
+            _log.warning(
+                "execution %s could not be blocked and is offered again: %s",
+                record.execution_id,
+                fault,
+            )
             return
         if not isinstance(answer, Applied):
-            _log.info("%s changed before it could be blocked", record.execution_id)
+            _log.info("execution %s changed before it could be blocked", record.execution_id)
 
     def _wait(self, denied: RateExceeded) -> int:
         """The chance spreads those who would all come back at the same moment."""

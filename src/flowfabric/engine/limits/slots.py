@@ -1,7 +1,7 @@
 """Slots follow leases: kept while one is renewed, given back when the work no longer runs.
 
 A slot lies in another place than its execution, so none of this is one step with the change it
-follows. It need not be: a slot that nobody gives back ends by itself.
+follows. It need not be: a slot that is not given back expires.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ def gates_of(record: Record) -> tuple[str, ...]:
 
 
 class Slots:
-    """Best effort throughout: what fails is logged, and time puts it right."""
+    """Best effort: a failure is logged, and the slot expires."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -101,7 +101,11 @@ class Slots:
         try:
             await decide("execution", admissible.execution_id, attempt)
         except FlowFabricError as fault:
-            _log.warning("waking %s failed, its timer will: %s", admissible.execution_id, fault)
+            _log.warning(
+                "execution %s could not be unblocked; its timer tries again: %s",
+                admissible.execution_id,
+                fault,
+            )
 
     async def drain(self) -> bool:
         """Wait until all work under way is done, and whether it was; a slot that is not given back
@@ -138,7 +142,9 @@ class Slots:
         )
         for item, answer in zip(items, answers, strict=True):
             if isinstance(answer, BaseException):
-                _log.warning("slot of %s at %s not extended: %s", own, item.gate, answer)
+                _log.warning(
+                    "slot of execution %s at %s was not extended: %s", own, item.gate, answer
+                )
 
     async def _vacate(self, items: Sequence[Vacate]) -> None:
         answers = await asyncio.gather(
@@ -149,7 +155,11 @@ class Slots:
             if isinstance(answer, Freed):
                 admissible += answer.admissible
             else:
-                _log.warning("slot of %s not given back: %s", item.execution_id, answer)
+                _log.warning(
+                    "slot of execution %s was not given back and expires: %s",
+                    item.execution_id,
+                    answer,
+                )
         if admissible:
             await self.wake(admissible)
 
@@ -157,7 +167,9 @@ class Slots:
         try:
             seen = await self._store.read(execution_id)
         except FlowFabricError as fault:
-            _log.warning("slots of %s are left to end by themselves: %s", execution_id, fault)
+            _log.warning(
+                "execution %s could not be read, so its slots expire: %s", execution_id, fault
+            )
             return None
         return seen.record if seen else None
 

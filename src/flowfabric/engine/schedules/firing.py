@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import tzinfo
+from functools import cache
+from zoneinfo import ZoneInfo, available_timezones
 
 import msgspec
 
@@ -20,11 +22,23 @@ from flowfabric.core.schedules import (
 from flowfabric.core.states import FINAL
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.executions.submit import Executions
-from flowfabric.engine.schedules.orders import zone_of
-from flowfabric.errors import FlowFabricError
+from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.operations.executions import Submission
 
 Due = tuple[ConfigDocument, Schedule]
+
+
+@cache
+def _zones() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
+def zone_of(name: object) -> tzinfo:
+    """The time zone of an IANA name."""
+    if not isinstance(name, str) or name not in _zones():
+        shown = f"{name!r:.80}"
+        raise InvalidInput(f"tz: expected an IANA time zone like Europe/Berlin, got {shown}")
+    return ZoneInfo(name)
 
 
 def submission_of(schedule: Schedule, time: int) -> Submission:

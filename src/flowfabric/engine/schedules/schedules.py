@@ -2,17 +2,23 @@
 
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing, suppress
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
 from flowfabric.backend.optimistic import WRITE_CONFLICT, WriteConflict, decide
 from flowfabric.backend.types import ConfigDocument, ConfigPut
+from flowfabric.core.cron import MAX_CRON_BYTES
 from flowfabric.core.ids import check_namespace, check_schedule_id, check_text
 from flowfabric.core.pages import Room, json_bytes
+from flowfabric.core.policy import freeze
 from flowfabric.core.schedules import (
     DOCUMENT,
     LATEST,
+    LONGEST_EVERY_MS,
+    SHORTEST_EVERY_MS,
+    CatchUp,
+    Overlap,
     Schedule,
     between,
     document_name,
@@ -21,12 +27,12 @@ from flowfabric.core.schedules import (
     resumed,
     write_schedule,
 )
-from flowfabric.engine.checking import whole
+from flowfabric.core.tags import submitted_tags
+from flowfabric.engine.checking import body, whole
 from flowfabric.engine.deps import Deps
 from flowfabric.engine.executions.submit import Executions
-from flowfabric.engine.schedules.firing import Firings, submission_of
-from flowfabric.engine.schedules.orders import checked_schedule, zone_of
-from flowfabric.errors import NotFound
+from flowfabric.engine.schedules.firing import Firings, submission_of, zone_of
+from flowfabric.errors import InvalidInput, NotFound
 from flowfabric.operations import schedules as declared
 from flowfabric.operations.declaration import implements
 from flowfabric.operations.schedules import (
@@ -42,6 +48,8 @@ MOST_LISTED: Final = 1_000
 _MOST_CURSOR_BYTES: Final = 512
 # Schedules may be large: so many are read before it is seen whether they fill a page.
 _READ_AT_ONCE: Final = 100
+# A schedule is a small document, read whole whenever it is due.
+MAX_PAYLOAD_BYTES: Final = 64 * 1024
 
 
 class Schedules:
@@ -174,7 +182,7 @@ class Schedules:
         schedule_id: str,
         decision: Callable[[Schedule | None, int], Schedule],
     ) -> ScheduleInfo:
-        """Decide from the stored schedule and put what it becomes, until nobody came between."""
+        """Decide from the stored schedule and write the result; a conflicting write is retried."""
         name = _document(namespace, schedule_id)
 
         async def attempt() -> ScheduleInfo | WriteConflict:
@@ -190,6 +198,49 @@ class Schedules:
             )
 
         return await decide("schedule", schedule_id, attempt)
+
+
+def checked_schedule(schedule_id: str, order: NewSchedule) -> Schedule:
+    """The schedule that is asked for, without its history; what it submits is not judged yet."""
+    policy = bytes(order.policy) if isinstance(order.policy, msgspec.Raw) else order.policy
+    return Schedule(
+        schedule_id=check_schedule_id(schedule_id),
+        namespace=order.namespace,
+        kind=check_text(order.kind, "execution_kind", 1024, allow_empty=False),
+        lane=order.lane,
+        payload=body(order.payload, "payload", MAX_PAYLOAD_BYTES),
+        payload_encoding=order.payload_encoding,
+        policy=freeze(policy),
+        tags=submitted_tags(order.tags),
+        priority=order.priority,
+        paused=_one_of(order.paused, "paused", (None, False, True)) or False,
+        overlap=_one_of(order.overlap, "overlap", get_args(Overlap)),
+        catch_up=_one_of(order.catch_up, "catch_up", get_args(CatchUp)),
+        **_checked_times(order),
+    )
+
+
+def _checked_times(order: NewSchedule) -> dict[str, Any]:
+    if (order.every_ms is None) == (order.cron is None):
+        raise InvalidInput("every_ms, cron: expected exactly one of them")
+    start_at = whole(0 if order.start_at is None else order.start_at, "start_at", 0, LATEST)
+    end_at = whole(0 if order.end_at is None else order.end_at, "end_at", 0, LATEST)
+    if end_at and end_at < start_at:
+        raise InvalidInput("end_at: expected an instant that is not before start_at")
+    zone_of(order.tz)
+    times: dict[str, Any] = {"start_at": start_at, "end_at": end_at, "tz": order.tz}
+    if order.cron is not None:
+        times["cron"] = check_text(order.cron, "cron", MAX_CRON_BYTES, allow_empty=False)
+    else:
+        times["every_ms"] = whole(order.every_ms, "every_ms", SHORTEST_EVERY_MS, LONGEST_EVERY_MS)
+    return times
+
+
+def _one_of(value: Any, field: str, allowed: tuple[object, ...]) -> Any:
+    if any(value is one or (isinstance(value, str) and value == one) for one in allowed):
+        return value
+    names = ", ".join(str(one).lower() for one in allowed if one is not None)
+    raise InvalidInput(f"{field}: expected one of {names}")
 
 
 def _document(namespace: str, schedule_id: str) -> str:

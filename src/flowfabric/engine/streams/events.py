@@ -253,21 +253,6 @@ class Events:
         with closing(self._deps.store.backend.notifier().subscribe(LOG_TOPIC)) as subscription:
             await subscription.wait(min(seconds, SAFETY_NET_S))
 
-    async def subscribe_completions(
-        self, scope: EventScope = _EVERYTHING, cursor: Cursor = ""
-    ) -> Subscription:
-        return await self.subscribe(frozenset[Family]({"completion"}), scope, cursor)
-
-    async def subscribe_lease_history(
-        self, scope: EventScope = _EVERYTHING, cursor: Cursor = ""
-    ) -> Subscription:
-        return await self.subscribe(frozenset[Family]({"lease"}), scope, cursor)
-
-    async def subscribe_signal_delivery(
-        self, scope: EventScope = _EVERYTHING, cursor: Cursor = ""
-    ) -> Subscription:
-        return await self.subscribe(frozenset[Family]({"signal"}), scope, cursor)
-
     async def subscribe_instance_tags(self) -> Subscription:
         """Reserved. To find what has a tag, search for it."""
         raise Unavailable("subscribe_instance_tags: no store offers it; search by tag instead")
@@ -312,8 +297,8 @@ class Events:
         try:
             return await self._deps.store.backend.events(position, wanted, PAGE)
         except Exception as fault:
-            told = f"reading the log: {fault}"
-            raise StreamDisconnected(told, cursor=to_text(position)) from fault
+            reason = f"reading the log: {fault}"
+            raise StreamDisconnected(reason, cursor=to_text(position)) from fault
 
     def _tag(self, text: str) -> tuple[str, str] | None:
         key, found, value = text.partition("=")

@@ -257,7 +257,7 @@ class Streams:
     async def read_stream(
         self, execution_id: str, attempt_index: int, asked: StreamRange = WHOLE_STREAM
     ) -> FramePage:
-        """A range of frames, without waiting; what nobody ever wrote reads as empty and open."""
+        """A range of frames, without waiting. A stream without frames reads as empty and open."""
         return await self._reads.read((execution_id, attempt_index), asked)
 
     @implements(declared.Streams.tail_stream)

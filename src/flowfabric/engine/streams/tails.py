@@ -74,22 +74,22 @@ class StreamReads:
             return await self._follow(stream, asked, after)
 
     async def follow(self, stream: Stream, asked: Tail) -> FramePage:
-        """A tail for somebody who follows the stream for long and is counted elsewhere."""
+        """A tail for a long-lived reader, which takes no permit here."""
         _check_visibility(asked.visibility)
         after = str(tail_position(asked.after))
         self._check_stream(stream)
         return await self._follow(stream, asked, after)
 
     async def close(self) -> bool:
-        """Let nobody in any more, send home who waits, and give the others time to end; whether
-        they did. A second call does not wait again."""
+        """Refuse new reads, end waiting tails, and wait for reads in flight; whether all ended in
+        time. A second call does not wait again."""
         if self.permits.is_closed:
             return not self.permits.taken
         self.permits.close()
         self._deps.store.backend.notifier().notify(*set(self._waiting.values()))
         ended = await self.permits.returned(GRACE_S)
         if not ended:
-            _log.warning("streams: reads still under way after %g s", GRACE_S)
+            _log.warning("streams: reads still in flight after %g s", GRACE_S)
         return ended
 
     async def _follow(self, stream: Stream, asked: Tail, after: str) -> FramePage:
@@ -131,7 +131,7 @@ class StreamReads:
                     break
                 after = stored.id
                 if shows_all or stored.frame.mode != "best_effort":
-                    frames.append(_shown(stored))
+                    frames.append(_without_seq(stored))
             if shows_all or len(frames) == asked.count_limit or len(page.frames) < page_size:
                 return FramePage(
                     frames=tuple(frames),
@@ -147,7 +147,7 @@ class StreamReads:
         whole(attempt_index, "attempt_index", 0, MAX_INDEX)
 
 
-def _shown(stored: StoredFrame) -> StoredFrame:
+def _without_seq(stored: StoredFrame) -> StoredFrame:
     """Without the writer's own number, which is nothing to readers."""
     frame = stored.frame
     return StoredFrame(stored.id, replace(frame, seq=0)) if frame.seq else stored

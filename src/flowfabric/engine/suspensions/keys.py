@@ -39,7 +39,7 @@ _log = logging.getLogger("flowfabric.keys")
 
 DOCUMENT: Final = "keys"
 DEFAULT_GRACE_MS: Final = 86_400_000
-# A key is kept this long past its grace, so that its tokens are told from forged ones.
+# A key is kept this long past its grace, so that its tokens are refused as expired, not as forged.
 KEPT_PAST_GRACE_MS: Final = 86_400_000
 ROTATION_S: Final = 120.0
 _FRESH_S: Final = 1.0
@@ -103,7 +103,7 @@ class Keys:
         return self._known
 
     async def ring_for(self, kid: str) -> KeyRing:
-        """The ring to verify a token of this key with; nobody is refused on old knowledge."""
+        """The ring to verify a token of this key with. An unknown key is looked up in the store."""
         ring = await self.ring()
         return ring if kid in ring.keys else await self._reading.get()
 
@@ -224,7 +224,7 @@ class Keys:
         return ring
 
     async def _change(self, decision: Callable[[KeyRing, int], tuple[KeyRing | None, A]]) -> A:
-        """Decide from the stored ring and put what it becomes, until nobody came between."""
+        """Decide from the stored ring and write the changed one; a conflicting write is retried."""
 
         async def attempt() -> A | WriteConflict:
             (found,) = await self._backend.config_get([DOCUMENT])

@@ -52,68 +52,15 @@ from flowfabric.operations.declaration import implements
 from flowfabric.operations.execution_queries import ExecutionQueries, ResumeSignals
 from flowfabric.operations.signals import DAY_MS, Approval, Delivered, NewSignal
 
-# Every write of a record makes decisions under way lose; bad tokens may cause one a second.
-_NOTED_EVERY_MS: Final = 1_000
-
-
-class Delivery(msgspec.Struct, frozen=True):
-    """A signal on its way. `admit` finds its waitpoint, or refuses the sender."""
-
-    signal: Signal
-    terms: Terms
-    admit: Callable[[Seen], Waitpoint]
-
-    async def deliver_to(self, deps: Deps, execution_id: str) -> Delivered:
-        """Those for one execution are decided one after the other."""
-        names = tuple(self._names())
-        _, outcome = await decide_with_documents(deps, execution_id, names, self._decide)
-        if isinstance(outcome, FlowFabricError):
-            raise outcome
-        return outcome
-
-    def _names(self) -> Iterator[str]:
-        """The documents it is decided from."""
-        own, key = self.signal.waitpoint_id, self.signal.idempotency_key
-        yield SUSPENSION
-        yield waitpoint_name(own)
-        yield signal_name(own, self.signal.signal_id)
-        if key and self.terms.dedup_ttl_ms:
-            yield signal_key_name(own, key)
-
-    def _decide(self, seen: Seen) -> tuple[Plan | None, Delivered | FlowFabricError]:
-        try:
-            waitpoint = self.admit(seen)
-        except (MissingToken, InvalidToken, TokenExpired) as fault:
-            return _noted(seen), fault
-        known = self._known(seen)
-        if known:
-            return repeat(seen.record, self.signal, known)
-        target = Target(seen.record, seen.now, waitpoint, seen.documents)
-        return deliver(target, self.signal, self.terms)
-
-    def _known(self, seen: Seen) -> str:
-        """The signal this one repeats, by its key or by its id."""
-        own, key = self.signal.waitpoint_id, self.signal.idempotency_key
-        found = ""
-        if key and self.terms.dedup_ttl_ms:
-            found = known_signal(seen.documents.get(signal_key_name(own, key)), seen.now)
-        if found or signal_name(own, self.signal.signal_id) not in seen.documents:
-            return found
-        return self.signal.signal_id
-
-
-def _noted(seen: Seen) -> Plan | None:
-    """Remember that a token failed, unless that was remembered just now."""
-    since = seen.now - seen.record.last_hmac_validation_failed_at
-    if since < _NOTED_EVERY_MS:
-        return None
-    return note(seen.record.execution_id, "last_hmac_validation_failed_at")
-
-
 MOST_PAYLOAD_BYTES: Final = 65_536
 RESERVED_PREFIX: Final = "__"
 _LONGEST_MS: Final = 2**52
 _SCOPES: Final = ("waitpoint", "execution")
+# A write makes concurrent decisions on its record conflict: bad tokens cause one a second at most.
+_FAILURE_NOTED_EVERY_MS: Final = 1_000
+
+# A plan, if something is to be written, and the answer or refusal.
+_Decided = tuple[Plan | None, Delivered | FlowFabricError]
 
 
 class SignalRequest(NewSignal, frozen=True, kw_only=True):
@@ -160,14 +107,17 @@ class Signals:
             raise InvalidInput("waitpoint_token: expected a WaitpointToken")
         ring = await self._keys.ring_for(token.kid)
 
-        def admit(seen: Seen) -> Waitpoint:
+        def decision(seen: Seen) -> _Decided:
             found = waitpoint_in(seen.documents, signal.waitpoint_id)
             signed = signed_of(execution_id, found) if found else None
-            check_token(ring, token, signed, seen.now)
+            try:
+                check_token(ring, token, signed, seen.now)
+            except (MissingToken, InvalidToken, TokenExpired) as fault:
+                return _failure_noted(seen), fault
             assert found is not None
-            return found
+            return _decide(seen, found, signal, terms)
 
-        return await Delivery(signal, terms, admit).deliver_to(self._deps, execution_id)
+        return await self._deliver(execution_id, signal, terms, decision)
 
     @implements(signals.Signals.approve)
     async def approve(self, execution_id: str, waitpoint_id: str, decision: Approval) -> Delivered:
@@ -192,17 +142,15 @@ class Signals:
             _limit(request.max_signals_per_execution),
         )
 
-        def admit(seen: Seen) -> Waitpoint:
+        def decision(seen: Seen) -> _Decided:
             found = waitpoint_in(seen.documents, signal.waitpoint_id)
             if found is None or not _has_token(found):
                 raise NoWaitpointToApprove(f"no waitpoint {signal.waitpoint_id} to approve")
             if request.lane_id and request.lane_id != seen.record.lane:
                 raise InvalidInput(f"lane_mismatch: the execution is on lane {seen.record.lane}")
-            return found
+            return _decide(seen, found, signal, terms)
 
-        delivered = await Delivery(signal, terms, admit).deliver_to(
-            self._deps, request.execution_id
-        )
+        delivered = await self._deliver(request.execution_id, signal, terms, decision)
         audit(
             "approval_delivered",
             execution_id=request.execution_id,
@@ -211,6 +159,19 @@ class Signals:
             source_identity=request.source_identity,
         )
         return delivered
+
+    async def _deliver(
+        self,
+        execution_id: str,
+        signal: Signal,
+        terms: Terms,
+        decision: Callable[[Seen], _Decided],
+    ) -> Delivered:
+        names = tuple(_documents_for(signal, terms))
+        _, outcome = await decide_with_documents(self._deps, execution_id, names, decision)
+        if isinstance(outcome, FlowFabricError):
+            raise outcome
+        return outcome
 
     async def verify_and_deliver(
         self, request: SignalRequest
@@ -258,6 +219,43 @@ class Signals:
         seen = await self._deps.seen(execution_id, documents=names)
         found = (seen.documents.get(name) for name in names)
         return tuple(received(read_signal(document)) for document in found if document)
+
+
+def _documents_for(signal: Signal, terms: Terms) -> Iterator[str]:
+    """The documents that the delivery of a signal is decided from."""
+    own, key = signal.waitpoint_id, signal.idempotency_key
+    yield SUSPENSION
+    yield waitpoint_name(own)
+    yield signal_name(own, signal.signal_id)
+    if key and terms.dedup_ttl_ms:
+        yield signal_key_name(own, key)
+
+
+def _decide(seen: Seen, waitpoint: Waitpoint, signal: Signal, terms: Terms) -> _Decided:
+    """Deliver a signal whose sender was admitted, unless it repeats another."""
+    known = _repeated(seen, signal, terms)
+    if known:
+        return repeat(seen.record, signal, known)
+    return deliver(Target(seen.record, seen.now, waitpoint, seen.documents), signal, terms)
+
+
+def _repeated(seen: Seen, signal: Signal, terms: Terms) -> str:
+    """The signal that this one repeats, by its key or by its id; "" when it is new."""
+    own, key = signal.waitpoint_id, signal.idempotency_key
+    found = ""
+    if key and terms.dedup_ttl_ms:
+        found = known_signal(seen.documents.get(signal_key_name(own, key)), seen.now)
+    if found or signal_name(own, signal.signal_id) not in seen.documents:
+        return found
+    return signal.signal_id
+
+
+def _failure_noted(seen: Seen) -> Plan | None:
+    """Remember that a token failed, unless that was remembered just now."""
+    since = seen.now - seen.record.last_hmac_validation_failed_at
+    if since < _FAILURE_NOTED_EVERY_MS:
+        return None
+    return note(seen.record.execution_id, "last_hmac_validation_failed_at")
 
 
 def _has_token(waitpoint: Waitpoint) -> bool:

@@ -140,7 +140,8 @@ class Waitpoints:
         shown = [
             open_waitpoint
             for one in waitpoints_in(seen.documents)
-            if one.waitpoint_id > after and (open_waitpoint := _shown(seen, one, suspension))
+            if one.waitpoint_id > after
+            and (open_waitpoint := _open_waitpoint(seen, one, suspension))
         ]
         page = fitting(shown[:limit])
         more = len(shown) > len(page)
@@ -176,7 +177,9 @@ class Waitpoints:
         return msgspec.structs.replace(request, waitpoint_id=own, waitpoint_key=key or f"wpk:{own}")
 
 
-def _shown(seen: Seen, one: Waitpoint, suspension: Suspension | None) -> OpenWaitpoint | None:
+def _open_waitpoint(
+    seen: Seen, one: Waitpoint, suspension: Suspension | None
+) -> OpenWaitpoint | None:
     """The waitpoint without its secret; None when it is closed."""
     state = waitpoint_state(seen.record, one, seen.now)
     if state == "closed":
