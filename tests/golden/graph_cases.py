@@ -24,7 +24,7 @@ from flowfabric.core import (
     transition,
 )
 from flowfabric.errors import FlowFabricError
-from tests.golden.case import FEW, SOME, Case, Counted, Make, read_log, row
+from tests.golden.case import FEW, MANY, SOME, Case, Counted, Make, read_log, row
 from tests.golden.inputs import NOW, Inputs
 from tests.stores import SEARCHABLE
 
@@ -243,7 +243,7 @@ MAKES: Final[tuple[Counted, ...]] = (
     (_go_on_with, SOME),
     (_explain_create, SOME),
     (_is_cancelled_by_flow, SOME),
-    (_judge, SOME),
+    (_judge, MANY),
     (_resolved_edges, FEW),
     (_resolve_edge, FEW),
     (_count_outcome, SOME),

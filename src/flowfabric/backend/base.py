@@ -5,10 +5,10 @@ the others proceed; an item that cannot be answered is answered by its error, in
 transport fault fails a whole call. Time is the store's own.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, Literal, Protocol
 
-from flowfabric.backend.counters import StoreCounters
 from flowfabric.backend.flow_store import FlowStore
 from flowfabric.backend.limit_store import Answered, LimitStore
 from flowfabric.backend.types import (
@@ -58,6 +58,7 @@ __all__ = [
     "Answered",
     "Backend",
     "Notifier",
+    "StoreCounters",
     "TopicSubscription",
     "end_topic",
     "lane_topic",
@@ -65,8 +66,20 @@ __all__ = [
 ]
 
 
+class StoreCounters:
+    """Sums since the store was opened. Each is written by one thread, and may be read by others."""
+
+    def __init__(self) -> None:
+        # By what became of a sibling: the reason it was cancelled for, or why it was not.
+        self.siblings: Counter[str] = Counter()
+        # Subscriber connections opened again after their connection was lost.
+        self.reconnects = 0
+        # Times the functions were missing and were loaded again.
+        self.reloads = 0
+
+
 class Backend(FlowStore, LimitStore, Protocol):
-    """A store. See each answer type for what a mechanism tells its caller."""
+    """A store. See each answer type for what a mechanism returns."""
 
     def describe(self) -> Description: ...
 
@@ -174,7 +187,7 @@ class Notifier(Protocol):
 
     def mark(self, *topics: str) -> tuple[int, ...] | None:
         """A value that another one taken later differs from if one of these topics was notified in
-        between; None where that cannot be told."""
+        between; None where that is unknown."""
         ...
 
     @property

@@ -43,7 +43,7 @@ class _Observed:
     def __init__(self, backend: Backend, observer: Observer) -> None:
         self._backend = backend
         self._observer = observer
-        # Lease to lane and instant of submission: an answer to its holder tells neither.
+        # Lease to lane and instant of submission: an answer to its holder has neither.
         self._leases: OrderedDict[str, tuple[str, int]] = OrderedDict()
 
     def __getattr__(self, name: str) -> Any:
@@ -58,13 +58,13 @@ class _Observed:
     async def apply(self, plans: Sequence[Plan]) -> list[Answered[Answer]]:
         answers = await self._call("apply", self._backend.apply(plans))
         for plan, answer in zip(plans, answers, strict=True):
-            self._tell(plan, answer)
+            self._report(plan, answer)
         return answers
 
     async def finish(self, plans: Sequence[Plan], claim: ClaimRequest) -> Finished:
         finished = await self._call("finish", self._backend.finish(plans, claim))
         for plan, answer in zip(plans, finished.answers, strict=True):
-            self._tell(plan, answer)
+            self._report(plan, answer)
         self._remember(finished.claimed.offers)
         return finished
 
@@ -128,7 +128,7 @@ class _Observed:
         while len(self._leases) > _REMEMBERED:
             self._leases.popitem(last=False)
 
-    def _tell(self, plan: Plan, answer: object) -> None:
+    def _report(self, plan: Plan, answer: object) -> None:
         if isinstance(answer, FlowFabricError):
             self._observer.store_call_failed("apply", answer.code)
             return

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import TypeVar
 
-from flowfabric.backend.counters import StoreCounters
+from flowfabric.backend.base import StoreCounters
 from flowfabric.backend.reference.memory_tables import MemoryTables
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import Work, perform

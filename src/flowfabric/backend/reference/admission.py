@@ -60,7 +60,7 @@ def start_admit(tx: Transaction, items: Sequence[Admission]) -> Callable[[Admiss
 
 class _Admitting:
     """One batch. What a dry item would take is kept from the dry items behind it, so that one free
-    place is not shown to a hundred."""
+    place is not promised to a hundred."""
 
     def __init__(self, tx: Transaction, asks: Sequence[Ask]) -> None:
         self._tx = tx
@@ -206,7 +206,7 @@ def start_vacate(tx: Transaction, items: Sequence[Vacate]) -> Callable[[Vacate],
         gate = gates.gate(item.gate)
         if gate is None:
             return Freed()
-        # Who leaves waits for nothing: it must not be told in another's place.
+        # An execution that leaves waits for nothing, and must not take another's turn.
         unlist(tx, item.gate, item.execution_id)
         after = _replace(
             gate,
@@ -217,7 +217,7 @@ def start_vacate(tx: Transaction, items: Sequence[Vacate]) -> Callable[[Vacate],
             tx.put(GATES, item.gate, after)
         elif item.gate not in gates.relieved:
             return Freed()
-        # What ended by itself makes room too, and nobody else would tell.
+        # Slots that ended by themselves make room too, and nobody else reports them.
         gates.relieved.discard(item.gate)
         return Freed(admissible_at_gate(tx, item.gate))
 

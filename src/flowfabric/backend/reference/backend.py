@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Literal, TypeVar
 
-from flowfabric.backend.base import Answered, Notifier
-from flowfabric.backend.counters import StoreCounters
+from flowfabric.backend.base import Answered, Notifier, StoreCounters
 from flowfabric.backend.reference import (
     claims,
     config,

@@ -32,7 +32,7 @@ from flowfabric.core.transition import Transition, transition
 
 class Queues:
     """The claimable views as one batch of claims sees them: each is read once, in order, and what
-    a claim took is not shown to the next."""
+    a claim took is not offered to the next."""
 
     def __init__(self, tx: Transaction, requests: Sequence[ClaimRequest]) -> None:
         self._tx = tx
@@ -101,7 +101,7 @@ class _Queue:
         return head
 
     def _turn_page(self, wanted: int) -> None:
-        # One more than wanted tells whether anything is left behind.
+        # One more than wanted says whether anything is left.
         limit = wanted + 1
         rows = self._tx.tables.view("claimable", self._key, self._after, limit)
         self._tx.notice(rows)

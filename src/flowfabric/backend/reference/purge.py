@@ -133,7 +133,7 @@ def _purge(tx: Transaction, record: Record) -> int:
 
 
 def _purge_flows(tx: Transaction, order: PurgeOrder) -> None:
-    """Flows whose members are gone, and with them what told the partition. One with many edges
+    """Flows whose members are gone, and with them what named the partition. One with many edges
     goes over several calls, itself last."""
     looks = MOST_LOOKS if order.only.is_set else order.limit
     found = tx.tables.purgeable_flows(tx.now, looks)

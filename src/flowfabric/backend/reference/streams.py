@@ -58,8 +58,8 @@ _LARGEST_PAGE: Final = 512
 class Oldest:
     """The frames of one stream and mode, oldest first, behind what earlier trims took.
 
-    Pages come from the tables, which do not yet show what this batch appends; `append` tells. So
-    every frame is passed once, however many trims a batch makes.
+    Pages come from the tables, which do not have the frames of this batch yet; `append` adds them.
+    So every frame is passed once, however many trims a batch makes.
     """
 
     def __init__(

@@ -92,7 +92,7 @@ RECORDS: Final = Table[str, Record]("record")
 BLOBS: Final = Table[tuple[str, str], bytes]("blob")
 DOCUMENTS: Final = Table[tuple[str, str], Document]("document")
 ATTEMPTS: Final = Table[tuple[str, int], Attempt]("attempt")
-# Log entries no attempt tells, by the version of the record they made.
+# Log entries that follow from no attempt, by the version of the record they made.
 KEPT: Final = Table[tuple[str, int], LogEntry]("kept")
 STREAMS: Final = Table[tuple[str, int], StreamMeta]("stream")
 SUMMARIES: Final = Table[tuple[str, int], StoredSummary]("summary")
@@ -189,7 +189,7 @@ class Tables(Protocol):
     def places(
         self, order: Order[Any, Any], bucket: Key, after: Key | None, upto: int | None, limit: int
     ) -> list[Key]:
-        """Where such rows stand, without a look at them: one that cannot be read is shown too."""
+        """Where such rows stand, without reading them: one that cannot be read is there too."""
         ...
 
     def outgoing(self, source: str, after: str, limit: int) -> list[Edge]: ...
@@ -215,8 +215,8 @@ class Tables(Protocol):
         ...
 
     def view_places(self, name: str, key: Key, after: Key | None, limit: int) -> list[Key]:
-        """The orders of such records, from the index alone: one that cannot be read is shown
-        too."""
+        """The orders of such records, from the index alone: one that cannot be read is
+        returned too."""
         ...
 
     def tagged(

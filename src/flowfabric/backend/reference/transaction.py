@@ -166,7 +166,7 @@ class Transaction:
         return found[:limit]
 
     def notice(self, records: Iterable[Record]) -> None:
-        """Remember records a view has just shown, so that they are not loaded again."""
+        """Remember records that a view has just returned, so that they are not loaded again."""
         seen = self._seen.setdefault(RECORDS, {})
         for record in records:
             seen[record.execution_id] = record
@@ -300,8 +300,8 @@ class Transaction:
 
     def log(self, entry: LogEntry) -> None:
         if entry.tags:
-            shown = {key: entry.tags[key] for key in self.searchable if key in entry.tags}
-            entry = msgspec.structs.replace(entry, tags=shown)
+            searchable = {key: entry.tags[key] for key in self.searchable if key in entry.tags}
+            entry = msgspec.structs.replace(entry, tags=searchable)
         self._log.append(entry)
         self.rows_written += 1
         self.topics.add(LOG_TOPIC)

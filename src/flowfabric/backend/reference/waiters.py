@@ -1,4 +1,4 @@
-"""Who waits at a limit: listed by rank when turned away, told when there is room again."""
+"""Who waits at a limit: listed by rank when turned away, and taken off when there is room again."""
 
 from flowfabric.backend.reference.limit_tables import GATES, WAITER_RANKS, WAITERS
 from flowfabric.backend.reference.transaction import Transaction
@@ -34,25 +34,27 @@ def admissible_at_gate(tx: Transaction, name: str) -> tuple[Admissible, ...]:
     fitting, gone = choose(gate, waiting, tx.now)
     for execution_id in gone:
         tx.put(WAITERS, (name, execution_id), None)
-    return _told(tx, name, fitting[:MOST_ADMISSIBLE])
+    return _take_off(tx, name, fitting[:MOST_ADMISSIBLE])
 
 
 def admissible_at_budgets(tx: Transaction, chain: Chain) -> tuple[Admissible, ...]:
     """The best waiters of every level of a chain that is open now, a hundred of them together."""
-    told: list[Admissible] = []
+    found: list[Admissible] = []
     for level in chain:
-        if closed((level,)) is None and len(told) < MOST_ADMISSIBLE:
-            told += _admissible_at_budget(tx, level.budget_id, MOST_ADMISSIBLE - len(told))
-    return tuple(told)
+        if closed((level,)) is None and len(found) < MOST_ADMISSIBLE:
+            found += _admissible_at_budget(tx, level.budget_id, MOST_ADMISSIBLE - len(found))
+    return tuple(found)
 
 
 def _admissible_at_budget(tx: Transaction, budget_id: str, most: int) -> tuple[Admissible, ...]:
     name = budget_list(budget_id)
     rows = tx.ordered(WAITER_RANKS, (name,), None, None, most)
-    return _told(tx, name, [(execution_id, waiter) for (_, execution_id), waiter in rows])
+    return _take_off(tx, name, [(execution_id, waiter) for (_, execution_id), waiter in rows])
 
 
-def _told(tx: Transaction, name: str, waiting: list[tuple[str, Waiter]]) -> tuple[Admissible, ...]:
+def _take_off(
+    tx: Transaction, name: str, waiting: list[tuple[str, Waiter]]
+) -> tuple[Admissible, ...]:
     for execution_id, _ in waiting:
         tx.put(WAITERS, (name, execution_id), None)
     return tuple(

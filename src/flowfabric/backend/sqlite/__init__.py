@@ -9,12 +9,11 @@ from pathlib import Path
 from flowfabric.backend.notifier import LocalNotifier
 from flowfabric.backend.reference.backend import ReferenceBackend
 from flowfabric.backend.sqlite import schema
-from flowfabric.backend.sqlite.clock import Clock
 from flowfabric.backend.sqlite.connection import Durability
 from flowfabric.backend.sqlite.faults import error_for
-from flowfabric.backend.sqlite.opening import READERS, Opening
+from flowfabric.backend.sqlite.opening import READERS, Clock, Opening
 from flowfabric.backend.sqlite.places import canonical
-from flowfabric.backend.sqlite.repairing import damage_of, repair
+from flowfabric.backend.sqlite.repair import damage_of, repair
 from flowfabric.backend.sqlite.runner import SqliteRunner
 from flowfabric.backend.types import Description
 from flowfabric.core.version import VERSION

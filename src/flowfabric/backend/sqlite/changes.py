@@ -1,16 +1,39 @@
-"""Writing what a transaction gathered: one statement per kind of change, many rows each."""
+"""Writes of a transaction: one statement per kind of change, many rows each.
+
+An update of a record writes only the columns that may have changed, so that SQLite leaves the index
+of a view alone in which the record stays where it is.
+"""
 
 from collections.abc import Sequence
+from functools import cache
+from operator import attrgetter
 from typing import Any, Final
 
 from flowfabric.backend.reference.tables import RECORDS, Changes, Put, Table
-from flowfabric.backend.sqlite import records
 from flowfabric.backend.sqlite.codecs import encode
-from flowfabric.backend.sqlite.layout import LAYOUTS, Row
+from flowfabric.backend.sqlite.layout import LAYOUTS, Row, marks
 from flowfabric.backend.sqlite.session import Session
 from flowfabric.backend.sqlite.tags import move_tags
+from flowfabric.core.record import Record
+from flowfabric.core.views import COLUMNS, bucket_of, columns, sort_of
 
 _LOG: Final = "INSERT INTO log (at, body) VALUES (?, ?)"
+_EVERY: Final = ("seq", *COLUMNS, "body")
+_INSERT: Final = f"INSERT INTO exec ({', '.join(_EVERY)}) VALUES ({marks(_EVERY)})"
+_DELETE: Final = "DELETE FROM exec WHERE seq = ?"
+
+# Columns that go with the state: every view they are part of is touched by a move anyway, so
+# comparing them one by one would save nothing.
+_MOVING: Final = (
+    "state",
+    "bucket",
+    "sort",
+    "due_at",
+    "purge_at",
+    "grant_until",
+    "worker_instance_id",
+)
+_resting = attrgetter(*(name for name in COLUMNS if name not in (*_MOVING, "part")))
 
 
 def write_changes(session: Session, changes: Changes, searchable: frozenset[str]) -> None:
@@ -36,20 +59,20 @@ def _put_records(session: Session, puts: Sequence[Put]) -> None:
         if after is None:
             continue
         if before is None:
-            inserts.append(records.insertion(session.number(execution_id), after))
+            inserts.append(_insertion(session.number(execution_id), after))
             continue
-        changed, row = records.change(_seq(session, execution_id), before, after)
+        changed, row = _change(_seq(session, execution_id), before, after)
         updates.setdefault(changed, []).append(row)
     if inserts:
-        session.change_many(records.INSERT, inserts)
+        session.change_many(_INSERT, inserts)
     for changed, rows in updates.items():
-        session.change_many(records.update(changed), rows)
+        session.change_many(update(changed), rows)
 
 
 def _drop_records(session: Session, puts: Sequence[Put]) -> None:
     gone = [put.key for put in puts if put.value is None and put.before is not None]
     if gone:
-        session.change_many(records.DELETE, [(_seq(session, key),) for key in gone])
+        session.change_many(_DELETE, [(_seq(session, key),) for key in gone])
     for key in gone:
         session.forget(key)
 
@@ -79,3 +102,33 @@ def _seq(session: Session, execution_id: str) -> int:
     if seq is None:
         raise LookupError(f"record {execution_id}: not stored, though it was read")
     return seq
+
+
+def _insertion(seq: int, record: Record) -> Row:
+    return seq, *columns(record), encode(record)
+
+
+@cache
+def update(names: tuple[str, ...]) -> str:
+    """The statement that writes the packed record and these of its columns."""
+    news = ", ".join(f"{name} = ?" for name in ("body", *names))
+    return f"UPDATE exec SET {news} WHERE seq = ?"
+
+
+def _change(seq: int, before: Record, after: Record) -> tuple[tuple[str, ...], Row]:
+    """Which columns to write, and the values for the statement that writes them."""
+    if after.state != before.state and _resting(after) == _resting(before):
+        return _MOVING, (
+            encode(after),
+            after.state,
+            bucket_of(after),
+            sort_of(after),
+            after.due_at,
+            after.purge_at,
+            after.grant_until,
+            after.worker_instance_id,
+            seq,
+        )
+    old, new = columns(before), columns(after)
+    changed = [i for i, value in enumerate(new) if value != old[i]]
+    return tuple([COLUMNS[i] for i in changed]), (encode(after), *[new[i] for i in changed], seq)

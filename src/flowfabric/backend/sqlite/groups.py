@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from flowfabric.backend.counters import StoreCounters
+from flowfabric.backend.base import StoreCounters
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import MOST_ROWS, AnyWork, perform
 from flowfabric.backend.sqlite.faults import error_for, kind_of
@@ -61,7 +61,7 @@ class Committer:
             return
         try:
             while shares:
-                shares = self._commit_patiently(shares, topics)
+                shares = self._commit_with_retries(shares, topics)
         except Exception as fault:
             kind = kind_of(fault)
             if kind == "broken":
@@ -74,7 +74,7 @@ class Committer:
                 for half in _halves(shares):
                     self._attempt(half, topics)
 
-    def _commit_patiently(self, shares: list[Share], topics: set[str]) -> list[Share]:
+    def _commit_with_retries(self, shares: list[Share], topics: set[str]) -> list[Share]:
         for failures in range(1, _TRIES):
             try:
                 return self._commit(shares, topics)

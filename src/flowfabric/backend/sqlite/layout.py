@@ -79,8 +79,8 @@ class Layout:
             terms.append(f"({', '.join(rest)}) > ({marks(rest)})")
         where = f" WHERE {' AND '.join(terms)}" if terms else ""
         order = f" ORDER BY {', '.join(rest)}" if rest else ""
-        shown = ", ".join((*rest, *self.read))
-        return f"SELECT {shown} FROM {self.name}{where}{order} LIMIT ?"
+        columns = ", ".join((*rest, *self.read))
+        return f"SELECT {columns} FROM {self.name}{where}{order} LIMIT ?"
 
     def _scan(self, behind: bool) -> str:
         """All rows, in the order of the reference's keys."""

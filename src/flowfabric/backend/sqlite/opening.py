@@ -1,13 +1,18 @@
 """Opening the file: refuse what is not ours, bring the schema up to date, look for damage."""
 
+import logging
+import os
 import sqlite3
+import stat
+import threading
+import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import Final, NamedTuple
 
 import msgspec
 
 from flowfabric.backend.sqlite import places, presence, schema
-from flowfabric.backend.sqlite.clock import Clock
 from flowfabric.backend.sqlite.connection import (
     BUSY_MS,
     Durability,
@@ -16,13 +21,34 @@ from flowfabric.backend.sqlite.connection import (
     connect,
 )
 from flowfabric.backend.sqlite.faults import error_for
-from flowfabric.backend.sqlite.privacy import make_private
 from flowfabric.backend.sqlite.tables import SqliteTables
 from flowfabric.backend.sqlite.tags import prepare_tags
 from flowfabric.errors import Unavailable
 
+_log = logging.getLogger("flowfabric.backend.sqlite")
+
+# The file holds payloads, tokens and the signing key.
+OWNER_ONLY: Final = 0o600
 READERS: Final = 3
 _OLDEST: Final = (3, 38, 0)
+
+
+def wall_clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Clock:
+    """Instants in ms that never go back within this process, whatever thread asks."""
+
+    def __init__(self, source: Callable[[], int] | None = None) -> None:
+        self._source = source or wall_clock
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def __call__(self) -> int:
+        with self._lock:
+            self._last = max(self._last, self._source())
+            return self._last
 
 
 class Opening(msgspec.Struct, frozen=True):
@@ -81,3 +107,23 @@ def _open_reader(opening: Opening, undo: ExitStack) -> sqlite3.Connection:
     connection = undo.enter_context(closing(connect(opening.path, opening.busy_ms)))
     configure_reader(connection)
     return connection
+
+
+def make_private(path: str) -> None:
+    """Create the file for its owner only, whatever the umask. SQLite gives its log and its shared
+    memory the mode of the file. One that is there already keeps its mode, with a warning."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
+    except FileExistsError:
+        _warn_of_readers(path)
+    except OSError:
+        # SQLite fails on it, too, and its error is the one that is raised.
+        return
+
+
+def _warn_of_readers(path: str) -> None:
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if mode & ~OWNER_ONLY:
+        _log.warning(
+            "%s has mode %04o: others may read payloads and keys; run chmod 600 on it", path, mode
+        )

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TypeVar
 
-from flowfabric.backend.counters import StoreCounters
+from flowfabric.backend.base import StoreCounters
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import AnyWork, Work
 from flowfabric.backend.sqlite import places

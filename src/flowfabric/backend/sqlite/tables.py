@@ -15,7 +15,7 @@ from flowfabric.backend.reference.tables import (
     Order,
     Table,
 )
-from flowfabric.backend.sqlite import orders, views
+from flowfabric.backend.sqlite import views
 from flowfabric.backend.sqlite.changes import write_changes
 from flowfabric.backend.sqlite.codecs import decode_edge, decode_entry, decode_flow, decode_journal
 from flowfabric.backend.sqlite.layout import LAYOUTS, Layout, Row
@@ -129,7 +129,7 @@ class SqliteTables(Session):
             rows = self.rows(layout.get_many, (_json(keys).decode(),))
             return {row[0]: layout.unpack(row[1:]) for row in rows}
         if layout.is_owned and len(layout.key) == 2:
-            return cast(dict[K, V], self._beside(layout, cast(Sequence[tuple[str, Any]], keys)))
+            return cast(dict[K, V], self._owned_rows(layout, cast(Sequence[tuple[str, Any]], keys)))
         if table is EDGES:
             return cast(dict[K, V], self._under(layout, cast(Sequence[tuple[str, str]], keys)))
         each = ((key, self.get(table, key)) for key in keys)
@@ -146,8 +146,8 @@ class SqliteTables(Session):
             for row in self.rows(layout.get_under, (first, _json(names).decode()))
         }
 
-    def _beside(self, layout: Layout, keys: Sequence[tuple[str, Any]]) -> dict[Any, Any]:
-        """Rows beside many executions: one statement for all that have the same name."""
+    def _owned_rows(self, layout: Layout, keys: Sequence[tuple[str, Any]]) -> dict[Any, Any]:
+        """Rows of many executions: one statement for all that have the same name."""
         places: dict[Any, dict[int, Any]] = {}
         for key in keys:
             seq = self.seq(key[0])
@@ -199,8 +199,8 @@ class SqliteTables(Session):
         self, order: Order[K, V], bucket: Key, after: Key | None, upto: int | None, limit: int
     ) -> list[tuple[K, V]]:
         layout = LAYOUTS[order.table]
-        shown = (*layout.key, *layout.read)
-        rows = self._walked(order, shown, (bucket, after, upto, limit))
+        columns = (*layout.key, *layout.read)
+        rows = self._walked(order, columns, (bucket, after, upto, limit))
         width = len(layout.key)
         if layout.is_single:
             return [(row[0], layout.unpack(row[1:])) for row in rows]
@@ -209,16 +209,18 @@ class SqliteTables(Session):
     def places(
         self, order: Order[Any, Any], bucket: Key, after: Key | None, upto: int | None, limit: int
     ) -> list[Key]:
-        return self._walked(order, orders.COLUMNS[order].order, (bucket, after, upto, limit))
+        return self._walked(order, views.COLUMNS[order].order, (bucket, after, upto, limit))
 
     def _walked(
         self,
         order: Order[Any, Any],
-        shown: tuple[str, ...],
+        columns: tuple[str, ...],
         span: tuple[Key, Key | None, int | None, int],
     ) -> list[Row]:
         bucket, after, upto, limit = span
-        statement = orders.walk(order, shown, behind=after is not None, bounded=upto is not None)
+        statement = views.walk_order(
+            order, columns, behind=after is not None, bounded=upto is not None
+        )
         bound = () if upto is None else (upto,)
         return self.rows(statement, (*bucket, *(after or ()), *bound, limit))
 

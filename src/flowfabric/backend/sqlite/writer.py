@@ -4,6 +4,7 @@ import asyncio
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from queue import Empty
@@ -14,16 +15,19 @@ from flowfabric.backend.sqlite import presence
 from flowfabric.backend.sqlite.groups import Committer
 from flowfabric.backend.sqlite.thread_queue import Call, ThreadQueue, deliver, post
 from flowfabric.backend.sqlite.upkeep import Upkeep
-from flowfabric.backend.sqlite.watch import Watch
 from flowfabric.errors import Bug
 
 MOST_ITEMS: Final = 200
 
 _log = logging.getLogger("flowfabric.backend")
+# How often the writer checks for commits of other processes, in seconds.
+_SHORTEST: Final = 0.005
+_LONGEST: Final = 0.1
+_GROWTH: Final = 1.5
 
 
 class CommitListeners:
-    """Who wants to know of commits; told in the event loop that used the store last."""
+    """Callbacks for commits; they run in the event loop that used the store last."""
 
     def __init__(
         self, on_commit: Callable[[set[str]], None], on_foreign_change: Callable[[], None]
@@ -120,3 +124,30 @@ class Writer:
         except sqlite3.Error:
             # The next process that opens the file will find this one gone, and check.
             _log.warning("sqlite: could not close cleanly", exc_info=True)
+
+
+class Watch:
+    """Looks at `PRAGMA data_version` of the writing connection, which moves with the commits of
+    every other connection and never with its own: whatever moves it came from another process.
+    Looks often after a change and ever more rarely without one."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._version = self._read()
+        self._next = 0.0
+        self.pause = _SHORTEST
+
+    def has_changed(self) -> bool:
+        """Whether somebody else wrote since the last look. Does not look when it is too early."""
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        version = self._read()
+        changed = version != self._version
+        self._version = version
+        self.pause = _SHORTEST if changed else min(self.pause * _GROWTH, _LONGEST)
+        self._next = now + self.pause
+        return changed
+
+    def _read(self) -> int:
+        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from flowfabric.backend.base import Notifier
-from flowfabric.backend.counters import StoreCounters
+from flowfabric.backend.base import Notifier, StoreCounters
 from flowfabric.backend.types import CLUSTER_SLOTS, ClaimRequest, Description, Discrepancy, Finished
 from flowfabric.backend.valkey import verifying
 from flowfabric.backend.valkey.applying import ApplyMechanism

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 import libvalkey
 
-from flowfabric.backend.counters import StoreCounters
+from flowfabric.backend.base import StoreCounters
 from flowfabric.backend.single_flight import SingleFlight
 from flowfabric.backend.valkey.connection import REQUEST_S, Late
 from flowfabric.backend.valkey.faults import (

@@ -11,8 +11,7 @@ from typing import Any, Final, Protocol
 
 import libvalkey
 
-from flowfabric.backend.base import END_TOPICS, STREAM_TOPICS, Notifier
-from flowfabric.backend.counters import StoreCounters
+from flowfabric.backend.base import END_TOPICS, STREAM_TOPICS, Notifier, StoreCounters
 from flowfabric.backend.notifier import LocalNotifier, LocalSubscription
 from flowfabric.backend.valkey.connection import Connection
 from flowfabric.backend.valkey.keys import CHANNEL, WATCHED

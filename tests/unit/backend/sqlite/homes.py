@@ -10,8 +10,7 @@ from typing import Any
 from flowfabric.backend.reference.tables import CONFIG
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import Work
-from flowfabric.backend.sqlite.clock import Clock
-from flowfabric.backend.sqlite.opening import Opening
+from flowfabric.backend.sqlite.opening import Clock, Opening
 from flowfabric.backend.sqlite.runner import SqliteRunner
 from flowfabric.backend.types import ConfigDocument
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from flowfabric.backend.sqlite import open_sqlite, schema
-from flowfabric.backend.sqlite.clock import Clock
-from flowfabric.backend.sqlite.opening import Opening
+from flowfabric.backend.sqlite.opening import Clock, Opening
 from flowfabric.errors import InvalidInput, OtherFault, Unavailable
 from tests.unit.backend.sqlite.homes import (
     PATIENCE,

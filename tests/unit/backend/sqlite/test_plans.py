@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from flowfabric.backend.reference.tables import RECORDS, Changes, Put
-from flowfabric.backend.sqlite import orders, views
+from flowfabric.backend.sqlite import views
 from flowfabric.backend.sqlite.layout import LAYOUTS, Layout, Row
 from flowfabric.backend.sqlite.tables import SqliteTables
 from flowfabric.core.views import VIEWS, Entry, View
@@ -150,9 +150,9 @@ def test_a_walk_over_a_whole_table_sorts_nothing(tables: Explained, layout: Layo
     assert_lean(tables)
 
 
-@pytest.mark.parametrize("order", orders.COLUMNS, ids=lambda order: order.name)
+@pytest.mark.parametrize("order", views.COLUMNS, ids=lambda order: order.name)
 def test_a_further_order_is_walked_in_its_own_index(tables: Explained, order: Any) -> None:
-    columns = orders.COLUMNS[order]
+    columns = views.COLUMNS[order]
     for after in (None, place(columns.order)):
         for upto in (None, 7):
             tables.ordered(order, place(columns.bucket), after, upto, 5)

@@ -42,7 +42,7 @@ def check_graph(tx: Transaction) -> Iterator[Discrepancy]:
 
 
 def check_flow(flow: Flow, members: Iterator[Record]) -> Iterator[Discrepancy]:
-    """Purged members are still counted, but nobody can tell any more as what."""
+    """Purged members are still counted, but in which state is no longer known."""
     seen = Counter(public_state(member.state, member.reason) for member in members)
     own = flow.flow_id
     for name in LIVE_PUBLIC:
@@ -67,8 +67,8 @@ def check_flow(flow: Flow, members: Iterator[Record]) -> Iterator[Discrepancy]:
 
 def _check_listed(tx: Transaction, flow: Flow) -> Iterator[Discrepancy]:
     own = flow.flow_id
-    shown = tx.tables.flows_in(flow.partition, own[:-1], _FEW)
-    if flow not in shown:
+    listed = tx.tables.flows_in(flow.partition, own[:-1], _FEW)
+    if flow not in listed:
         yield Discrepancy("flows_in", own, "not shown", f"shown in partition {flow.partition}")
     if flow not in tx.tables.flows_by_age((flow.created_at, own[:-1]), _FEW, newest=False):
         yield Discrepancy("flow_ages", own, "not shown", f"shown at {flow.created_at}")
@@ -85,9 +85,9 @@ def _check_timers(tx: Transaction, timed: set[str]) -> Iterator[Discrepancy]:
         after = (last.due_at, last.flow_id) if last else None
         return tx.tables.due_flows(_EVER, _PAGE, after)
 
-    shown = {flow.flow_id for flow in pages(page)}
-    for flow_id in sorted(shown ^ timed):
-        found = "shown" if flow_id in shown else "not shown"
+    listed = {flow.flow_id for flow in pages(page)}
+    for flow_id in sorted(listed ^ timed):
+        found = "shown" if flow_id in listed else "not shown"
         yield Discrepancy("flow timer", flow_id, found, "shown if it has a due_at")
 
 

@@ -222,10 +222,10 @@ def check_views(tx: Transaction) -> Iterator[Discrepancy]:
 
 
 def _missing(tx: Transaction, view: str) -> Iterator[Discrepancy]:
-    shown = set(entries_of(tx.tables, view))
+    stored = set(entries_of(tx.tables, view))
     for _, record in rows_of(tx.tables, RECORDS):
         for place in _places(tx, record):
-            if place.view == view and place not in shown:
+            if place.view == view and place not in stored:
                 yield Discrepancy("view", f"{view} {place.key}", "nothing", str(place.order))
 
 

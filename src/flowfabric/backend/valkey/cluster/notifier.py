@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import libvalkey
 
-from flowfabric.backend.counters import StoreCounters
+from flowfabric.backend.base import StoreCounters
 from flowfabric.backend.notifier import LocalNotifier, LocalSubscription
 from flowfabric.backend.valkey.cluster.topology import Cluster
 from flowfabric.backend.valkey.keys import CHANNEL, key_of

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.backend.sqlite import records, schema
+from flowfabric.backend.sqlite import changes, schema
 from flowfabric.backend.sqlite.codecs import decode_record, encode
 from flowfabric.backend.sqlite.connection import connect
 from flowfabric.backend.sqlite.faults import error_for
@@ -42,14 +42,14 @@ def damage_of(path: str) -> list[str]:
     with closing(connect(path)) as connection:
         try:
             schema.check_ours(connection, path)
-            told = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
+            found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
         except sqlite3.Error as fault:
             raise error_for(fault, path) from fault
-    return [] if told == ["ok"] else told
+    return [] if found == ["ok"] else found
 
 
 def _rewrite(connection: sqlite3.Connection) -> None:
-    statement = records.update(COLUMNS)
+    statement = changes.update(COLUMNS)
     for seq, record in _readable(connection):
         rank = rank_of(record.priority, record.created_at, record.rank_shift)
         right = msgspec.structs.replace(record, due_at=due_at_of(record), rank=rank)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from flowfabric.backend.sqlite import watch
+from flowfabric.backend.sqlite import writer
 from flowfabric.backend.sqlite.connection import configure_writer, connect
-from flowfabric.backend.sqlite.watch import Watch
+from flowfabric.backend.sqlite.writer import Watch
 from tests.unit.backend.sqlite.homes import PATIENCE, a_home, put, stored, work
 
 
@@ -29,7 +29,7 @@ class Hands:
 @pytest.fixture
 def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
     moved = Hands()
-    monkeypatch.setattr(watch, "time", moved)
+    monkeypatch.setattr(writer, "time", moved)
     return moved
 
 
