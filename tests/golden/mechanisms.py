@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, Final
 
+import msgspec
+
 from flowfabric.backend.base import TopicSubscription
 from flowfabric.backend.types import (
     Append,
@@ -126,6 +128,10 @@ async def reservations(side: Side, clock: VirtualClock, seed: int) -> Trace:
     """Records whose limits have to be asked, more of them than a claim looks at."""
     executions = [_new(number, gated=number % 2 > 0) for number in range(9)]
     trace: Trace = [("create", told(await side.backend.create(executions)))]
+    # A claim that looks in vain too often gives up.
+    lanes = ("none", "no", "nothing", "default")
+    in_vain = msgspec.structs.replace(_claim(2), lanes=lanes)
+    trace.append(("in vain", told(await side.backend.claim([in_vain]))))
     for mode in ("take", "reserve", "take"):
         trace.append((mode, told(await side.backend.claim([_claim(2, mode)]))))
         clock.advance(1_000)

@@ -363,10 +363,10 @@ _SMALL: Final = {
     "settle.BYTES_PER_STEP": 9,
     "flow_cancel.MEMBERS_PER_STEP": 2,
     "flow_cancel.LOOKS_PER_STEP": 4,
-    "graph.UPSTREAM_BYTES": 7,
+    "graph.UPSTREAM_BYTES": 11,
     "gates.MOST_ADMISSIBLE": 2,
     "gates.MOST_LOOKS": 3,
-    "gates.MOST_ENDED": 2,
+    "gates.MOST_ENDED": 1,
     "lease.QUEUE_PAGE": 2,
     "lease.SPARE_LOOKS": 1,
 }
@@ -406,7 +406,7 @@ SCENARIOS: Final = (
         for seed, most in enumerate((7, 8))
     ),
     *(Scenario("cancelled flows", walks.cancelled, seed, _SMALL) for seed in range(2)),
-    Scenario("reservations", mechanisms.reservations, 0),
+    Scenario("reservations", mechanisms.reservations, 0, {"lease.SPARE_LOOKS": 1}),
     Scenario("chunks", mechanisms.chunks, 0),
     Scenario("documents", mechanisms.documents, 0),
     Scenario("notifications", mechanisms.notifications, 0),

@@ -53,7 +53,7 @@ class FlowBook:
     def staged(self, target: str) -> list[Arrow]:
         return [arrow for arrow in self._into(target) if arrow.state == "staged"]
 
-    def tally(self, target: str) -> tuple[int, int, int]:
+    def outcomes_of(self, target: str) -> tuple[int, int, int]:
         """Successes, failures and skips among the counted arrows of a member."""
         found = self.counted(target)
         won = [arrow for arrow in found if arrow.state == "satisfied"]
@@ -179,7 +179,7 @@ class FlowBook:
         return news
 
     def _verdict(self, target: str) -> str:
-        won, lost, n = self.tally(target)
+        won, lost, n = self.outcomes_of(target)
         k = self.junctions[target].rule.k
         if not k:
             if lost:
@@ -215,7 +215,7 @@ class FlowBook:
 
     def _release_if_nothing_is_open(self, member: str) -> None:
         junction = self.junctions[member]
-        won, lost, n = self.tally(member)
+        won, lost, n = self.outcomes_of(member)
         if won + lost == n and not self.staged(member) and junction.state == "pending":
             self.waiting.discard(member)
             if n:

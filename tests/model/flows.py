@@ -391,7 +391,7 @@ def _agree_on_member(book: FlowBook, own: str, seen: Seen) -> None:
         agree(f"{own} has a group", junction is not None, seen.group is not None)
         return
     group = seen.group
-    won, lost, n = book.tally(own)
+    won, lost, n = book.outcomes_of(own)
     agree(
         f"group of {own}",
         (junction.state, won, lost, n, len(book.staged(own)), junction.round),

@@ -65,7 +65,7 @@ class ItemBackoff:
     def failed(self, name: str) -> None:
         self._failures[name] = self._failures.get(name, 0) + 1
         if self._failures[name] >= _FAILURES:
-            _log.warning("%s: %s keeps failing and is skipped for some cycles", self._duty, name)
+            _log.warning("%s: persistent failure — skipping %s for some cycles", self._duty, name)
             self._until[name] = self._cycle + _SKIPPED_CYCLES
 
     def worked(self, name: str) -> None:

@@ -33,8 +33,8 @@ class Waits:
         self._executions = executions
 
     async def call(self, submission: Submission, include: frozenset[With] = frozenset()) -> Seen:
-        """Create an execution and wait for its end. Who listens before it exists hears the end
-        and need not look before."""
+        """Create an execution and wait for its end. It subscribes before the execution
+        exists, so that no end is missed and no read is needed before one."""
         new = await self._executions.prepare(submission)
         execution_id = new.execution_id
         subscription = self._subscribe(execution_id)

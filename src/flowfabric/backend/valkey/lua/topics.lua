@@ -35,15 +35,15 @@ end
 -- Of many topics only those with a subscriber are worth a command each.
 local UNCHECKED_TOPICS, TOPICS_PER_COMMAND = 3, 1000
 
-local function ring_those(names)
+local function publish_all(names)
   for i = 1, #names do call('PUBLISH', names[i], '') end
 end
 
-local function ring_heard(names)
+local function publish_subscribed(names)
   ff.in_parts(names, TOPICS_PER_COMMAND, function(from, last)
-    local heard = call('PUBSUB', 'NUMSUB', unpack(names, from, last))
-    for i = 1, #heard, 2 do
-      if heard[i + 1] > 0 then call('PUBLISH', heard[i], '') end
+    local counted = call('PUBSUB', 'NUMSUB', unpack(names, from, last))
+    for i = 1, #counted, 2 do
+      if counted[i + 1] > 0 then call('PUBLISH', counted[i], '') end
     end
   end)
 end
@@ -58,5 +58,5 @@ function ff.publish_topics(c)
   end
   local channels = {}
   for topic in pairs(c.topics) do channels[#channels + 1] = $keys.CHANNEL .. topic end
-  if #channels <= UNCHECKED_TOPICS then ring_those(channels) else ring_heard(channels) end
+  if #channels <= UNCHECKED_TOPICS then publish_all(channels) else publish_subscribed(channels) end
 end
