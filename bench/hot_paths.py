@@ -258,7 +258,7 @@ async def _requests(place: Place) -> AsyncIterator[Work]:
 HOT_PATHS: dict[str, HotPath] = {
     "submit": HotPath(_embedded(_submits), 20),
     "submit in batches": HotPath(_embedded(_batches), 2, BATCH),
-    "submit, claim, complete": HotPath(_cycles(cycle_of), 10),
+    "submit, claim, complete": HotPath(_cycles(cycle_of), 30),
     "submit, claim, complete: 64 callers": HotPath(_cycles(cycle_of, _CALLERS), _CALLERS),
     "submit, claim, complete: batches": HotPath(_cycles(batches_of), 2, BATCH),
     "submit, finish and claim: batches": HotPath(_cycles(rolling_of), 2, BATCH),
@@ -270,7 +270,7 @@ HOT_PATHS: dict[str, HotPath] = {
     "append": HotPath(_within(appends), 20),
     "append to reader": HotPath(_within(ways), 20),
     "spend": HotPath(_limited(spending), 20),
-    "submit, claim, complete: budget and quota": HotPath(_limited(gated), 10),
+    "submit, claim, complete: budget and quota": HotPath(_limited(gated), 20),
     "graph of 100": HotPath(_cycles(partial(fan_of, width=_GRAPH - 2)), 1, _GRAPH),
     "submit over HTTP, client": HotPath(_over_http(_submits), 20),
     "submit over HTTP, server": HotPath(_requests, 50, is_in_server=True),

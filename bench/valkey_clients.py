@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.raw_valkey import valkey_server
 from flowfabric.backend.valkey.connection import Login
-from flowfabric.backend.valkey.loading import Functions
+from flowfabric.backend.valkey.functions import Functions
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.topology import Standalone
 from tests.valkey_server import ValkeyServer

@@ -10,7 +10,7 @@ from flowfabric.core.ids import PartitionCounts
 from flowfabric.engine import Engine
 from flowfabric.operations.workers import ClaimOrder
 from tests.chaos.valkey_load import (
-    PATIENCE_S,
+    RETRY_S,
     Load,
     ended_well,
     engine_at,
@@ -96,7 +96,7 @@ async def test_the_others_go_on_while_a_primary_is_away(cluster: ValkeyCluster) 
                 assert await finished_one(engine, n) == own
         assert not stuck.done()
         await asyncio.to_thread(take_over, cluster, victim)
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(RETRY_S):
             late = await stuck
             found = {await finished_one(engine) for _ in range(2)}
         assert found == {hanging, late}

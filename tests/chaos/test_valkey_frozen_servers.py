@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from flowfabric.backend.valkey import connection, loading
+from flowfabric.backend.valkey import connection, functions
 from flowfabric.backend.valkey.keys import slot_of
 from flowfabric.duties.sweep import TimerSweep
 from flowfabric.engine import Engine
@@ -143,7 +143,7 @@ def server() -> Iterator[ValkeyServer]:
 async def test_a_frozen_server_is_asked_again_and_told_of_in_the_end(
     server: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (connection, loading):
+    for module in (connection, functions):
         monkeypatch.setattr(module, "REQUEST_S", 1.0)
     async with engine_at(settings_for(server)) as engine:
         be_patient(engine, 2.0)

@@ -20,7 +20,7 @@ from flowfabric.operations.workers import ClaimOrder
 from tests.clock import VirtualClock
 from tests.valkey_server import ValkeyServer
 
-PATIENCE_S = 60.0
+RETRY_S = 60.0
 _PAGE = 500
 # Longer than any stall of a busy machine: no lease ends by itself.
 _LEASE_MS = 120_000
@@ -48,7 +48,7 @@ def may_meet(fault: FlowFabricError) -> bool:
     return fault.retryable or isinstance(fault, (LeaseExpired, StaleLease, ExecutionNotActive))
 
 
-def be_patient(engine: Engine, seconds: float = PATIENCE_S) -> None:
+def be_patient(engine: Engine, seconds: float = RETRY_S) -> None:
     """Let callers wait for their servers, however slow this machine is."""
     engine.deps.store.backend._functions.patience_s = seconds  # type: ignore[attr-defined]
 
@@ -73,20 +73,20 @@ class Load:
     async def more(self, completions: int) -> None:
         """Wait until so many more have completed."""
         goal = self.completed.total() + completions
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(RETRY_S):
             while self.completed.total() < goal:
                 self._moved.clear()
                 await self._moved.wait()
 
     async def stop(self) -> None:
         self._stopped = True
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(RETRY_S):
             await asyncio.gather(*self._tasks)
 
     async def finish(self) -> None:
         """Complete whatever is left, lost leases included."""
         sweep = TimerSweep(self.engine)
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(RETRY_S):
             while left := await self._left():
                 # Nobody works any more: who has these was never told of it.
                 for one in (one for one in left if one.state == "active"):

@@ -5,8 +5,14 @@ from typing import Any, Final
 
 import msgspec
 
-from flowfabric.backend.valkey.graph_layout import FLOW
-from flowfabric.backend.valkey.graph_rows import flow_of, group_of, pack_edge, pack_flow, pack_group
+from flowfabric.backend.valkey.graph_rows import (
+    FLOW,
+    flow_of,
+    group_of,
+    pack_edge,
+    pack_flow,
+    pack_group,
+)
 from flowfabric.core import (
     apply,
     events,

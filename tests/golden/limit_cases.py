@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import msgspec
 
-from flowfabric.backend.valkey.limit_answers import fault_of
 from flowfabric.backend.valkey.limit_layout import budget_of, budget_row, quota_row
+from flowfabric.backend.valkey.limit_packing import fault_of
 from flowfabric.core.limits import budgets, gates
 from flowfabric.errors import FlowFabricError
 from tests.golden.case import FEW, MANY, SOME, Case, Counted, read_log

@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple
 
-from flowfabric.backend.valkey import loading
+from flowfabric.backend.valkey import functions
 from flowfabric.backend.valkey.library import constants, library
 from tests.golden.case import Case
 from tests.golden.cases import cases
@@ -179,17 +179,17 @@ def _constant_result(name: str, change: AbstractContextManager[None], some: list
 @contextmanager
 def _in_library_alone(name: str) -> Iterator[None]:
     """Python keeps the value, which may be one that a scenario has set."""
-    before = vars(loading)["library"]
+    before = vars(functions)["library"]
 
     def changed_library(*, test_mode: bool) -> tuple[str, str]:
         with patched(name, other_value(constants()[name])):
             return library(test_mode=test_mode)
 
-    vars(loading)["library"] = changed_library
+    vars(functions)["library"] = changed_library
     try:
         yield
     finally:
-        vars(loading)["library"] = before
+        vars(functions)["library"] = before
 
 
 def _mutated_in_library(name: str) -> Result:

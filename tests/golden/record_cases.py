@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from flowfabric.backend.valkey.creating import pack_shape
+from flowfabric.backend.valkey.creation import pack_shape
 from flowfabric.backend.valkey.graph_rows import pack_flow
 from flowfabric.backend.valkey.keys import INDEX_PARTITION, OF_PARTITIONS, partition_key, tag_of
 from flowfabric.backend.valkey.layout import AT, PLAIN

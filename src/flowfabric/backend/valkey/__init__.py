@@ -2,8 +2,8 @@
 
 from flowfabric.backend.valkey.backend import Opening, ValkeyBackend, standalone
 from flowfabric.backend.valkey.boot import Demands
-from flowfabric.backend.valkey.cluster import Cluster
-from flowfabric.backend.valkey.cluster_backend import ClusterBackend
+from flowfabric.backend.valkey.cluster.backend import ClusterBackend
+from flowfabric.backend.valkey.cluster.topology import Cluster
 from flowfabric.backend.valkey.connection import Login
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.sentinels import Sentinels, WatchedNode

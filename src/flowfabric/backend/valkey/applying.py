@@ -15,7 +15,7 @@ from flowfabric.backend.valkey.calls import (
     side_by_side,
     unanswered,
 )
-from flowfabric.backend.valkey.claiming import behind, both, claim_answer, pack_claim
+from flowfabric.backend.valkey.claims import behind, both, claim_answer, pack_claim
 from flowfabric.backend.valkey.keys import execution_partition_key
 from flowfabric.backend.valkey.packing import Args, flat_plan, record_from
 from flowfabric.backend.valkey.requests import Applying

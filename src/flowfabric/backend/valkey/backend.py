@@ -6,25 +6,25 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from flowfabric.backend.base import Notifier, StoreCounters
-from flowfabric.backend.types import CLUSTER_SLOTS, ClaimRequest, Description, Finished
+from flowfabric.backend.types import CLUSTER_SLOTS, ClaimRequest, Description, Discrepancy, Finished
+from flowfabric.backend.valkey import verifying
 from flowfabric.backend.valkey.applying import ApplyMechanism
 from flowfabric.backend.valkey.boot import Demands, Waits, check_servers
 from flowfabric.backend.valkey.calls import Calls
-from flowfabric.backend.valkey.claiming import ClaimMechanism
-from flowfabric.backend.valkey.creating import CreateMechanism
+from flowfabric.backend.valkey.claims import ClaimMechanism
+from flowfabric.backend.valkey.creation import CreateMechanism
 from flowfabric.backend.valkey.due import DueMechanism
 from flowfabric.backend.valkey.feed import FeedMechanism
+from flowfabric.backend.valkey.functions import Functions, Loads, Replication
 from flowfabric.backend.valkey.library import INTERFACE
-from flowfabric.backend.valkey.limiting import LimitMechanism
-from flowfabric.backend.valkey.loading import Functions, Loads
+from flowfabric.backend.valkey.limit_store import LimitMechanism
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.notifier import StoreNotifier, ValkeyNotifier
 from flowfabric.backend.valkey.presence import PresenceMechanism
-from flowfabric.backend.valkey.replication import Replication
+from flowfabric.backend.valkey.purge import PurgeMechanism
 from flowfabric.backend.valkey.sentinels import Watched, WatchedNode
-from flowfabric.backend.valkey.streaming import StreamMechanism
+from flowfabric.backend.valkey.streams import StreamMechanism
 from flowfabric.backend.valkey.topology import Standalone, Topology
-from flowfabric.backend.valkey.upkeep import UpkeepMechanism
 from flowfabric.core.ids import PartitionCounts
 from flowfabric.core.plan import Plan
 from flowfabric.core.version import VERSION
@@ -71,7 +71,7 @@ class ValkeyBackend(
     LimitMechanism,
     StreamMechanism,
     FeedMechanism,
-    UpkeepMechanism,
+    PurgeMechanism,
 ):
     def __init__(self, calls: Calls, notifier: StoreNotifier, opening: Opening) -> None:
         self._calls = calls
@@ -133,6 +133,13 @@ class ValkeyBackend(
         if isinstance(claimed, FlowFabricError):
             raise claimed
         return Finished((), claimed)
+
+    async def verify(self) -> list[Discrepancy]:
+        return await verifying.verify(self._calls, await self.now())
+
+    async def repair(self) -> None:
+        """Write once more what follows from records, while nothing else runs."""
+        await verifying.repair(self._calls, await self.now())
 
     async def ping(self) -> None:
         await self.now()

@@ -11,8 +11,8 @@ import msgspec
 
 from flowfabric.backend.valkey import requests
 from flowfabric.backend.valkey.connection import Late
+from flowfabric.backend.valkey.functions import Functions
 from flowfabric.backend.valkey.keys import CONFIG, INDEX_PARTITION
-from flowfabric.backend.valkey.loading import Functions
 from flowfabric.backend.valkey.packing import Args, decode, encode
 from flowfabric.backend.valkey.topology import Topology
 from flowfabric.core.graph import overfull

@@ -11,12 +11,18 @@ from flowfabric.backend.reference.work import Work
 from flowfabric.backend.types import ConfigDocument, ConfigPut, PutAnswer
 from flowfabric.backend.valkey import keys
 from flowfabric.backend.valkey.calls import Calls, Read
-from flowfabric.backend.valkey.committing import Commits, Place, all_answered
+from flowfabric.backend.valkey.commits import (
+    Commits,
+    Place,
+    Snapshot,
+    Stored,
+    StoredTables,
+    Writing,
+    all_answered,
+)
 from flowfabric.backend.valkey.keys import stored_key, tag_of
 from flowfabric.backend.valkey.notifier import StoreNotifier
 from flowfabric.backend.valkey.packing import Args
-from flowfabric.backend.valkey.snapshots import Snapshot
-from flowfabric.backend.valkey.stored_tables import Stored, StoredTables, Writing
 
 _TAG: Final = tag_of(keys.CONFIG)
 

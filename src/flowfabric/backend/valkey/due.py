@@ -8,11 +8,11 @@ from flowfabric.backend.reference.reads import due_documents
 from flowfabric.backend.types import DuePage
 from flowfabric.backend.valkey.calls import Reply
 from flowfabric.backend.valkey.config import ConfigMechanism
-from flowfabric.backend.valkey.flowing import FlowMechanism
+from flowfabric.backend.valkey.flow_store import FlowMechanism
 from flowfabric.backend.valkey.keys import CONFIG
-from flowfabric.backend.valkey.reading import ReadMechanism
+from flowfabric.backend.valkey.reads import ReadMechanism
 from flowfabric.backend.valkey.requests import ListView
-from flowfabric.backend.valkey.searching import Spot, merged, view_in
+from flowfabric.backend.valkey.search import Spot, merged, view_in
 from flowfabric.core.documents import Document
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record

@@ -1,28 +1,88 @@
 """The log as readers see it: pages behind a position, over all partitions in the order written."""
 
 from collections.abc import Iterable, Iterator
+from struct import Struct
 from typing import Final, Literal, NamedTuple
 
 from flowfabric.backend.reference.feed import MOST_LOOKS
 from flowfabric.backend.types import EventFilter, EventPage, StoredEvent
 from flowfabric.backend.valkey.calls import Calls, Read
-from flowfabric.backend.valkey.fanning import fetch_from_nodes
+from flowfabric.backend.valkey.fan_out import fetch_from_nodes
 from flowfabric.backend.valkey.keys import key_of, stored_key
-from flowfabric.backend.valkey.logs import log_count, log_numbers, log_tag
 from flowfabric.backend.valkey.packing import decode, entries_of
-from flowfabric.backend.valkey.positions import (
-    START,
-    WHOLE,
-    Place,
-    Positions,
-    place_of,
-    read_positions,
-    write_positions,
-)
 from flowfabric.core.events import LogEntry
-from flowfabric.core.ids import partition_of
-from flowfabric.core.pages import Room, entry_bytes
+from flowfabric.core.ids import PartitionCounts, partition_of
+from flowfabric.core.pages import Room, check_store, entry_bytes
 from flowfabric.errors import InvalidInput
+
+TAG: Final = 0x01
+
+# Stands for all events of an entry, however many it has.
+WHOLE: Final = 0xFFFF
+
+_HEAD: Final = Struct(">BH")
+_PLACE: Final = Struct(">HQQH")
+
+
+class Place(NamedTuple):
+    """Behind which event of which log entry: `seen` counts the entry's events already seen."""
+
+    ms: int
+    seq: int
+    seen: int = WHOLE
+
+    @property
+    def entry(self) -> str:
+        return f"{self.ms}-{self.seq}"
+
+
+START: Final = Place(0, 0)
+
+# By partition; one that is absent was never read, or had nothing to read yet.
+Positions = dict[int, Place]
+
+
+def write_positions(positions: Positions) -> bytes:
+    places = [_PLACE.pack(part, *positions[part]) for part in sorted(positions)]
+    return b"".join((_HEAD.pack(TAG, len(places)), *places))
+
+
+def read_positions(cursor: bytes) -> Positions:
+    check_store(cursor, TAG)
+    if len(cursor) < _HEAD.size:
+        raise InvalidInput(f"cursor: expected at least {_HEAD.size} bytes, got {len(cursor)}")
+    _, count = _HEAD.unpack_from(cursor)
+    size = _HEAD.size + count * _PLACE.size
+    if len(cursor) != size:
+        raise InvalidInput(f"cursor: expected {size} bytes, got {len(cursor)}")
+    return {
+        part: Place(ms, seq, seen)
+        for part, ms, seq, seen in _PLACE.iter_unpack(cursor[_HEAD.size :])
+    }
+
+
+def place_of(entry_id: str) -> Place:
+    """Behind all events of an entry."""
+    ms, _, seq = entry_id.partition("-")
+    return Place(int(ms), int(seq))
+
+
+def log_count(counts: PartitionCounts) -> int:
+    return counts.flow + counts.budget
+
+
+def log_tag(counts: PartitionCounts, number: int) -> str:
+    if number < counts.flow:
+        return f"{{fp:{number}}}"
+    return f"{{b:{number - counts.flow}}}"
+
+
+def log_numbers(calls: Calls, partitions: Iterable[int]) -> list[int]:
+    """The logs that tell of these partitions, or of all. Those of budgets may tell of any."""
+    counts = calls.counts
+    chosen = calls.index_partitions(sorted(partitions) or range(counts.flow))
+    return [*chosen, *range(counts.flow, log_count(counts))]
+
 
 # Entries read of each of many logs.
 _LEAST: Final = 8

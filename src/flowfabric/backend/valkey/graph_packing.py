@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowfabric.backend.valkey.calls import Reply
-from flowfabric.backend.valkey.creating import pack_shape
-from flowfabric.backend.valkey.flow_requests import CancelFlow, Member
+from flowfabric.backend.valkey.creation import pack_shape
 from flowfabric.backend.valkey.graph_rows import (
     Searchable,
     pack_edge,
@@ -18,7 +17,7 @@ from flowfabric.backend.valkey.packing import (
     static_rest,
     static_text,
 )
-from flowfabric.backend.valkey.requests import Shape
+from flowfabric.backend.valkey.requests import CancelFlow, Member, Shape
 from flowfabric.core.graph import Edge, Upstream
 from flowfabric.core.new_execution import NewExecution, NewGraph
 from flowfabric.core.plan import FlowPlan

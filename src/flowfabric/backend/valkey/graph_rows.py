@@ -1,14 +1,110 @@
-"""Flows, edges and groups as packed arrays, and back."""
+"""Flows, edges and groups: the order of their packed rows, the lists that edges are found in, and
+how they are packed and read back."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
 from msgspec.msgpack import decode
 
-from flowfabric.backend.valkey.graph_layout import EDGE, FLOW, GROUP
 from flowfabric.core.graph import Edge, Flow, GraphEdit, Group, Unsettled
+from flowfabric.core.ids import UUID_LENGTH, uuid_of
 from flowfabric.core.states import PUBLIC_STATES
+
+# Behind these stands how many members are in each public state.
+FLOW: Final = (
+    "namespace",
+    "kind",
+    "partition",
+    "graph_revision",
+    "version",
+    "node_count",
+    "edge_count",
+    "purged_count",
+    "cancelled_at",
+    "cancel_reason",
+    "cancel_policy",
+    "unsettled",
+    "incomplete",
+    "submit_until",
+    "digest",
+    "due_at",
+    "finished_at",
+    "retention_ms",
+    "purge_at",
+    "created_at",
+    "changed_at",
+    # name, value, whether the deployment searches by it, in turn
+    "tags",
+)
+
+EDGE: Final = (
+    "source",
+    "target",
+    "kind",
+    "data_ref",
+    "round",
+    "state",
+    "outcome",
+    "past_ends",
+    "resolved_at",
+    "created_by",
+    # last, because a new edge is stored as it came, with this put behind it
+    "created_at",
+)
+
+GROUP: Final = (
+    "flow_id",
+    "policy",
+    "k",
+    "on_satisfied",
+    "n",
+    "staged",
+    "succeeded",
+    "failed",
+    "skipped",
+    "round",
+    "state",
+    "fired_at",
+    "cancel_reason",
+)
+
+
+# By name, ids in their order.
+EdgeLists = dict[str, list[str]]
+
+# Behind the ids of a list of which there are more.
+MORE: Final = "+"
+# Names of lists begin with one of these.
+ALL: Final = "e"
+OUTGOING: Final = "o"
+INCOMING: Final = "i"
+_MORE_MARK: Final = MORE.encode()
+
+
+def lists_of(edges: Iterable[Edge]) -> EdgeLists:
+    lists: EdgeLists = {}
+    for edge in edges:
+        for name in (ALL, OUTGOING + uuid_of(edge.source), INCOMING + uuid_of(edge.target)):
+            lists.setdefault(name, []).append(edge.edge_id)
+    for ids in lists.values():
+        ids.sort()
+    return lists
+
+
+def flat_lists(edges: Iterable[Edge]) -> list[str]:
+    """Name and text in turn."""
+    return [part for name, ids in lists_of(edges).items() for part in (name, "".join(ids))]
+
+
+def ids_of(text: bytes) -> list[str]:
+    ids = text.removesuffix(_MORE_MARK).decode(errors="replace")
+    return [ids[start : start + UUID_LENGTH] for start in range(0, len(ids), UUID_LENGTH)]
+
+
+def has_more(text: bytes) -> bool:
+    return text.endswith(_MORE_MARK)
+
 
 _edge_values: Final = attrgetter(*EDGE)
 _group_values: Final = attrgetter(*GROUP)

@@ -3,7 +3,7 @@ it."""
 
 from typing import Any, Final
 
-from flowfabric.backend.valkey.graph_layout import EDGE, FLOW, GROUP
+from flowfabric.backend.valkey.graph_rows import EDGE, FLOW, GROUP
 from flowfabric.backend.valkey.keys import FLOW_RANGES
 from flowfabric.backend.valkey.layout import PLAN
 from flowfabric.backend.valkey.packing import Args, pack_plan

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from flowfabric.backend.valkey.calls import Calls
-from flowfabric.backend.valkey.fanning import ask_each
+from flowfabric.backend.valkey.fan_out import ask_each
 from flowfabric.backend.valkey.keys import key_of
-from flowfabric.backend.valkey.limit_places import Places, places_in
-from flowfabric.backend.valkey.limit_requests import Attaching
+from flowfabric.backend.valkey.limit_packing import Places, places_in
+from flowfabric.backend.valkey.requests import Attaching
 from flowfabric.core.new_execution import NewExecution
 from flowfabric.core.record import Record
 

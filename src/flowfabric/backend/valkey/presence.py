@@ -12,12 +12,18 @@ from flowfabric.backend.reference.tables import WORKERS
 from flowfabric.backend.reference.work import Work
 from flowfabric.backend.types import Registered, Worker
 from flowfabric.backend.valkey.calls import Calls, Read
-from flowfabric.backend.valkey.committing import Commits, Place, all_answered
+from flowfabric.backend.valkey.commits import (
+    Commits,
+    Place,
+    Snapshot,
+    Stored,
+    StoredTables,
+    Writing,
+    all_answered,
+)
 from flowfabric.backend.valkey.keys import REVISION, presence_key, stored_key, tag_of
 from flowfabric.backend.valkey.packing import Args, decode, encode
 from flowfabric.backend.valkey.requests import Heartbeat
-from flowfabric.backend.valkey.snapshots import Snapshot
-from flowfabric.backend.valkey.stored_tables import Stored, StoredTables, Writing
 
 _to_json: Final = msgspec.json.Encoder().encode
 _from_json: Final = msgspec.json.Decoder(Worker).decode

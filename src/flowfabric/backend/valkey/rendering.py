@@ -11,9 +11,9 @@ from types import ModuleType
 from typing import Final, get_args
 
 from flowfabric.backend import base, types
-from flowfabric.backend.valkey import edge_lists, keys, layout, limit_layout
+from flowfabric.backend.valkey import graph_rows, keys, layout, limit_layout
 from flowfabric.backend.valkey.graph_tables import GRAPH_PLACES
-from flowfabric.backend.valkey.request_places import REQUESTS
+from flowfabric.backend.valkey.requests import REQUESTS
 from flowfabric.core import (
     apply,
     documents,
@@ -45,7 +45,7 @@ MODULES: Final[dict[str, ModuleType]] = {
         new_execution,
         budgets,
         documents,
-        edge_lists,
+        graph_rows,
         events,
         apply,
         gates,

@@ -1,14 +1,26 @@
 """What functions are asked, by name: each struct is packed as an array, and `@name.member` in a Lua
-file is the place of the member in it, by the name of the struct in `request_places`.
+file is the place of the member in it, by the name of the struct in `REQUESTS`.
 
 `False` stands for "none" where there is no other word for it. A member that ends in `_argument` is
 the number of the raw argument that holds the bytes.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
+
+from flowfabric.core.limits.asks import (
+    Admission,
+    Cancel,
+    Commit,
+    Extend,
+    Release,
+    Reserve,
+    Reset,
+    Spend,
+    Vacate,
+)
 
 
 class Request(msgspec.Struct, array_like=True, gc=False):
@@ -206,3 +218,143 @@ class Committing(Request):
     puts: list[Any]
     log: list[Any]
     topics: list[str]
+
+
+class Member(NamedTuple):
+    """A member of a new graph; members are flat, one behind the other."""
+
+    id: str
+    # Its number among the shapes.
+    shape: int
+    static_argument: int
+    input_argument: int
+    group_argument: int
+
+
+class CreateGraph(Request):
+    """ff1_graph. Edges are as `ff.insert_edges` takes them."""
+
+    tag: str
+    flow_id: str
+    flow: list[Any]
+    shapes: list[Shape]
+    members: list[Any]
+    edges: list[Any]
+    lists: list[str]
+    is_last: bool
+
+
+class CancelFlow(Request):
+    """ff1_cancel_flow"""
+
+    tag: str
+    flow_id: str
+    uncancelled: bool
+    version: int | bool
+    policy: str
+    reason: str
+    event: list[Any] | bool
+
+
+class OneFlow(Request):
+    """ff1_settle"""
+
+    tag: str
+    flow_id: str
+
+
+class ReadUpstreams(Request):
+    """ff1_upstreams"""
+
+    id: str
+    results: bool
+
+
+class Act(Request):
+    """ff1_spend, ff1_slots: what to do, where, and with what (a struct of `ACTS` as an array)."""
+
+    name: str
+    tag: str
+    what: list[Any]
+
+
+# What acts on limits: the structs of `core` themselves, each by its name in a Lua file.
+ACTS: Final[Mapping[type[msgspec.Struct], str]] = {
+    Spend: "spend",
+    Release: "release",
+    Reset: "reset",
+    Reserve: "reserve",
+    Commit: "commit",
+    Cancel: "cancel",
+    Extend: "extend",
+    Vacate: "vacate",
+}
+
+
+class Admitting(Request):
+    """ff1_admit. Items are admissions as arrays; one with the rank False does not wait. Promised is
+    {gate, slots, entries}, ...: what dry items were shown by earlier calls of the same batch."""
+
+    items: list[list[Any]]
+    promised: Sequence[Any]
+    restorable: bool
+
+
+class AskLimit(Request):
+    tag: str
+    limit: str
+    cap: int
+
+
+class Restoring(Request):
+    """ff1_restore: changes as ff1_admit answered them."""
+
+    execution_id: str
+    holder: str
+    changes: list[Any]
+
+
+class Attaching(Request):
+    """ff1_attach: budget and execution in turn for those that are created and for those that are
+    purged, and executions whose ledgers go."""
+
+    tag: str
+    listed: Sequence[str]
+    unlisted: Sequence[str]
+    gone: Sequence[str]
+
+
+_STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
+    **{name: struct for struct, name in ACTS.items()},
+    "call": Call,
+    "claim": Claim,
+    "new": CreateExecution,
+    "shape": Shape,
+    "order": ClaimOrder,
+    "named": NamedLease,
+    "applying": Applying,
+    "append": AppendFrames,
+    "summary": PutSummary,
+    "steps": AppendSteps,
+    "step_page": ReadSteps,
+    "trim": TrimLog,
+    "peek": PeekQueues,
+    "list": ListView,
+    "graph": CreateGraph,
+    "cancel_flow": CancelFlow,
+    "flow": OneFlow,
+    "upstreams": ReadUpstreams,
+    "act": Act,
+    "admitting": Admitting,
+    "admit": Admission,
+    "ask": AskLimit,
+    "restore": Restoring,
+    "attach": Attaching,
+    "heartbeat": Heartbeat,
+    "commit_rows": Committing,
+}
+REQUESTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "own": OwnOfPlan._fields,
+    "member": Member._fields,
+    **{name: struct.__struct_fields__ for name, struct in _STRUCTS.items()},
+}

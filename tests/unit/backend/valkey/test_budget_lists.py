@@ -2,7 +2,7 @@
 
 import pytest
 
-from flowfabric.backend.valkey.loading import Functions
+from flowfabric.backend.valkey.functions import Functions
 from tests.conformance.driver import Driver
 from tests.conformance.limiting import new_budget
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from flowfabric.backend.types import EventFilter
-from flowfabric.backend.valkey import purging
-from flowfabric.backend.valkey.fanning import fetch
-from flowfabric.backend.valkey.positions import Place, read_positions
+from flowfabric.backend.valkey import purge
+from flowfabric.backend.valkey.fan_out import fetch
+from flowfabric.backend.valkey.feed import Place, read_positions
 from tests.clock import VirtualClock
 from tests.conformance.driver import Driver
 from tests.valkey_server import ValkeyServer
@@ -31,8 +31,8 @@ async def trim(driver: Driver, keep: int, keep_ms: int) -> int:
     """How many entries a purge drops that is to keep so many, and none that is older."""
     before = await length(driver)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(purging, "LOG_ENTRIES", keep)
-        patch.setattr(purging, "LOG_MS", keep_ms)
+        patch.setattr(purge, "LOG_ENTRIES", keep)
+        patch.setattr(purge, "LOG_MS", keep_ms)
         await backend_of(driver).purge(0)
     return before - await length(driver)
 

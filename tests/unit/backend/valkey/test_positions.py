@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowfabric.backend.valkey.positions import (
+from flowfabric.backend.valkey.feed import (
     START,
     WHOLE,
     Place,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flowfabric.app import backend_of
-from flowfabric.backend.valkey.cluster_calls import ClusterCalls
+from flowfabric.backend.valkey.cluster.calls import ClusterCalls
 from flowfabric.backend.valkey.keys import CONFIG
 from flowfabric.config import Settings, StoreUrl
 from flowfabric.core.tokens import Secret

@@ -19,11 +19,11 @@ local PAGE = 1000
 
 -- Names of lists: those that leave a member, those that reach it.
 function ff.outgoing(id)
-  return $edge_lists.OUTGOING .. ff.member_of(id)
+  return $graph_rows.OUTGOING .. ff.member_of(id)
 end
 
 function ff.incoming(id)
-  return $edge_lists.INCOMING .. ff.member_of(id)
+  return $graph_rows.INCOMING .. ff.member_of(id)
 end
 
 local function edges_key(tag, flow_id)
@@ -90,7 +90,7 @@ local function listed(tag, flow_id, list, after, limit)
   local text = call('HGET', lists_key(tag, flow_id), list)
   if not text then return {} end
   local ids = ids_of(text, after, limit)
-  if sub(text, -1) ~= $edge_lists.MORE then return ids end
+  if sub(text, -1) ~= $graph_rows.MORE then return ids end
   return merged(ids, late_ids(tag, flow_id, list, after, limit), limit)
 end
 
@@ -101,12 +101,12 @@ local function put_ids(list, text, news, late)
     if id_at(text, places_to(text, ids[i])) ~= ids[i] then fresh[#fresh + 1] = ids[i] end
   end
   if #fresh == 0 then return nil end
-  local has_more = sub(text, -1) == $edge_lists.MORE
+  local has_more = sub(text, -1) == $graph_rows.MORE
   if not has_more and #text + ID * #fresh <= ID * SHORT_LIST_EDGES then
     return concat(merged(ids_of(text, '', #text), fresh, #text + #news))
   end
   for i = 1, #fresh do late[#late + 1], late[#late + 2] = 0, list .. fresh[i] end
-  return not has_more and text .. $edge_lists.MORE or nil
+  return not has_more and text .. $graph_rows.MORE or nil
 end
 
 -- Send a command with many words in parts, each with an even number of them.
@@ -170,7 +170,7 @@ function ff.put_edge(c, tag, flow_id, edge_id, edge)
   if edge[@e.created_at] == 0 then edge[@e.created_at] = c.now end
   if call('HSET', edges_key(tag, flow_id), edge_id, pack(edge)) == 1 then
     local outgoing, incoming = ff.outgoing(edge[@e.source]), ff.incoming(edge[@e.target])
-    put_lists(tag, flow_id, { $edge_lists.ALL, edge_id, outgoing, edge_id, incoming, edge_id })
+    put_lists(tag, flow_id, { $graph_rows.ALL, edge_id, outgoing, edge_id, incoming, edge_id })
   end
 end
 

@@ -5,8 +5,15 @@ from collections.abc import Iterator
 
 from flowfabric.backend.reference.memory_tables import MemoryTables
 from flowfabric.backend.reference.tables import EDGES, FLOWS
-from flowfabric.backend.valkey.edge_lists import EdgeLists, has_more, ids_of, lists_of
-from flowfabric.backend.valkey.graph_rows import edge_of, flow_of, group_of
+from flowfabric.backend.valkey.graph_rows import (
+    EdgeLists,
+    edge_of,
+    flow_of,
+    group_of,
+    has_more,
+    ids_of,
+    lists_of,
+)
 from flowfabric.backend.valkey.packing import decode
 from flowfabric.backend.valkey.verifying.dumping import Dump
 from flowfabric.core.graph import Edge, Flow, Group, edge_key

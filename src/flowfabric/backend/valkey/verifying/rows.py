@@ -37,7 +37,7 @@ from flowfabric.backend.valkey.packing import (
     entries_of,
     record_from,
 )
-from flowfabric.backend.valkey.streaming import MODES, frames_from
+from flowfabric.backend.valkey.streams import MODES, frames_from
 from flowfabric.backend.valkey.verifying.dumping import ALIEN, KINDS, Dump
 from flowfabric.backend.valkey.verifying.graphs import edge_rows, flow_row, group_row
 from flowfabric.errors import Corruption

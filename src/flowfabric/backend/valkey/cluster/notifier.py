@@ -13,7 +13,7 @@ import libvalkey
 
 from flowfabric.backend.base import StoreCounters
 from flowfabric.backend.notifier import LocalNotifier, LocalSubscription
-from flowfabric.backend.valkey.cluster import Cluster
+from flowfabric.backend.valkey.cluster.topology import Cluster
 from flowfabric.backend.valkey.keys import CHANNEL, key_of
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.notifier import RECONNECT_S

@@ -17,6 +17,7 @@ from flowfabric.backend.reference.limit_tables import (
     WINDOW,
 )
 from flowfabric.backend.valkey.calls import Read
+from flowfabric.backend.valkey.commits import Snapshot, SortedSet, Stored, StoredTables, Writing
 from flowfabric.backend.valkey.keys import stored_key
 from flowfabric.backend.valkey.limit_layout import (
     budget_of,
@@ -27,8 +28,6 @@ from flowfabric.backend.valkey.limit_layout import (
     waiter_of,
 )
 from flowfabric.backend.valkey.packing import Args, decode, encode
-from flowfabric.backend.valkey.snapshots import Snapshot
-from flowfabric.backend.valkey.stored_tables import SortedSet, Stored, StoredTables, Writing
 from flowfabric.core.ids import UUID_LENGTH
 from flowfabric.core.limits.budgets import Budget
 from flowfabric.core.limits.gates import QUOTA, Entry, Gate, Quota, Slot

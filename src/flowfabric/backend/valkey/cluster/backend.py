@@ -11,13 +11,13 @@ from flowfabric.backend.base import Answered
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, DuePage
 from flowfabric.backend.valkey.backend import Opening, ValkeyBackend, functions_of
 from flowfabric.backend.valkey.calls import Reply
-from flowfabric.backend.valkey.cluster import Cluster
-from flowfabric.backend.valkey.cluster_calls import ClusterCalls
-from flowfabric.backend.valkey.cluster_notifier import ClusterNotifier
+from flowfabric.backend.valkey.cluster.calls import ClusterCalls
+from flowfabric.backend.valkey.cluster.claims import HINTS_S, SpreadClaims
+from flowfabric.backend.valkey.cluster.notifier import ClusterNotifier
+from flowfabric.backend.valkey.cluster.topology import Cluster
 from flowfabric.backend.valkey.due import due_request
-from flowfabric.backend.valkey.fanning import ask_all, ask_reachable, ask_tags
+from flowfabric.backend.valkey.fan_out import ask_all, ask_reachable, ask_tags
 from flowfabric.backend.valkey.keys import CONFIG
-from flowfabric.backend.valkey.spread_claims import HINTS_S, SpreadClaims
 from flowfabric.errors import FlowFabricError, TransportError
 
 _log = logging.getLogger("flowfabric.backend.valkey")

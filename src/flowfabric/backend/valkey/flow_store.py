@@ -15,17 +15,20 @@ from flowfabric.backend.reference.create_graph import start_create_graph
 from flowfabric.backend.reference.flow_store import start_apply_flows
 from flowfabric.backend.reference.work import Work
 from flowfabric.backend.valkey.calls import Read, Reply, side_by_side
-from flowfabric.backend.valkey.committing import Commits, Place
-from flowfabric.backend.valkey.edge_lists import ALL, INCOMING, OUTGOING, flat_lists
-from flowfabric.backend.valkey.fanning import fetch
-from flowfabric.backend.valkey.flow_requests import CreateGraph, OneFlow
+from flowfabric.backend.valkey.commits import Commits, Place
+from flowfabric.backend.valkey.fan_out import fetch
+from flowfabric.backend.valkey.flow_rows import tables_of
 from flowfabric.backend.valkey.graph_packing import (
     Members,
     pack_cancel,
     put_edges,
 )
 from flowfabric.backend.valkey.graph_rows import (
+    ALL,
+    INCOMING,
+    OUTGOING,
     edges_of,
+    flat_lists,
     flow_of,
     flow_or_none,
     group_of,
@@ -41,8 +44,8 @@ from flowfabric.backend.valkey.keys import (
 )
 from flowfabric.backend.valkey.limit_upkeep import attach
 from flowfabric.backend.valkey.packing import Args, decode
-from flowfabric.backend.valkey.searching import SearchMechanism, Spot, ViewKeys
-from flowfabric.backend.valkey.stored_flows import tables_of
+from flowfabric.backend.valkey.requests import CreateGraph, OneFlow
+from flowfabric.backend.valkey.search import SearchMechanism, Spot, ViewKeys
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.ids import partition_of, uuid_of
 from flowfabric.core.new_execution import NewExecution, NewGraph

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 import re
 from collections.abc import Awaitable
 from typing import Any, Final, Literal
@@ -20,8 +21,6 @@ from flowfabric.backend.valkey.faults import (
 from flowfabric.backend.valkey.keys import guard_of
 from flowfabric.backend.valkey.library import INTERFACE, NAME, library
 from flowfabric.backend.valkey.node import Node, Word
-from flowfabric.backend.valkey.patience import PATIENCE_S, Patience
-from flowfabric.backend.valkey.replication import REPLICATED, Replication
 from flowfabric.backend.valkey.topology import Topology
 from flowfabric.core.backoff import Backoff
 from flowfabric.errors import (
@@ -35,8 +34,58 @@ from flowfabric.errors import (
     TransportFault,
 )
 
-_NUMBERS: Final = re.compile(r"ff(\d+)_version")
+RETRY_S: Final = 10.0
+_BACKOFF: Final = Backoff(0.02, 0.5)
+
+
+class RetryWindow:
+    def __init__(self, seconds: float) -> None:
+        self._end = asyncio.get_running_loop().time() + seconds
+        self._failures = 0
+
+    async def wait(self) -> bool:
+        """Let some time pass, more each time; False when there is none left."""
+        self._failures += 1
+        if asyncio.get_running_loop().time() + _BACKOFF.pause_s(self._failures) > self._end:
+            return False
+        await asyncio.sleep(_BACKOFF.pause_s(self._failures, random.random()))
+        return True
+
+
 _log = logging.getLogger("flowfabric.backend.valkey")
+# Functions whose changes are worth the wait.
+REPLICATED: Final = frozenset(
+    {"create", "graph", "apply", "cancel_flow", "claim", "lease", "commit"}
+)
+_WAIT_MS: Final = 1_000
+
+
+class Replication:
+    """A replica that lags is a warning, never an error: what was written, was written."""
+
+    def __init__(self) -> None:
+        self._confirming: dict[Node, asyncio.Task[None]] = {}
+
+    async def confirm(self, node: Node) -> None:
+        """Calls that end in one turn of the loop share a wait: it covers all their connection
+        wrote."""
+        confirming = self._confirming.get(node)
+        if confirming is None:
+            confirming = self._confirming[node] = asyncio.ensure_future(_confirm(node))
+            asyncio.get_running_loop().call_soon(self._confirming.pop, node, None)
+        await asyncio.shield(confirming)
+
+
+async def _confirm(node: Node) -> None:
+    try:
+        count = await node.run("WAIT", 1, _WAIT_MS)
+    except TransportError as fault:
+        count = fault
+    if not isinstance(count, int) or count < 1:
+        _log.warning("%s: no replica has confirmed the last writes within %d ms", node, _WAIT_MS)
+
+
+_NUMBERS: Final = re.compile(r"ff(\d+)_version")
 _LOAD_TRIES: Final = 6
 _LOAD_BACKOFF: Final = Backoff(0.5, 7.0)
 _MOST_REDIRECTS: Final = 5
@@ -64,7 +113,7 @@ class Functions:
         self._loads_when = loads
         self._replication = replication
         self.counters = StoreCounters()
-        self.patience_s = PATIENCE_S
+        self.patience_s = RETRY_S
         self._reloading = SingleFlight("loading the library", self._reload)
 
     @property
@@ -198,7 +247,7 @@ class _Trial:
         self._topology = topology
         self._key = key
         self._late = late
-        self._patience = Patience(patience)
+        self._patience = RetryWindow(patience)
         self._redirects = 0
         self._asking: Node | None = None
 

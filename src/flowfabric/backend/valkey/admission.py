@@ -15,10 +15,8 @@ import msgspec
 from flowfabric.backend.base import Answered
 from flowfabric.backend.valkey.calls import Calls
 from flowfabric.backend.valkey.keys import key_of
-from flowfabric.backend.valkey.limit_answers import admit_answer
-from flowfabric.backend.valkey.limit_packing import pack_admission
-from flowfabric.backend.valkey.limit_places import Places
-from flowfabric.backend.valkey.limit_requests import Admitting, AskLimit, Restoring
+from flowfabric.backend.valkey.limit_packing import Places, admit_answer, pack_admission
+from flowfabric.backend.valkey.requests import Admitting, AskLimit, Restoring
 from flowfabric.core.limits.asks import Admission, AdmitAnswer, Admitted, Obtained
 from flowfabric.errors import FlowFabricError
 

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
+from flowfabric.backend.valkey.functions import is_enough
 from flowfabric.backend.valkey.library import library
-from flowfabric.backend.valkey.loading import is_enough
 
 OURS = "1.2.3 aaaa"
 

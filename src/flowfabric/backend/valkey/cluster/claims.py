@@ -10,11 +10,11 @@ import msgspec
 from flowfabric.backend.base import lane_topic
 from flowfabric.backend.types import ClaimAnswer, ClaimRequest, Offer
 from flowfabric.backend.valkey.calls import Reply, read_answer
-from flowfabric.backend.valkey.claiming import claim_answer, pack_claim
-from flowfabric.backend.valkey.cluster_calls import ClusterCalls
-from flowfabric.backend.valkey.fanning import Fetched, ask_reachable, fetch
+from flowfabric.backend.valkey.claims import claim_answer, pack_claim
+from flowfabric.backend.valkey.cluster.calls import ClusterCalls
+from flowfabric.backend.valkey.cluster.late_claims import LateClaims
+from flowfabric.backend.valkey.fan_out import Fetched, ask_reachable, fetch
 from flowfabric.backend.valkey.keys import key_of, lane_key, ready_key, tag_of
-from flowfabric.backend.valkey.late_claims import LateClaims
 from flowfabric.backend.valkey.node import Node
 from flowfabric.backend.valkey.packing import Args
 from flowfabric.backend.valkey.requests import PeekQueues

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from flowfabric.backend.reference.search import PLACES, Stretch, lane_buckets, walk_through
 from flowfabric.backend.types import Filter, ListRequest, Page
 from flowfabric.backend.valkey.calls import Calls, Read
-from flowfabric.backend.valkey.fanning import ask_tags, fetch, fetch_from_nodes
+from flowfabric.backend.valkey.fan_out import ask_tags, fetch, fetch_from_nodes
 from flowfabric.backend.valkey.keys import (
     FIELDS,
     FLOW_RANGES,

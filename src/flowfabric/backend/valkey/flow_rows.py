@@ -15,8 +15,10 @@ from flowfabric.backend.reference.tables import (
     RECORDS,
 )
 from flowfabric.backend.valkey.calls import Read
-from flowfabric.backend.valkey.edge_lists import INCOMING, OUTGOING
+from flowfabric.backend.valkey.commits import Snapshot, Stored, StoredTables, Writing
 from flowfabric.backend.valkey.graph_rows import (
+    INCOMING,
+    OUTGOING,
     Searchable,
     edge_of,
     edges_of,
@@ -38,8 +40,6 @@ from flowfabric.backend.valkey.packing import (
     static_rest,
     static_text,
 )
-from flowfabric.backend.valkey.snapshots import Snapshot
-from flowfabric.backend.valkey.stored_tables import Stored, StoredTables, Writing
 from flowfabric.core.graph import Edge, Flow, Group
 from flowfabric.core.ids import uuid_of
 from flowfabric.core.record import Record

@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from flowfabric.backend.valkey.calls import Calls, Read, Reply, side_by_side
+from flowfabric.backend.valkey.commits import MOST_READS, unreadable
+from flowfabric.backend.valkey.functions import RetryWindow, refreshed
 from flowfabric.backend.valkey.keys import key_of, partition_key
-from flowfabric.backend.valkey.loading import refreshed
 from flowfabric.backend.valkey.node import Node
-from flowfabric.backend.valkey.patience import Patience
-from flowfabric.backend.valkey.snapshots import MOST_READS, unreadable
 from flowfabric.errors import (
     ClusterFault,
     FlowFabricError,
@@ -109,7 +108,7 @@ async def _ask_each(
     found = list(keyed)
     if not calls.topology.is_cluster:
         return await _ask(calls, function, found, request)
-    trial = Patience(calls.functions.patience_s)
+    trial = RetryWindow(calls.functions.patience_s)
     while True:
         try:
             return await _ask(calls, function, found, request)

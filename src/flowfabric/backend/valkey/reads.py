@@ -13,8 +13,7 @@ from flowfabric.backend.types import (
     With,
 )
 from flowfabric.backend.valkey.calls import Read, side_by_side
-from flowfabric.backend.valkey.fanning import fetch, fetch_from_nodes
-from flowfabric.backend.valkey.flow_requests import ReadUpstreams
+from flowfabric.backend.valkey.fan_out import fetch, fetch_from_nodes
 from flowfabric.backend.valkey.graph_packing import upstreams_of
 from flowfabric.backend.valkey.graph_rows import edges_of, group_of
 from flowfabric.backend.valkey.keys import (
@@ -36,7 +35,8 @@ from flowfabric.backend.valkey.packing import (
     entries_of,
     record_from,
 )
-from flowfabric.backend.valkey.searching import SearchMechanism
+from flowfabric.backend.valkey.requests import ReadUpstreams
+from flowfabric.backend.valkey.search import SearchMechanism
 from flowfabric.core.documents import Document
 from flowfabric.core.events import HistoryEntry, history_of
 from flowfabric.core.graph import Edge, Group, Upstream

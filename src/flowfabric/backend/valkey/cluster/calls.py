@@ -1,17 +1,19 @@
-"""Hints of a cluster on their way: what a call's answer says about the heads of its partition is
-sent to the slots where claims and sweeps look for it."""
+"""Calls in a cluster: each names its partition, and what it says about the heads of queues and the
+first timers travels on to where hints are kept."""
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import libvalkey
 
+from flowfabric.backend.valkey.calls import HINTS, Calls
+from flowfabric.backend.valkey.functions import Functions, ignore
 from flowfabric.backend.valkey.keys import CONFIG, lane_key, tag_of
-from flowfabric.backend.valkey.loading import Functions, ignore
 from flowfabric.backend.valkey.packing import encode
 from flowfabric.backend.valkey.requests import Call
+from flowfabric.core.ids import PartitionCounts
 from flowfabric.errors import FlowFabricError
 
 _log = logging.getLogger("flowfabric.backend.valkey")
@@ -95,3 +97,29 @@ class Hints:
     async def settled(self) -> None:
         while self._under_way:
             await asyncio.wait(self._under_way)
+
+
+class ClusterCalls(Calls):
+    def __init__(
+        self,
+        functions: Functions,
+        counts: PartitionCounts,
+        clock: Callable[[], int] | None = None,
+        searchable: frozenset[str] = frozenset(),
+    ) -> None:
+        super().__init__(functions, counts, clock, searchable)
+        self._hints = Hints(functions, clock)
+
+    def partition(self, key: str) -> str:
+        return tag_of(key)
+
+    def index_partitions(self, partitions: Sequence[int]) -> Sequence[int]:
+        return partitions
+
+    def note(self, head: list[Any]) -> None:
+        super().note(head)
+        if len(head) > HINTS and head[HINTS]:
+            self._hints.send(head[HINTS])
+
+    async def settled(self) -> None:
+        await self._hints.settled()

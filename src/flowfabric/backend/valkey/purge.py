@@ -6,9 +6,11 @@ from typing import Any, Final
 from flowfabric.backend.reference.purge import MOST_LOOKS, start_purge_flows
 from flowfabric.backend.reference.work import Work
 from flowfabric.backend.valkey.calls import Read, Reply, side_by_side
-from flowfabric.backend.valkey.committing import Commits, Place, all_answered
-from flowfabric.backend.valkey.fanning import fetch, fetch_from_nodes
-from flowfabric.backend.valkey.flowing import FlowMechanism
+from flowfabric.backend.valkey.commits import Commits, Place, all_answered
+from flowfabric.backend.valkey.fan_out import fetch, fetch_from_nodes
+from flowfabric.backend.valkey.feed import log_numbers, log_tag, place_of
+from flowfabric.backend.valkey.flow_rows import tables_of
+from flowfabric.backend.valkey.flow_store import FlowMechanism
 from flowfabric.backend.valkey.keys import (
     execution_partition_key,
     key_of,
@@ -17,12 +19,9 @@ from flowfabric.backend.valkey.keys import (
     tag_of,
 )
 from flowfabric.backend.valkey.limit_upkeep import drop_ended, forget
-from flowfabric.backend.valkey.logs import log_numbers, log_tag
 from flowfabric.backend.valkey.packing import Args, record_from
-from flowfabric.backend.valkey.positions import place_of
 from flowfabric.backend.valkey.requests import TrimLog
-from flowfabric.backend.valkey.searching import Spot, ViewKeys
-from flowfabric.backend.valkey.stored_flows import tables_of
+from flowfabric.backend.valkey.search import Spot, ViewKeys
 from flowfabric.core.duty_filter import EVERYBODY, DutyFilter
 from flowfabric.core.ids import partition_of
 from flowfabric.core.record import Record

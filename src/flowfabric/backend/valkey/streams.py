@@ -9,8 +9,8 @@ from flowfabric.backend.base import Answered
 from flowfabric.backend.types import Append, Appended, FrameRange, StoredSummary, StreamRefused
 from flowfabric.backend.valkey.calls import Read, Reply
 from flowfabric.backend.valkey.envelopes import open_frame, seal_frame
-from flowfabric.backend.valkey.fanning import fetch
-from flowfabric.backend.valkey.journaling import JournalMechanism
+from flowfabric.backend.valkey.fan_out import fetch
+from flowfabric.backend.valkey.journal import JournalMechanism
 from flowfabric.backend.valkey.keys import FIELDS, execution_partition_key, stored_key
 from flowfabric.backend.valkey.layout import METER
 from flowfabric.backend.valkey.packing import Args, attempt_from, decode, record_from

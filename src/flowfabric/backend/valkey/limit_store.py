@@ -9,29 +9,28 @@ from flowfabric.backend.reference.definitions import start_define
 from flowfabric.backend.reference.gates import read_gates
 from flowfabric.backend.reference.transaction import Transaction
 from flowfabric.backend.reference.work import Work
-from flowfabric.backend.valkey.admitting import SpreadAdmission
+from flowfabric.backend.valkey.admission import SpreadAdmission
 from flowfabric.backend.valkey.calls import Calls, Reply, side_by_side
-from flowfabric.backend.valkey.committing import Commits, Place
-from flowfabric.backend.valkey.fanning import fetch
+from flowfabric.backend.valkey.commits import Commits, Place
+from flowfabric.backend.valkey.fan_out import fetch
 from flowfabric.backend.valkey.keys import key_of, stored_key
-from flowfabric.backend.valkey.limit_answers import (
-    admit_answer,
-    budget_answer,
-    fault_of,
-    gate_answer,
-)
 from flowfabric.backend.valkey.limit_packing import (
     BudgetAct,
     GateAct,
+    Places,
+    admit_answer,
     amounts_of,
+    budget_answer,
+    fault_of,
+    gate_answer,
     pack_admission,
     pack_budget_act,
     pack_gate_act,
+    places_in,
 )
-from flowfabric.backend.valkey.limit_places import Places, places_in
-from flowfabric.backend.valkey.limit_requests import Act, Admitting
+from flowfabric.backend.valkey.limit_rows import StoredLimits
 from flowfabric.backend.valkey.packing import Args
-from flowfabric.backend.valkey.stored_limits import StoredLimits
+from flowfabric.backend.valkey.requests import Act, Admitting
 from flowfabric.core.limits.asks import (
     Admission,
     AdmitAnswer,
