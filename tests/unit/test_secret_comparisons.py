@@ -20,9 +20,9 @@ _COMPARING = (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Lt, ast.LtE, ast.Gt, ast
 # The same words for things that are no credentials: digests that name the content of steps and
 # graphs, the marks that distinct signals leave in a condition, and a path as it came.
 HARMLESS = {
-    ("backend/reference/growing.py", "found.digest != graph.flow.digest"),
+    ("backend/reference/create_graph.py", "found.digest != graph.flow.digest"),
     ("engine/flows/graphs.py", "stored.digest != chunk.flow.digest"),
-    ("backend/reference/journaling.py", "stored.digest != entry.digest"),
+    ("backend/reference/journal.py", "stored.digest != entry.digest"),
     ("engine/attempts/journals.py", "before.digest == entry.digest"),
     ("worker/session.py", "entry.digest != digest"),
     ("core/conditions.py", "token not in held"),
