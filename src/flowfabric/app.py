@@ -77,7 +77,7 @@ def _valkey(settings: Settings, clock: Clock | None) -> Backend:
             clock=clock,
             demands=Demands(settings.allow_redis, "allow_volatile" in switched),
             loads=_loads(settings),
-            patience_s=settings.boot_timeout_s,
+            boot_timeout_s=settings.boot_timeout_s,
             replicated=_is_replicated(store),
         ),
         cluster="cluster" in switched,

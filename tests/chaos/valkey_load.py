@@ -50,7 +50,7 @@ def may_meet(fault: FlowFabricError) -> bool:
 
 def be_patient(engine: Engine, seconds: float = RETRY_S) -> None:
     """Let callers wait for their servers, however slow this machine is."""
-    engine.deps.store.backend._functions.patience_s = seconds  # type: ignore[attr-defined]
+    engine.deps.store.backend._functions.retry_s = seconds  # type: ignore[attr-defined]
 
 
 class Load:

@@ -17,7 +17,7 @@ REDIS_URL = f"redis://127.0.0.1:{PORT}/0"
 CONCURRENCY = 64
 
 # The driver gets a report after this many tasks.
-_TOLD_EVERY = 100
+_REPORT_EVERY = 100
 
 _numbers = itertools.count(1)
 _began = [0.0, 0.0]
@@ -28,7 +28,7 @@ def ran() -> None:
     number = next(_numbers)
     if number == 1:
         begin()
-    if number % _TOLD_EVERY == 0 or number == TASKS:
+    if number % _REPORT_EVERY == 0 or number == TASKS:
         tell(number)
 
 

@@ -100,9 +100,9 @@ class Workers:
         if limit == 0:
             return Page(items=[])
         rows = await self._deps.store.backend.workers(namespace, after, limit + 1)
-        shown = fitting([_entry(row) for row in rows[:limit]])
-        more = len(rows) > len(shown)
-        return Page(items=shown, next_cursor=shown[-1].worker_instance_id if more else "")
+        items = fitting([_entry(row) for row in rows[:limit]])
+        more = len(rows) > len(items)
+        return Page(items=items, next_cursor=items[-1].worker_instance_id if more else "")
 
     async def serves(
         self, namespace: str, lane: str, required: Iterable[str], now: int | None = None

@@ -1,4 +1,4 @@
-"""Stored policies: written in one form, read with patience."""
+"""Stored policies: written in one form, read leniently."""
 
 import json
 

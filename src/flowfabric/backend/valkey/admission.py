@@ -69,9 +69,9 @@ class SpreadAdmission:
         while len(done) < len(items):
             batch = [self._pending(item) for item in items[len(done) :]]
             while by_tag := _next(batch):
-                shown = _shown([*done, *batch])
+                counted = _counted([*done, *batch])
                 await asyncio.gather(
-                    *(self._ask_at(tag, own, shown) for tag, own in by_tag.items())
+                    *(self._ask_at(tag, own, counted) for tag, own in by_tag.items())
                 )
             sound = _sound(batch)
             await self._undo(batch, sound)
@@ -86,14 +86,14 @@ class SpreadAdmission:
             stages[-1][1].append(ask)
         return _Pending(item, stages)
 
-    async def _ask_at(self, tag: str, batch: list[_Pending], shown: list[Any]) -> None:
+    async def _ask_at(self, tag: str, batch: list[_Pending], counted: list[Any]) -> None:
         packed = [
             pack_admission(pending.item, pending.stages[pending.asked][1]) for pending in batch
         ]
         replies: Sequence[Any]
         try:
             reply = await self._calls.run(
-                "admit", key_of(tag), Admitting(packed, shown, restorable=True)
+                "admit", key_of(tag), Admitting(packed, counted, restorable=True)
             )
             replies = reply.head
         except FlowFabricError as fault:
@@ -147,8 +147,8 @@ def _sound(batch: list[_Pending]) -> int:
     return len(batch)
 
 
-def _shown(batch: list[_Pending]) -> list[tuple[str, int, int]]:
-    """What dry items were shown so far: gate, slots, entries."""
+def _counted(batch: list[_Pending]) -> list[tuple[str, int, int]]:
+    """What dry items have counted so far: gate, slots, entries."""
     slots: Counter[str] = Counter()
     entries: Counter[str] = Counter()
     for pending in batch:

@@ -111,15 +111,15 @@ def _read(plan: Plan, answer: Any, reply: Reply) -> Answer:
         return Applied(Brief(plan.set["state"], answer, 0, False), "active", reply.now)
     if answer[0] == "refused":
         return refused(answer[1:3], reply)
-    _, state, version, wake_at, gated, was, replayed, more, *shown = answer
-    record = shown_record(shown, reply) if shown else None
+    _, state, version, wake_at, gated, was, replayed, more, *places = answer
+    record = record_at(places, reply) if places else None
     return Applied(Brief(state, version, wake_at, gated), was, reply.now, record, replayed, more)
 
 
-def refused(shown: list[int], reply: Reply) -> Refused:
-    return Refused(shown_record(shown, reply) if shown[0] else None, reply.now)
+def refused(places: list[int], reply: Reply) -> Refused:
+    return Refused(record_at(places, reply) if places[0] else None, reply.now)
 
 
-def shown_record(shown: list[int], reply: Reply) -> Record:
-    row, static = shown
+def record_at(places: list[int], reply: Reply) -> Record:
+    row, static = places
     return record_from(reply.bodies[row], reply.bodies[static])

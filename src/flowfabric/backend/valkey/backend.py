@@ -40,7 +40,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     demands: Demands = Demands()
     loads: Loads = "missing"
     # How long servers that are away are waited for.
-    patience_s: float = 60.0
+    boot_timeout_s: float = 60.0
     # Whether changes wait until a replica has them.
     replicated: bool = False
 
@@ -107,7 +107,7 @@ class ValkeyBackend(
 
     async def prepare(self) -> None:
         await self._topology.open()
-        waits = Waits(budget_s=self._opening.patience_s)
+        waits = Waits(budget_s=self._opening.boot_timeout_s)
         facts = await check_servers(self._topology, self._opening.demands, waits)
         self._server_version, self._durability = facts.server_version, facts.durability
         await self._functions.prepare()

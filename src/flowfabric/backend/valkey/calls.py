@@ -80,15 +80,13 @@ class Calls:
         key: str,
         request: Any,
         args: Args | None = None,
-        patience: float | None = None,
+        retry_s: float | None = None,
         late: Late | None = None,
     ) -> Reply:
         packed = encode(requests.Call(self.now(), self.partition(key), request))
         bodies = args.bodies if args else ()
         call = self.functions.call
-        return self.reply_in(
-            await call(function, key, packed, *bodies, patience=patience, late=late)
-        )
+        return self.reply_in(await call(function, key, packed, *bodies, retry_s=retry_s, late=late))
 
     def reply_in(self, answer: list[Any]) -> Reply:
         head = decode(answer[0])

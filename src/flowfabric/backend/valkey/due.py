@@ -92,15 +92,15 @@ class DueMechanism(FlowMechanism, ReadMechanism, ConfigMechanism):
             self.flows(names[_FLOWS]),
             self.config_get(names[_CONFIG]),
         )
-        # What has changed since it was found is shown when its new time has come.
+        # What has changed since it was found is answered when its new time has come.
         due = {spot[:2] for spots in found.places for spot in spots}
-        shown = [one for one in records if one and (one.due_at, one.execution_id) in due]
+        unchanged = [one for one in records if one and (one.due_at, one.execution_id) in due]
         return DuePage(
-            tuple(shown),
+            tuple(unchanged),
             tuple(one for one in flows if one and (one.due_at, one.flow_id) in due),
             found.now,
             found.next_after,
-            await self._due_documents(shown, found.now),
+            await self._due_documents(unchanged, found.now),
             tuple((spot.score, spot.id) for spot in found.places[_BUDGETS]),
             tuple(one for one in config if one and (one.due_at, one.name) in due),
         )

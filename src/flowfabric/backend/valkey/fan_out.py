@@ -35,14 +35,14 @@ class Fetched(NamedTuple):
 
 
 async def fetch(
-    calls: Calls, keyed: Sequence[tuple[Read, str]], patience: float | None = None
+    calls: Calls, keyed: Sequence[tuple[Read, str]], retry_s: float | None = None
 ) -> Fetched:
     """Replies to reads of partitions that are found by their keys; in a cluster one call for each
     partition, which follows it when it is moved."""
 
     async def run(share: list[int]) -> tuple[list[int], Reply]:
         reads = [keyed[place][0] for place in share]
-        return share, await calls.run("fetch", keyed[share[0]][1], reads, patience=patience)
+        return share, await calls.run("fetch", keyed[share[0]][1], reads, retry_s=retry_s)
 
     parts = calls.parts(keyed, lambda one: one[1], MOST_READS)
     return _fetched(keyed, await side_by_side(run, parts))
@@ -108,7 +108,7 @@ async def _ask_each(
     found = list(keyed)
     if not calls.topology.is_cluster:
         return await _ask(calls, function, found, request)
-    trial = RetryWindow(calls.functions.patience_s)
+    trial = RetryWindow(calls.functions.retry_s)
     while True:
         try:
             return await _ask(calls, function, found, request)
@@ -131,7 +131,7 @@ async def ask_reachable(
             faults[tag] = fault
     answers = await asyncio.gather(
         *(
-            calls.run(function, key_of(share[0]), request(share), patience=0)
+            calls.run(function, key_of(share[0]), request(share), retry_s=0)
             for share in shares.values()
         ),
         return_exceptions=True,
@@ -157,10 +157,10 @@ async def _ask(
         keys.setdefault(node, key)
         shares.setdefault(node, []).append(one)
     # In a cluster shares are made anew rather than waited for.
-    patience = 0 if calls.topology.is_cluster else None
+    retry_s = 0 if calls.topology.is_cluster else None
     replies = await asyncio.gather(
         *(
-            calls.run(function, keys[node], request(share), patience=patience)
+            calls.run(function, keys[node], request(share), retry_s=retry_s)
             for node, share in shares.items()
         )
     )

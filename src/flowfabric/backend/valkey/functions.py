@@ -113,7 +113,7 @@ class Functions:
         self._loads_when = loads
         self._replication = replication
         self.counters = StoreCounters()
-        self.patience_s = RETRY_S
+        self.retry_s = RETRY_S
         self._reloading = SingleFlight("loading the library", self._reload)
 
     @property
@@ -138,10 +138,10 @@ class Functions:
         function: str,
         key: str,
         *args: Word,
-        patience: float | None = None,
+        retry_s: float | None = None,
         late: Late | None = None,
     ) -> Awaitable[list[Any]]:
-        answer = self.ask(key, self.packed(function, key, *args), patience, late)
+        answer = self.ask(key, self.packed(function, key, *args), retry_s, late)
         if self._replication is None or function not in REPLICATED:
             return answer
         return self._confirmed(self._replication, key, answer)
@@ -159,11 +159,11 @@ class Functions:
         return libvalkey.pack_command(("FCALL", f"ff{INTERFACE}_{function}", *keys, *args))
 
     async def ask(
-        self, key: str, request: bytes, patience: float | None = None, late: Late | None = None
+        self, key: str, request: bytes, retry_s: float | None = None, late: Late | None = None
     ) -> Any:
-        """The answer to a packed request of one slot; errors are raised as ours. Who has less
-        patience than others does not wait for a silent server either."""
-        if patience is not None and late is None:
+        """The answer to a packed request of one slot; errors are raised as ours. A
+        caller with a retry time of its own does not wait for an unresponsive server either."""
+        if retry_s is not None and late is None:
             late = ignore
         try:
             answer = await self.topology.node_of(key).send(request, late)
@@ -171,7 +171,7 @@ class Functions:
             answer = fault
         if not isinstance(answer, Exception):
             return answer
-        seconds = self.patience_s if patience is None else patience
+        seconds = self.retry_s if retry_s is None else retry_s
         if isinstance(answer, StoreTimeout):
             seconds -= REQUEST_S
         return await self._persist(request, answer, _Trial(self.topology, key, seconds, late))
@@ -198,7 +198,7 @@ class Functions:
 
     async def _reload(self, node: Node) -> None:
         _log.warning("%s: functions are missing, loading the library", node)
-        # Callers are waiting; each has patience of its own.
+        # Callers are waiting; each has a limit of its own.
         await self.load(node, tries=1)
         self.counters.reloads += 1
 
@@ -241,13 +241,13 @@ class _Trial:
     """The repeats of one request: where it goes next, and how long it still may."""
 
     def __init__(
-        self, topology: Topology, key: str, patience: float, late: Late | None = None
+        self, topology: Topology, key: str, retry_s: float, late: Late | None = None
     ) -> None:
         self.has_loaded = False
         self._topology = topology
         self._key = key
         self._late = late
-        self._patience = RetryWindow(patience)
+        self._retry_window = RetryWindow(retry_s)
         self._redirects = 0
         self._asking: Node | None = None
 
@@ -264,7 +264,7 @@ class _Trial:
             self._asking = None if redirect.is_lasting else node
             return
         is_passing = _is_passing(problem)
-        if not is_passing or not await self._patience.wait():
+        if not is_passing or not await self._retry_window.wait():
             if is_passing:
                 self._topology.doubt()
             if isinstance(problem, FlowFabricError):

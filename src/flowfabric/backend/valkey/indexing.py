@@ -7,7 +7,7 @@ file `views`, in the same block, and uses what is local there.
 from typing import Final
 
 from flowfabric.backend.valkey.keys import OF_PARTITIONS
-from flowfabric.backend.valkey.layout import AT
+from flowfabric.backend.valkey.layout import AT, INDEXED_TAGS
 from flowfabric.core.views import VIEWS, View
 
 # Kept as counters per lane and state; as a view only of what does not wait in a queue, because a
@@ -176,5 +176,5 @@ if trace then trace.lane, trace.left, trace.entered = lane, left, entered end
 end"""
 
 _TAGS: Final = f"""-- tag
-old, new = before and before[{AT["shown"]}] or '', after and after[{AT["shown"]}] or ''
+old, new = before and before[{AT[INDEXED_TAGS]}] or '', after and after[{AT[INDEXED_TAGS]}] or ''
 if old ~= '' or new ~= '' then reindex_tags(c, views, id, any, old, new) end"""

@@ -12,7 +12,7 @@ import msgspec
 from flowfabric.core.record import Attempt, Record
 
 RECORD: Final = (
-    # whatever tells apart records that are alike
+    # whatever tells apart records that are otherwise equal
     "attempt_id",
     "lease_id",
     "op_id",
@@ -55,7 +55,7 @@ RECORD: Final = (
     # what few records have
     "priority",
     "tags",
-    "shown",
+    "indexed_tags",
     "gated",
     "rank_shift",
     "wake_at",
@@ -94,7 +94,7 @@ RECORD: Final = (
 )
 # Of a record's tags those the deployment searches by, as name, value, name, value: the one field
 # that is the store's own.
-SHOWN: Final = "shown"
+INDEXED_TAGS: Final = "indexed_tags"
 
 STATIC: Final = (
     "execution_id",
@@ -179,7 +179,7 @@ METER: Final = (
 )
 
 # What events of the log have in common, and what is each one's own.
-TOLD_TOGETHER: Final = (
+SHARED_EVENT_FIELDS: Final = (
     "at",
     "namespace",
     "kind",
@@ -189,7 +189,7 @@ TOLD_TOGETHER: Final = (
     "tags",
     "details",
 )
-TOLD_ALONE: Final = (
+OWN_EVENT_FIELDS: Final = (
     "flow_id",
     "execution_id",
     "lease_id",

@@ -147,14 +147,14 @@ def budget_answer(answer: Raw) -> BudgetAnswer:
             return AlreadyApplied()
         case ["reserved", until]:
             return Reserved(until)
-        case ["freed", told, is_done, next_reset_at]:
-            return Freed(admissible_of(BUDGET, told), is_done, next_reset_at)
+        case ["freed", packed, is_done, next_reset_at]:
+            return Freed(admissible_of(BUDGET, packed), is_done, next_reset_at)
         case _:
             raise Bug(f"limits: answered {answer[0]}")
 
 
-def _soft(told: Raw) -> Soft:
-    budget_id, dimension, used, limit, action = told
+def _soft(packed: Raw) -> Soft:
+    budget_id, dimension, used, limit, action = packed
     return Soft(budget_id, dimension, used, limit, warns=action == "warn")
 
 
@@ -165,16 +165,16 @@ def gate_answer(gate: str, answer: Raw) -> Freed | bool | FlowFabricError:
     match answer:
         case ["held", is_held]:
             return bool(is_held)
-        case ["freed", told, is_done, next_reset_at]:
-            return Freed(admissible_of(gate, told), is_done, next_reset_at)
+        case ["freed", packed, is_done, next_reset_at]:
+            return Freed(admissible_of(gate, packed), is_done, next_reset_at)
         case _:
             raise Bug(f"limits: answered {answer[0]}")
 
 
-def admissible_of(limit: str, told: list[str]) -> tuple[Admissible, ...]:
+def admissible_of(limit: str, packed: list[str]) -> tuple[Admissible, ...]:
     """Waiters of one limit, which come as execution, grant, execution, grant."""
     reason = reason_of_limit(limit)
-    pairs = zip(told[::2], told[1::2], strict=True)
+    pairs = zip(packed[::2], packed[1::2], strict=True)
     return tuple(Admissible(execution_id, reason, grant_id) for execution_id, grant_id in pairs)
 
 

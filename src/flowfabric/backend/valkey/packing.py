@@ -16,13 +16,13 @@ from flowfabric.backend.valkey.graph_rows import pack_edit
 from flowfabric.backend.valkey.layout import (
     AT,
     ATTEMPT,
+    INDEXED_TAGS,
+    OWN_EVENT_FIELDS,
     PLAIN,
     RECORD,
     RECORD_DEFAULTS,
-    SHOWN,
+    SHARED_EVENT_FIELDS,
     STATIC,
-    TOLD_ALONE,
-    TOLD_TOGETHER,
 )
 from flowfabric.backend.valkey.requests import OwnOfPlan
 from flowfabric.core.documents import Document
@@ -61,18 +61,20 @@ _static_of: Final = itemgetter(*(_ORDER.index(name) for name in STATIC))
 # The tail of a record that is just being made is all defaults, unless it has tags.
 _HEAD_SIZE: Final = RECORD.index("started_at")
 _HEAD: Final = RECORD[:_HEAD_SIZE]
-_TAIL: Final = tuple(name for name in RECORD[_HEAD_SIZE:] if name not in ("attempt", "tags", SHOWN))
+_TAIL: Final = tuple(
+    name for name in RECORD[_HEAD_SIZE:] if name not in ("attempt", "tags", INDEXED_TAGS)
+)
 _head_of: Final = itemgetter(*(_ORDER.index(name) for name in _HEAD))
 _tail_of: Final = itemgetter(*(_ORDER.index(name) for name in _TAIL))
 _TAIL_DEFAULTS: Final = tuple(RECORD_DEFAULTS[RECORD.index(name)] for name in _TAIL)
 
 _TAGS_AT: Final = RECORD.index("tags")
-_FAMILIES_AT: Final = TOLD_TOGETHER.index("families")
-_LOGGED_TAGS_AT: Final = TOLD_TOGETHER.index("tags")
-_DETAILS_AT: Final = TOLD_TOGETHER.index("details")
+_FAMILIES_AT: Final = SHARED_EVENT_FIELDS.index("families")
+_LOGGED_TAGS_AT: Final = SHARED_EVENT_FIELDS.index("tags")
+_DETAILS_AT: Final = SHARED_EVENT_FIELDS.index("details")
 _ATTEMPT_AT: Final = RECORD.index("attempt")
 _in_order: Final = itemgetter(*((*RECORD, *STATIC).index(name) for name in _ORDER))
-_attempt_told: Final = itemgetter(
+_attempt_values: Final = itemgetter(
     *(
         RECORD.index(name)
         for name in (
@@ -144,7 +146,10 @@ def row_of(record: Record, searchable: frozenset[str]) -> list[Any]:
         row[AT[name] - 1] = value
     if record.attempt is not None:
         row[AT["attempt"] - 1] = [getattr(record.attempt, name) for name in ATTEMPT]
-    row[AT["tags"] - 1], row[AT[SHOWN] - 1] = tags_text(record.tags), shown(record.tags, searchable)
+    row[AT["tags"] - 1], row[AT[INDEXED_TAGS] - 1] = (
+        tags_text(record.tags),
+        indexed_tags(record.tags, searchable),
+    )
     while row[-1] == RECORD_DEFAULTS[len(row) - 1]:
         row.pop()
     return row
@@ -154,7 +159,7 @@ def tags_text(tags: Mapping[str, str]) -> str:
     return _json.encode(tags).decode() if tags else ""
 
 
-def shown(tags: Mapping[str, str], searchable: frozenset[str]) -> list[str] | str:
+def indexed_tags(tags: Mapping[str, str], searchable: frozenset[str]) -> list[str] | str:
     """The tags a deployment searches by, flat; "" when there are none."""
     found = [text for name in sorted(searchable & tags.keys()) for text in (name, tags[name])]
     return found or ""
@@ -182,7 +187,7 @@ def record_of(values: list[Any], static: bytes) -> Record:
 
 def _begun(record: list[Any]) -> Attempt:
     """An attempt that only began: its record tells it all."""
-    own = _attempt_told(record)
+    own = _attempt_values(record)
     index, attempt_id, kind, started_at, lease_id, lease_epoch, worker_id, instance_id = own
     return Attempt(
         index=index,
@@ -212,21 +217,21 @@ def document_from(stored: bytes) -> Document:
 
 def entries_of(group: list[Any]) -> Iterator[LogEntry]:
     """The entries of a group of events."""
-    shared = dict(zip(TOLD_TOGETHER, group, strict=False))
+    shared = dict(zip(SHARED_EVENT_FIELDS, group, strict=False))
     shared["families"] = tuple(shared["families"].split(",")) if shared["families"] else ()
     shared["tags"] = _pairs(shared["tags"])
     shared["details"] = _pairs(shared["details"])
-    for start in range(len(TOLD_TOGETHER), len(group), len(TOLD_ALONE)):
-        own = zip(TOLD_ALONE, group[start : start + len(TOLD_ALONE)], strict=True)
+    for start in range(len(SHARED_EVENT_FIELDS), len(group), len(OWN_EVENT_FIELDS)):
+        own = zip(OWN_EVENT_FIELDS, group[start : start + len(OWN_EVENT_FIELDS)], strict=True)
         yield LogEntry(**shared, **dict(own))
 
 
 def pack_entry(entry: LogEntry) -> list[Any]:
     """An entry as a group of its own."""
-    shared = [getattr(entry, name) for name in TOLD_TOGETHER]
+    shared = [getattr(entry, name) for name in SHARED_EVENT_FIELDS]
     shared[_FAMILIES_AT] = ",".join(entry.families)
     shared[_LOGGED_TAGS_AT], shared[_DETAILS_AT] = _flat(entry.tags), _flat(entry.details)
-    return [*shared, *(getattr(entry, name) for name in TOLD_ALONE)]
+    return [*shared, *(getattr(entry, name) for name in OWN_EVENT_FIELDS)]
 
 
 def _flat(pairs: Mapping[str, str]) -> list[str]:
@@ -270,10 +275,10 @@ def _shape_number(plan: Plan, args: Args, searchable: frozenset[str]) -> int:
     if _has_rare(plan):
         return args.put_once(encode(_shape(plan, args, searchable)))
     states, parts = plan.guard.states, (plan.set, plan.event, plan.attempt)
-    alike = (plan.rule, plan.close_stream, id(states), *map(id, parts))
-    number: int | None = args.shared.get(alike)
+    parts_key = (plan.rule, plan.close_stream, id(states), *map(id, parts))
+    number: int | None = args.shared.get(parts_key)
     if number is None:
-        number = args.shared[alike] = args.put_once(encode(_shape(plan, args, searchable)))
+        number = args.shared[parts_key] = args.put_once(encode(_shape(plan, args, searchable)))
     return number
 
 
@@ -337,7 +342,12 @@ def _changes(changes: Mapping[str, Any], searchable: frozenset[str]) -> list[Any
     flat: list[Any] = []
     for name, value in changes.items():
         if name == "tags":
-            flat += (AT["tags"], tags_text(value), AT[SHOWN], shown(value, searchable))
+            flat += (
+                AT["tags"],
+                tags_text(value),
+                AT[INDEXED_TAGS],
+                indexed_tags(value, searchable),
+            )
             continue
         if name not in AT:
             raise ValueError(f"a plan may not set {name}: it is fixed when a record is made")

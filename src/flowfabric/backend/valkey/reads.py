@@ -263,5 +263,5 @@ def _attempts(row: _Found, ended: dict[str, list[Attempt]]) -> tuple[Attempt, ..
 
 
 def _history(row: _Found, ended: dict[str, list[Attempt]]) -> tuple[HistoryEntry, ...]:
-    told = (entry for one in row.kept for entry in entries_of(decode(one)))
-    return tuple(history_of(row.record, ended.get(row.id, ()), told)[-HISTORY:])
+    logged = (entry for one in row.kept for entry in entries_of(decode(one)))
+    return tuple(history_of(row.record, ended.get(row.id, ()), logged)[-HISTORY:])

@@ -104,7 +104,7 @@ _PLACES: Final[dict[str, tuple[str, ...]]] = {
     "": layout.RECORD,
     "a": layout.ATTEMPT,
     "p": layout.PLAN,
-    "t": (*layout.TOLD_TOGETHER, *layout.TOLD_ALONE),
+    "t": (*layout.SHARED_EVENT_FIELDS, *layout.OWN_EVENT_FIELDS),
     "m": layout.METER,
     "b": limit_layout.BUDGET,
     "q": limit_layout.QUOTA,

@@ -27,7 +27,7 @@ from flowfabric.core.views import Key
 
 
 class Spot(NamedTuple):
-    """A place of one of several views, which is told by its number among their names."""
+    """A place of one of several views, which is named by its number among their names."""
 
     score: int
     id: str
@@ -50,7 +50,7 @@ def _record_read(execution_id: str) -> Read:
 
 
 class View(NamedTuple):
-    """What one call has found in a view, which is told by its number among the names."""
+    """What one call has found in a view, which is named by its number among the names."""
 
     number: int
     spots: list[Spot]
@@ -100,13 +100,13 @@ class SearchMechanism:
         spots = await self.walk_view(keys, _spot(after), size)
         places: list[Key] = [(spot.id,) if by_id else (spot.score, spot.id) for spot in spots]
         records = await self.records([spot.id for spot in spots])
-        # One that has moved since it was found is shown where it stands now, or was already.
-        shown = [
+        # One that has moved since it was found is answered where it stands now, or was already.
+        unmoved = [
             record
             for found, record in zip(places, records, strict=True)
             if record is not None and place(record) == found
         ]
-        return Stretch(shown, places[-1] if len(places) == size else None)
+        return Stretch(unmoved, places[-1] if len(places) == size else None)
 
     async def _view_keys(self, request: ListRequest) -> ViewKeys:
         wanted = request.filter

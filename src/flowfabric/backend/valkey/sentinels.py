@@ -71,8 +71,8 @@ class Sentinels(msgspec.Struct, frozen=True):
             )
         if not any(fault.retryable for fault in faults):
             return faults[0]
-        told = "; ".join(fault.detail for fault in faults)
-        return TransportFault(f"valkey: no sentinel tells where {self.name!r} is: {told}")
+        details = "; ".join(fault.detail for fault in faults)
+        return TransportFault(f"valkey: no sentinel tells where {self.name!r} is: {details}")
 
 
 class WatchedNode(Node):

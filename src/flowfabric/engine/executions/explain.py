@@ -144,9 +144,9 @@ def _limit(reason: str) -> Code:
 
 def _dependencies(seen: Seen) -> str:
     unmet = [edge.source for edge in seen.incoming if edge.state in ("staged", "open")]
-    shown = ", ".join(unmet[:_MOST_EDGES])
+    named = ", ".join(unmet[:_MOST_EDGES])
     more = f" and {len(unmet) - _MOST_EDGES} more" if len(unmet) > _MOST_EDGES else ""
-    return f"{len(unmet)} unmet: {shown}{more}" if unmet else "waits for its dependencies"
+    return f"{len(unmet)} unmet: {named}{more}" if unmet else "waits for its dependencies"
 
 
 def _claimable(around: Around) -> Iterator[Blocker]:

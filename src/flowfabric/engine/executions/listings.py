@@ -110,14 +110,14 @@ class Listings:
         if limit == 0:
             return operations.Page(items=[])
         rows = await self._first(Filter(partition=partition), "id", limit + 1, cursor)
-        shown = rows[:limit]
+        page = rows[:limit]
         ids = [
             stored_id(record.execution_id)
-            for record in shown
+            for record in page
             if visible is None or record.namespace in visible
         ]
         more = len(rows) > limit
-        return operations.Page(items=ids, next_cursor=shown[-1].execution_id if more else "")
+        return operations.Page(items=ids, next_cursor=page[-1].execution_id if more else "")
 
     @implements(ExecutionQueries.list_lane)
     async def list_lane(
@@ -153,11 +153,11 @@ class Listings:
             return SuspendedPage(())
         walk = self._walk(Filter(partition=partition, state="suspended"), "id")
         rows = await _least(walk, _in_view, cursor, limit + 1)
-        shown = rows[:limit]
+        page = rows[:limit]
         more = len(rows) > limit
-        codes = await self._reason_codes(shown)
-        lines = tuple(suspended_of(record, codes.get(record.suspension_id, "")) for record in shown)
-        return SuspendedPage(lines, _in_view(shown[-1]) if more else None)
+        codes = await self._reason_codes(page)
+        lines = tuple(suspended_of(record, codes.get(record.suspension_id, "")) for record in page)
+        return SuspendedPage(lines, _in_view(page[-1]) if more else None)
 
     @implements(declared_lanes.Lanes.list_expired_leases)
     async def list_expired_leases(
@@ -254,8 +254,8 @@ def public_counts(counts: dict[str, int]) -> dict[str, int]:
     folded: dict[str, int] = {}
     for bucket, n in counts.items():
         state, _, reason = bucket.partition(":")
-        shown = public_state(state, reason)
-        folded[shown] = folded.get(shown, 0) + n
+        public = public_state(state, reason)
+        folded[public] = folded.get(public, 0) + n
     return folded
 
 

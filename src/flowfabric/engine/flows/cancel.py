@@ -21,7 +21,7 @@ from flowfabric.operations.flows import (
 )
 
 WAIT_S: Final = 120.0
-MOST_SHOWN: Final = 1_000
+MAX_MEMBERS_LISTED: Final = 1_000
 _REASON_BYTES: Final = 4096
 
 POLICIES: Final[dict[str, CancelPolicy]] = {
@@ -87,7 +87,7 @@ class FlowCancels:
         return MembersCancelled(flow.cancel_policy, members)
 
     async def _members(self, flow_id: str) -> tuple[str, ...]:
-        query = MemberQuery(flow_id=flow_id, limit=MOST_SHOWN)
+        query = MemberQuery(flow_id=flow_id, limit=MAX_MEMBERS_LISTED)
         return tuple(one.execution_id for one in await self._deps.store.backend.members(query))
 
     async def _left(self, flow: Flow) -> tuple[str, ...]:

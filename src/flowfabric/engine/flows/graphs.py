@@ -46,7 +46,7 @@ from flowfabric.operations.flows import (
 MOST_NODES: Final = 100_000
 MOST_EDGES: Final = 1_000_000
 _NAME_BYTES: Final = 1024
-_SHOWN: Final = 20
+_MAX_NODES_NAMED: Final = 20
 
 
 def check_graph(asked: GraphSubmission) -> dict[str, EdgePolicy]:
@@ -56,8 +56,10 @@ def check_graph(asked: GraphSubmission) -> dict[str, EdgePolicy]:
     pairs = [(edge.source, edge.target) for edge in asked.edges]
     cycle = find_cycle([node.name for node in asked.nodes], pairs)
     if cycle:
-        shown = " -> ".join([*cycle[:_SHOWN], "..." if len(cycle) > _SHOWN else cycle[0]])
-        raise CycleDetected(shown, cycle=cycle)
+        path = " -> ".join(
+            [*cycle[:_MAX_NODES_NAMED], "..." if len(cycle) > _MAX_NODES_NAMED else cycle[0]]
+        )
+        raise CycleDetected(path, cycle=cycle)
     policies = dict.fromkeys((edge.target for edge in asked.edges), EdgePolicy("all_of"))
     return policies | _check_groups(asked.groups, names, policies.keys())
 

@@ -101,9 +101,9 @@ class FlowReads:
         (found,) = await self._deps.store.backend.edges([query])
         if not found:
             await self._flow(flow_id)
-        shown = [_edge(_checked(one, query)) for one in found]
+        edges = [_edge(_checked(one, query)) for one in found]
         more = 0 < size < len(found)
-        return Page(items=shown[:size], next_cursor=found[size - 1].edge_id if more else "")
+        return Page(items=edges[:size], next_cursor=found[size - 1].edge_id if more else "")
 
     async def describe_edge(self, flow_id: str, edge_id: str) -> EdgeSnapshot | None:
         parse_uuid(flow_id, "flow_id")

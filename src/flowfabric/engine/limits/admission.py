@@ -112,10 +112,10 @@ class Admissions:
         answers = await self._answers(items)
         found: dict[str, DueContext | FlowFabricError] = {}
         for item, answer in zip(items, answers, strict=True):
-            found[item.execution_id] = self._beside(item, answer)
+            found[item.execution_id] = self._context(item, answer)
         return found
 
-    def _beside(
+    def _context(
         self, item: Admission, answer: AdmitAnswer | FlowFabricError
     ) -> DueContext | FlowFabricError:
         if isinstance(answer, FlowFabricError):

@@ -36,8 +36,8 @@ def _zones() -> frozenset[str]:
 def zone_of(name: object) -> tzinfo:
     """The time zone of an IANA name."""
     if not isinstance(name, str) or name not in _zones():
-        shown = f"{name!r:.80}"
-        raise InvalidInput(f"tz: expected an IANA time zone like Europe/Berlin, got {shown}")
+        quoted = f"{name!r:.80}"
+        raise InvalidInput(f"tz: expected an IANA time zone like Europe/Berlin, got {quoted}")
     return ZoneInfo(name)
 
 

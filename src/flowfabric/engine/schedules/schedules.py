@@ -90,17 +90,17 @@ class Schedules:
             check_namespace(namespace)
         whole(limit, "limit", 1, MOST_LISTED)
         after = DOCUMENT + check_text(cursor, "cursor", _MOST_CURSOR_BYTES)
-        room, shown = Room(), list[ScheduleInfo]()
+        room, items = Room(), list[ScheduleInfo]()
         at_once = min(limit + 1, _READ_AT_ONCE)
         prefixes = _prefixes(namespace, visible)
         async with aclosing(self._documents(prefixes, after, at_once)) as documents:
             async for document in documents:
                 info = _info(read_schedule(document.name, document.body))
-                if len(shown) == limit or not room.takes(json_bytes(info)):
-                    return Page(items=shown, next_cursor=after.removeprefix(DOCUMENT))
-                shown.append(info)
+                if len(items) == limit or not room.takes(json_bytes(info)):
+                    return Page(items=items, next_cursor=after.removeprefix(DOCUMENT))
+                items.append(info)
                 after = document.name
-        return Page(items=shown)
+        return Page(items=items)
 
     async def _documents(
         self, prefixes: Iterable[str], after: str, at_once: int

@@ -142,14 +142,14 @@ class Waitpoints:
             parse_uuid(after, "after")
         seen = await self._deps.seen(execution_id, documents=(SUSPENSION, WAITPOINTS))
         suspension = suspension_in(seen.documents)
-        shown = [
+        open_ones = [
             open_waitpoint
             for one in waitpoints_in(seen.documents)
             if one.waitpoint_id > after
             and (open_waitpoint := _open_waitpoint(seen, one, suspension))
         ]
-        page = fitting(shown[:limit])
-        more = len(shown) > len(page)
+        page = fitting(open_ones[:limit])
+        more = len(open_ones) > len(page)
         return Page(items=page, next_cursor=page[-1].waitpoint_id if more else "")
 
     @implements(Signals.waitpoint_token)

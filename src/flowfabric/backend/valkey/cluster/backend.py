@@ -55,7 +55,7 @@ class ClusterBackend(ValkeyBackend):
         asked = due_request(limit, after, partitions)
         tags, replies = self._timer_tags(), list[Reply]()
         try:
-            replies.append(await self._calls.run("due", CONFIG, asked, patience=HINTS_S))
+            replies.append(await self._calls.run("due", CONFIG, asked, retry_s=HINTS_S))
             tags = replies[0].head[0]
         except TransportError as fault:
             if not fault.retryable:

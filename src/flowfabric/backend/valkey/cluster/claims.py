@@ -29,7 +29,7 @@ HINTS_S: Final = 0.1
 _UNKNOWN: Final = float("inf")
 # How many partitions are looked into when hints were too good.
 _WIDE: Final = 64
-# Records shown like this stay where they are, and would be shown again.
+# Records answered like this stay where they are, and would be answered again.
 _KEPT: Final = frozenset({"cancelled_by_flow", "exhausted"})
 
 # Partitions of a lane by their tags, with the rank of the best record in each.
@@ -105,7 +105,7 @@ class SpreadClaims:
         if tag in self._away:
             return None
         try:
-            return await self._ready(request, lane, patience=HINTS_S)
+            return await self._ready(request, lane, retry_s=HINTS_S)
         except TransportError as fault:
             if not fault.retryable:
                 raise
@@ -113,12 +113,12 @@ class SpreadClaims:
             return None
 
     async def _ready(
-        self, request: ClaimRequest, lane: str, patience: float | None = None
+        self, request: ClaimRequest, lane: str, retry_s: float | None = None
     ) -> Fetched:
         key = lane_key(request.namespace, lane)
         ready = (ready_key(request.namespace, lane, req_set) for req_set in request.sets)
         reads = [(("ZRANGE", one, "0", "-1", "WITHSCORES"), key) for one in ready]
-        return await fetch(self._calls, reads, patience)
+        return await fetch(self._calls, reads, retry_s)
 
     async def _look_in(self, lane: str, heads: Heads, search: "_Search") -> None:
         self._leave_out_away(lane, heads, search)
@@ -212,7 +212,7 @@ class SpreadClaims:
 
         # A partition that is away is left alone rather than waited for.
         key = key_of(share.tag)
-        reply = await self._calls.run("claim", key, [packed], args, patience=0, late=late)
+        reply = await self._calls.run("claim", key, [packed], args, retry_s=0, late=late)
         return reply, read_answer(own, reply.head[0], reply, claim_answer)
 
     def _keep_late(self, request: ClaimRequest, raw: Any) -> None:

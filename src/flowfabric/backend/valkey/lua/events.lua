@@ -107,7 +107,7 @@ function ff.tell(c, id, event, holder, record)
   end
   local worker, instance = '', ''
   if held then worker, instance = holder[@worker_id], holder[@worker_instance_id] end
-  local log, namespace, tags = log_of(c, ff.index_tag_of(c, id)), record[@namespace], record[@shown]
+  local log, namespace, tags = log_of(c, ff.index_tag_of(c, id)), record[@namespace], record[@indexed_tags]
   local group = log.group
   if log.event ~= event or group[@t.families] ~= families or group[@t.worker_id] ~= worker or group[@t.worker_instance_id] ~= instance
     or group[@t.namespace] ~= namespace or group[@t.tags] ~= tags then
