@@ -83,11 +83,11 @@ class Claims:
         in the middle of a claim, whose work would be leased by nobody.
         """
         whole(order.wait_ms, "wait_ms", 0, MOST_WAIT_MS)
-        if not order.wait_ms:
-            return await self.claim_now(order)
         order = checked(order)
-        notifier = [lane_topic(order.namespace, lane) for lane in order.lanes]
-        subscription = self._deps.store.backend.notifier().subscribe(*notifier)
+        if not order.wait_ms:
+            return (await self._claim_now(order, self._deps.store.claim))[0]
+        topics = [lane_topic(order.namespace, lane) for lane in order.lanes]
+        subscription = self._deps.store.backend.notifier().subscribe(*topics)
         found = _Found(subscription)
         found.waiting = asyncio.ensure_future(self._wait(order, subscription, found))
         if leaving is not None:
