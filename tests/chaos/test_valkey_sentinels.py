@@ -95,7 +95,7 @@ async def test_a_name_no_sentinel_knows_is_refused(pair: WatchedPair) -> None:
 
 
 async def test_sentinels_of_a_cluster_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="sentinels watch a single server"):
+    with pytest.raises(InvalidInput, match="sentinels monitor a single server"):
         async with engine_at(settings_for(26379, cluster="true")):
             pass
 
