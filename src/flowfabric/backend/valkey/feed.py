@@ -1,6 +1,6 @@
 """The log as readers see it: pages behind a position, over all partitions in the order written."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence, Set
 from struct import Struct
 from typing import Final, Literal, NamedTuple
 
@@ -165,43 +165,51 @@ class FeedMechanism:
         return positions
 
     async def _read(self, numbers: Iterable[int], positions: Positions, most: int) -> list[_Log]:
-        """Logs that ever had an entry, with at most so many entries behind the reader's place."""
-        logs = await self._ends(numbers)
-        behind = [log for log in logs if most and log.last > positions.get(log.number, START)]
-        # Together about as many as are wanted.
-        each = min(most, 2 * most // len(behind) + _LEAST) if behind else 0
-        tags = [log_tag(self._calls.counts, log.number) for log in behind]
-        keyed = [
-            (_entries_read(tag, positions.get(log.number, START), each), key_of(tag))
-            for log, tag in zip(behind, tags, strict=True)
-        ]
-        found = (await fetch_from_nodes(self._calls, keyed)).checked()
-        entries = {
-            log.number: [(place_of(own.decode()), fields[1]) for own, fields in rows]
-            for log, rows in zip(behind, found, strict=True)
-        }
-        return [
-            log._replace(has_more=len(own) == each, entries=own)
-            if (own := entries.get(log.number))
-            else log
-            for log in logs
-        ]
+        """Logs that ever had an entry, with at most so many entries behind the reader's place.
 
-    async def _ends(self, numbers: Iterable[int]) -> list[_Log]:
-        """Up to where logs were dropped, and their last entries."""
-        tags = {number: log_tag(self._calls.counts, number) for number in numbers}
+        One read is one view of a server: in parts, a trim between them would pass unnoticed, and
+        entries of one log could overtake those of another. So entries of logs that the reader has a
+        place in are read at once, and if another log turns out to have some, all are read again.
+        """
+        numbers = list(numbers)
+        wanted = {number for number in numbers if most and number in positions}
+        while True:
+            logs = await self._read_once(numbers, wanted, positions, most)
+            others = {log.number for log in logs if most and log.last != START} - wanted
+            if not others:
+                return logs
+            wanted |= others
+
+    async def _read_once(
+        self, numbers: Sequence[int], wanted: Set[int], positions: Positions, most: int
+    ) -> list[_Log]:
+        """The ends of these logs, and the entries of those that are wanted."""
+        # Together about as many as are wanted.
+        each = min(most, 2 * most // len(wanted) + _LEAST) if wanted else 0
         keyed: list[tuple[Read, str]] = []
-        for tag in tags.values():
-            keyed.append((("HGET", key_of(tag), "log"), key_of(tag)))
-            last = ("XREVRANGE", stored_key("log", tag), "+", "-", "COUNT", "1")
-            keyed.append((last, key_of(tag)))
-        replies = (await fetch_from_nodes(self._calls, keyed)).checked()
-        ends = zip(tags, replies[::2], replies[1::2], strict=True)
-        return [
-            _Log(number, _end(dropped), _end(last[0][0] if last else None), False, [])
-            for number, dropped, last in ends
-            if dropped or last
-        ]
+        for number in numbers:
+            tag = log_tag(self._calls.counts, number)
+            reads = [*_end_reads(tag)]
+            if number in wanted:
+                reads.append(_entries_read(tag, positions.get(number, START), each))
+            keyed += ((read, key_of(tag)) for read in reads)
+        replies = iter((await fetch_from_nodes(self._calls, keyed)).checked())
+        logs: list[_Log] = []
+        for number in numbers:
+            dropped, last = next(replies), next(replies)
+            rows = next(replies) if number in wanted else ()
+            if dropped or last:
+                entries = [(place_of(own.decode()), fields[1]) for own, fields in rows]
+                has_more = bool(entries) and len(entries) == each
+                end = _end(last[0][0] if last else None)
+                logs.append(_Log(number, _end(dropped), end, has_more, entries))
+        return logs
+
+
+def _end_reads(tag: str) -> tuple[Read, Read]:
+    """Up to where a log was dropped, and its last entry."""
+    last = ("XREVRANGE", stored_key("log", tag), "+", "-", "COUNT", "1")
+    return ("HGET", key_of(tag), "log"), last
 
 
 def _entries_read(tag: str, place: Place, most: int) -> Read:

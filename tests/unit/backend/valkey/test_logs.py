@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from flowfabric.backend.types import EventFilter
-from flowfabric.backend.valkey import purge
-from flowfabric.backend.valkey.fan_out import fetch
+from flowfabric.backend.valkey import feed, purge
+from flowfabric.backend.valkey.fan_out import fetch, fetch_from_nodes
 from flowfabric.backend.valkey.feed import Place, read_positions
 from tests.clock import VirtualClock
 from tests.conformance.driver import Driver
@@ -109,3 +109,43 @@ async def test_a_cursor_of_a_log_that_is_gone_begins_anew(
     await write(driver, 1)
     assert await entries(driver, page.cursor) == (1, False)
     assert all(isinstance(place, Place) for place in read_positions(page.cursor).values())
+
+
+async def test_a_trim_during_a_read_is_not_missed(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is dropped between two calls of one page is reported with it."""
+    start = await backend_of(driver).cursor("oldest")
+    await write(driver, 5)
+    ask = fetch_from_nodes
+    asked = 0
+
+    async def trimming(*args: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            assert await trim(driver, 2, DAY_MS) == 3
+        return await ask(*args)
+
+    monkeypatch.setattr(feed, "fetch_from_nodes", trimming)
+    assert await entries(driver, start) == (2, True)
+    assert asked == 2
+
+
+async def test_a_reader_with_a_place_needs_one_call(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await write(driver, 1)
+    seen = await backend_of(driver).cursor("now")
+    await write(driver, 2)
+    ask = fetch_from_nodes
+    asked = 0
+
+    async def counting(*args: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await ask(*args)
+
+    monkeypatch.setattr(feed, "fetch_from_nodes", counting)
+    assert await entries(driver, seen) == (2, False)
+    assert asked == 1
