@@ -48,6 +48,28 @@ async def fetch(
     return _fetched(keyed, await side_by_side(run, parts))
 
 
+async def fetch_groups(calls: Calls, groups: Sequence[tuple[Sequence[Read], str]]) -> Fetched:
+    """Replies to all reads of all groups, in their order. The reads of a group are of one moment:
+    they are never divided among calls."""
+    most = MOST_READS // max((len(reads) for reads, _ in groups), default=1)
+    parts = calls.parts(groups, lambda group: group[1], most)
+
+    async def run(part: list[int]) -> Fetched:
+        chosen = [groups[place] for place in part]
+        return await fetch(calls, [(read, key) for reads, key in chosen for read in reads])
+
+    fetched = await side_by_side(run, parts)
+    if len(parts) == 1:
+        return fetched[0]
+    found: dict[int, list[Any]] = {}
+    for part, own in zip(parts, fetched, strict=True):
+        replies = iter(own.replies)
+        for place in part:
+            found[place] = [next(replies) for _ in groups[place][0]]
+    now = min((own.now for own in fetched), default=0)
+    return Fetched(now, [reply for place in range(len(groups)) for reply in found[place]])
+
+
 async def fetch_from_nodes(calls: Calls, keyed: Sequence[tuple[Read, str]]) -> Fetched:
     """Replies to reads of many partitions: one call for each node."""
     places = [(place, key) for place, (_, key) in enumerate(keyed)]

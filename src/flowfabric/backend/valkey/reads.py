@@ -13,7 +13,7 @@ from flowfabric.backend.types import (
     With,
 )
 from flowfabric.backend.valkey.calls import Read, side_by_side
-from flowfabric.backend.valkey.fan_out import fetch, fetch_from_nodes
+from flowfabric.backend.valkey.fan_out import fetch, fetch_from_nodes, fetch_groups
 from flowfabric.backend.valkey.graph_packing import upstreams_of
 from flowfabric.backend.valkey.graph_rows import edges_of, group_of
 from flowfabric.backend.valkey.keys import (
@@ -81,13 +81,10 @@ class ReadMechanism(SearchMechanism):
         self, ids: Sequence[str], include: frozenset[With], documents: Named = NO_DOCUMENTS
     ) -> list[Seen | None]:
         asked = [(own, documents.get(own, ())) for own in ids]
-        fetched = await fetch(
+        # Decisions rely on a record and documents of the same moment.
+        fetched = await fetch_groups(
             self._calls,
-            [
-                (read, execution_partition_key(own))
-                for own, names in asked
-                for read in _reads(own, include, names)
-            ],
+            [(_reads(own, include, names), execution_partition_key(own)) for own, names in asked],
         )
         replies = iter(fetched.checked())
         rows = [_found(replies, include, names) for _, names in asked]

@@ -9,7 +9,7 @@ from flowfabric.backend.base import Answered
 from flowfabric.backend.types import Append, Appended, FrameRange, StoredSummary, StreamRefused
 from flowfabric.backend.valkey.calls import Read, Reply
 from flowfabric.backend.valkey.envelopes import open_frame, seal_frame
-from flowfabric.backend.valkey.fan_out import fetch
+from flowfabric.backend.valkey.fan_out import fetch, fetch_groups
 from flowfabric.backend.valkey.journal import JournalMechanism
 from flowfabric.backend.valkey.keys import FIELDS, execution_partition_key, stored_key
 from flowfabric.backend.valkey.layout import METER
@@ -39,13 +39,13 @@ class StreamMechanism(JournalMechanism):
 
     async def frames(self, ranges: Sequence[FrameRange]) -> list[Answered[FramePage]]:
         asked = [_reads(wanted) for wanted in ranges]
-        keyed = [
-            (read, _key(wanted))
+        # A page that says that the stream has ended must have the frames of that moment.
+        groups = [
+            (reads, _key(wanted))
             for wanted, reads in zip(ranges, asked, strict=True)
             if not isinstance(reads, FlowFabricError)
-            for read in reads
         ]
-        fetched = await fetch(self._calls, keyed)
+        fetched = await fetch_groups(self._calls, groups)
         replies = iter(fetched.replies)
         return [
             reads
