@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from flowfabric.backend.base import TopicSubscription
+from flowfabric.backend.flow_store import EdgeQuery
 from flowfabric.backend.types import (
     Append,
     ClaimRequest,
@@ -17,7 +18,7 @@ from flowfabric.backend.types import (
     Trim,
 )
 from flowfabric.core.capabilities import set_id
-from flowfabric.core.graph import Flow
+from flowfabric.core.graph import Edge, Flow
 from flowfabric.core.ids import for_flow
 from flowfabric.core.journal import JournalEntry
 from flowfabric.core.new_execution import NewExecution, NewGraph
@@ -44,6 +45,9 @@ SMALL_OUTPUT: Final = {
 _MODES: Final = ("durable", "durable", "summary", "best_effort")
 # Nobody who is told waits that long.
 _NOTICE_S: Final = 5.0
+_FLOW: Final = "00000000-0000-4000-8000-0000000000aa"
+# As many edges as Valkey writes into one text, and more.
+_LONG_LIST: Final = 70
 _OWN: Final = "{fp:1}:00000000-0000-4000-8000-00000000000"
 
 
@@ -139,9 +143,7 @@ async def reservations(side: Side, clock: VirtualClock, seed: int) -> Trace:
 
 async def chunks(side: Side, clock: VirtualClock, seed: int) -> Trace:
     """A graph of which the last chunk is missing."""
-    flow = Flow(
-        flow_id="00000000-0000-4000-8000-0000000000aa", namespace="default", incomplete=True
-    )
+    flow = Flow(flow_id=_FLOW, namespace="default", incomplete=True)
     members = tuple(_new(number, flow_id=flow.flow_id) for number in range(2))
     trace: Trace = []
     for member in members:
@@ -149,6 +151,31 @@ async def chunks(side: Side, clock: VirtualClock, seed: int) -> Trace:
         trace.append(("chunk", told(await side.backend.create_graph([graph]))))
         trace.append(("flow", await side.backend.flows([flow.flow_id])))
         clock.advance(5)
+    return trace
+
+
+async def long_lists(side: Side, clock: VirtualClock, seed: int) -> Trace:
+    """Edges that come to lists which are too long to be written again."""
+    flow = Flow(flow_id=_FLOW, namespace="default", incomplete=True)
+    source, target = (_new(number, flow_id=_FLOW) for number in range(2))
+    edges = [
+        Edge(
+            edge_id=f"00000000-0000-4000-8000-{number:012}",
+            flow_id=_FLOW,
+            source=source.execution_id,
+            target=target.execution_id,
+        )
+        for number in range(_LONG_LIST + 2)
+    ]
+    graphs = (
+        NewGraph(flow=flow, members=(source, target), edges=(*edges[:-2],), is_last=False),
+        NewGraph(flow=flow, members=(), edges=(*edges[-2:],), is_first=False, is_last=False),
+    )
+    query = EdgeQuery(_FLOW, "flow")
+    trace: Trace = []
+    for graph in graphs:
+        trace.append(("chunk", told(await side.backend.create_graph([graph]))))
+        trace.append(("edges", await side.backend.edges([query])))
     return trace
 
 

@@ -365,7 +365,7 @@ _SMALL: Final = {
     "graph.UPSTREAM_BYTES": 11,
     "gates.MOST_ADMISSIBLE": 2,
     "gates.MOST_LOOKS": 3,
-    "gates.MOST_ENDED": 1,
+    "gates.MOST_ENDED": 2,
     "lease.QUEUE_PAGE": 2,
     "lease.SPARE_LOOKS": 1,
 }
@@ -407,10 +407,12 @@ SCENARIOS: Final = (
     *(Scenario("cancelled flows", walks.cancelled, seed, _SMALL) for seed in range(2)),
     Scenario("reservations", mechanisms.reservations, 0, {"lease.SPARE_LOOKS": 1}),
     Scenario("chunks", mechanisms.chunks, 0),
+    Scenario("long lists", mechanisms.long_lists, 0),
     Scenario("documents", mechanisms.documents, 0),
     Scenario("notifications", mechanisms.notifications, 0),
     *(Scenario("limits", _limits, seed) for seed in range(3)),
     *(Scenario("limits in small steps", _limits, seed, _SMALL) for seed in range(3, 5)),
+    Scenario("limits, one end a step", _limits, 3, _SMALL | {"gates.MOST_ENDED": 1}),
 )
 
 
